@@ -1,0 +1,1 @@
+"""One module for each backend: `layer-parallel` is `layer_parallel.py`."""

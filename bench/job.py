@@ -1,0 +1,171 @@
+"""Job and Result: what the manager asks of the guest, and what comes back.
+
+Both travel as JSON files. This module is the contract between the two zones, so it uses the standard library
+only, runs under Python 3.8, and both zones import it.
+
+History of SCHEMA:
+    1  (2026-11)  first version
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+
+SCHEMA = 1
+
+#: Every way a job can end; each is a row of the report.
+STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
+
+#: What a job may do: time a backend, compute the right answer with plain transformers, or write random weights.
+KINDS = ("measure", "reference", "weights")
+
+
+class InvalidDocument(ValueError):
+    """A job or a result that does not keep to the contract; the message names the field and what is allowed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One thing to do in one image.
+
+    model       name, architecture (bloom|gptj|llama), shape (a name in bench/weights.py), weights (hub|random),
+                scale (full|tiny), seed, revision, path (where the guest finds the checkpoint)
+    load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments the article
+                gave to the loading calls of its backend
+    prompt      text, tokens (a length to cut or repeat to; null takes the text as it is), batch_size
+    runs        a list of {new_tokens, arguments}: `arguments` go to `generate` as the article wrote them
+    reference   where the right answer lies (written by a job of kind "reference"), or null
+    tolerance   largest relative error of the last-position logits at which the output counts as right, or null
+    """
+
+    id: str
+    kind: str
+    article: str
+    case: str
+    variant: str
+    backend: str
+    stack: str
+    device: str
+    device_count: int
+    model: dict
+    load: dict
+    prompt: dict
+    runs: list
+    warmup_runs: int
+    timed_runs: int
+    reference: "str | None" = None
+    tolerance: "float | None" = None
+    schema: int = SCHEMA
+
+    def fingerprint(self):
+        """12 hex digits over everything that decides what is measured, so not over the id nor over paths."""
+        fields = dataclasses.asdict(self)
+        for name in ("id", "reference"):
+            del fields[name]
+        fields["model"] = {key: value for key, value in self.model.items() if key != "path"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclasses.dataclass
+class Result:
+    """What a guest answers. Times in ms and s, sizes in bytes; raw samples only, statistics are made on reading.
+
+    load_s          from the first loading call to a model that is ready on its devices
+    prompt_tokens   of one sequence, as the model saw it
+    measurements    a list of {new_tokens, cold_ms, warmup_ms: [...], timed_ms: [...]}; over several ranks each
+                    sample is the slowest rank's. `cold_ms` is the very first call after loading, or null
+    memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
+    check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}
+    used            what the backend really did: dtype, device map, slicing configuration, library file, layer class…
+    compat          {branch name: side taken} for every library-version branch that ran
+    environment     python, platform, packages, torch, devices, device_nodes
+    phases          {name: [began, ended]} in seconds since the epoch, so that the host can place its memory samples
+    """
+
+    id: str
+    status: str
+    reason: str = ""
+    load_s: "float | None" = None
+    prompt_tokens: "int | None" = None
+    batch_size: "int | None" = None
+    measurements: list = dataclasses.field(default_factory=list)
+    memory: dict = dataclasses.field(default_factory=dict)
+    check: "dict | None" = None
+    used: dict = dataclasses.field(default_factory=dict)
+    compat: dict = dataclasses.field(default_factory=dict)
+    environment: dict = dataclasses.field(default_factory=dict)
+    phases: dict = dataclasses.field(default_factory=dict)
+    schema: int = SCHEMA
+
+
+def _load(kind, text):
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise InvalidDocument("not JSON: {}".format(error))
+    if not isinstance(fields, dict):
+        raise InvalidDocument("expected a JSON object, found {}".format(type(fields).__name__))
+    if fields.get("schema") != SCHEMA:
+        raise InvalidDocument("schema is {!r}, this kit reads {}".format(fields.get("schema"), SCHEMA))
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = sorted(set(fields) - set(known))
+    if unknown:
+        raise InvalidDocument("unknown field {!r}, allowed are {}".format(unknown[0], ", ".join(sorted(known))))
+    for name, field in known.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in fields:
+            raise InvalidDocument("field {!r} is missing".format(name))
+    return kind(**fields)
+
+
+def _expect(condition, message, *values):
+    if not condition:
+        raise InvalidDocument(message.format(*values))
+
+
+def parse_job(text):
+    """A Job from its JSON text; raises InvalidDocument."""
+    job = _load(Job, text)
+    _expect(job.kind in KINDS, "kind is {!r}, allowed are {}", job.kind, ", ".join(KINDS))
+    _expect(job.device in ("cuda", "cpu"), "device is {!r}, allowed are cuda, cpu", job.device)
+    _expect(isinstance(job.device_count, int) and job.device_count >= 1, "device_count is {!r}, allowed is 1 or more", job.device_count)
+    _expect(job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}: at least 1 and 0", job.timed_runs, job.warmup_runs)
+    _expect(job.kind == "weights" or job.runs, "runs is empty: a job needs at least one number of new tokens")
+    for run in job.runs:
+        _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))
+    return job
+
+
+def parse_result(text):
+    """A Result from its JSON text; raises InvalidDocument."""
+    result = _load(Result, text)
+    _expect(result.status in STATUSES, "status is {!r}, allowed are {}", result.status, ", ".join(STATUSES))
+    _expect(result.status == "ok" or result.reason, "status {} without a reason", result.status)
+    for measurement in result.measurements:
+        times = list(measurement.get("warmup_ms", [])) + list(measurement.get("timed_ms", []))
+        _expect(times and all(isinstance(ms, (int, float)) and ms > 0 for ms in times), "a measurement without positive times: {}", measurement)
+    return result
+
+
+def to_json(document):
+    """The text of a Job or Result (any dataclass, or plain data): sorted keys, no NaN, ends with a newline."""
+    data = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document
+    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_whole(path, text):
+    """Write `text` at `path` whole or not at all: a temporary file beside it, fsync, rename."""
+    path = os.fspath(path)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".partial-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

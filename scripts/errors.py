@@ -1,0 +1,38 @@
+"""The two ways a command of the kit ends early, each with its exit code.
+
+    KitError            exit 1   something failed while it ran
+    ├── UsageError      exit 2   a value that was typed is wrong
+    └── PreflightError  exit 3   this machine cannot do what was asked
+"""
+
+import sys
+from collections.abc import Callable
+
+
+class KitError(Exception):
+    """What happened, and what to type next. Printed as it is, without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(KitError):
+    exit_code = 2
+
+
+class PreflightError(KitError):
+    exit_code = 3
+
+
+def run_command(command: Callable[[], int | None]) -> None:
+    """Run a script's `main` and leave the process with its exit code; the one place where errors are printed."""
+    try:
+        sys.exit(command() or 0)
+    except KitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
