@@ -1,1 +1,35 @@
-"""One module for each backend: `layer-parallel` is `layer_parallel.py`."""
+"""The ways to run a model, one module each: `layer-parallel` is `layer_parallel.py`.
+
+A backend is a module with
+
+    unsupported(job)   why this job cannot run here, or "". Asked before anything of the backend's library is imported
+    load(job)          the model on its devices, as a Loaded
+    RANKS              True where it runs as one process for each GPU (optional; `python -m bench` starts them)
+"""
+
+import importlib
+import types
+
+
+class Loaded(types.SimpleNamespace):
+    """A model ready to run.
+
+    model    answers `model.generate(ids, **arguments)` and `model(ids).logits`
+    device   where the prompt's ids have to be
+    used     what was really used, for the result: dtype, device map, library file, layer class…
+    """
+
+
+def module_name(backend):
+    """`layer-parallel` is the module bench.backends.layer_parallel."""
+    return "bench.backends." + backend.replace("-", "_")
+
+
+def find(backend):
+    """The module of a backend; raises ValueError with its file's name where there is none."""
+    try:
+        return importlib.import_module(module_name(backend))
+    except ModuleNotFoundError as error:
+        if error.name != module_name(backend):
+            raise
+        raise ValueError("backend {!r} has no module bench/backends/{}.py".format(backend, backend.replace("-", "_")))

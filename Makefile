@@ -1,0 +1,85 @@
+# The verbs of the kit. Nothing here names a backend or an article: they come from docker/pins.toml and bench/articles/.
+
+.DEFAULT_GOAL := help
+.PHONY: always
+.SUFFIXES:
+SHELL := bash
+
+# python3.11 first: the demo's CPU build of torch is pinned for 3.11 to 3.14, and 3.11 is the oldest that the tools run on.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(if $(shell $(name) --version 2>/dev/null),$(name))))
+PY := .venv/bin/python
+TOOLS := .venv/.ready
+
+# `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
+
+# What may be typed after a target; scripts/options.py says what each may be.
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST
+
+.PHONY: help
+help: ## Print this help
+	@echo "usage: make TARGET [VARIABLE=value …]"
+	@echo
+	@sed -n 's/^\([a-z][a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do printf '  %-18s %s\n' "$$target" "$$text"; done
+	@echo
+	@echo "variables of bench-% and article-%:"
+	@echo "  GPUS=n | GPU_IDS=a,b    how many free GPUs, or which           (default: as many as the article)"
+	@echo "  STACK=article|<stack>   whose versions                         (default: the article's)"
+	@echo "  VARIANT=published|controlled                                   (default: published, where there is one)"
+	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
+	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu    ENGINE=docker|host  (default: full cuda docker)"
+	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
+
+$(TOOLS): scripts/requirements.txt
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
+	@$(PYTHON) -m venv --clear .venv || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv" >&2; exit 3; }
+	@echo "installing the tools into .venv (hash-locked, once)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: -r scripts/requirements.txt
+	@touch $@
+
+.PHONY: demo
+demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
+	@$(PY) -m scripts.demo
+
+bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
+	@$(PY) -m scripts.bench $*
+
+article-%: $(TOOLS) always ## Run all cases of an article in all variants: make article-inference-tools
+	@$(PY) -m scripts.bench --article $*
+
+build-%: $(TOOLS) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
+	@$(PY) -m scripts.build $*
+
+.PHONY: models
+models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
+	@$(PY) -m scripts.models
+
+.PHONY: report
+report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs
+	@$(PY) -m scripts.report
+
+.PHONY: lock
+lock: $(TOOLS) ## Resolve docker/pins.toml into hashed requirements (needs the network)
+	@$(PY) -m scripts.lock
+
+.PHONY: render
+render: $(TOOLS) ## Write Dockerfiles, compose.yaml and the README's tables from docker/pins.toml
+	@$(PY) -m scripts.render
+
+.PHONY: check
+check: $(TOOLS) ## Fail where a generated file, a lock or the style differs from what it should be
+	@$(PY) -m scripts.render --check
+	@$(PY) -m ruff check --quiet .
+	@echo "check: generated files, locks and style are as they should be"
+
+.PHONY: test
+test: $(TOOLS) ## Run the tests: the fast ones first, then those that need Docker
+	@$(PY) -m pytest -c tests/pytest.ini
+
+.PHONY: honesty
+honesty: $(TOOLS) ## Time a tiny model with the article's own loop and with the kit, in turn; print the ratio
+	@"$$($(PY) -m scripts.demo_env common)" tests/honesty.py
+
+.PHONY: clean
+clean: ## Remove environments, caches and the demo's report; models and results stay
+	rm -rf .venv .envs .pytest_cache .ruff_cache reports/demo
+	find . -name __pycache__ -not -path './.git/*' -exec rm -rf {} +

@@ -1,0 +1,32 @@
+"""BMInf: weights stay in host memory beyond a limit and are brought to the GPU layer by layer."""
+
+from bench import pretrained
+from bench.backends import Loaded
+
+
+def unsupported(job):
+    if job.device == "cpu":
+        return "BMInf asks the CUDA runtime for a GPU when it is imported: it needs an NVIDIA GPU"
+    return ""
+
+
+def load(job):
+    import bminf
+
+    model = pretrained.load_model(job, low_cpu_mem_usage=job.load.get("low_cpu_mem_usage", True))
+    dtype = pretrained.dtype_of(model)
+    quantization = job.load.get("quantization", False)
+    limit_bytes = job.load["memory_limit_bytes"]
+    model = bminf.wrapper(model, quantization=quantization, memory_limit=limit_bytes)
+    used = {"dtype": "int8" if quantization else dtype, "memory_limit_bytes": limit_bytes}
+    used.update(_layers_by_place(model))
+    return Loaded(model=model, device="cuda:0", used=used)
+
+
+def _layers_by_place(model):
+    """How many layers BMInf keeps on the GPU and how many it brings there for each pass."""
+    counts = {}
+    for module in model.modules():
+        if type(module).__name__ == "TransformerBlockList":
+            counts["fixed_layers"] = counts.get("fixed_layers", 0) + sum(1 for index in range(len(module)) if module.is_fixed(index)) if hasattr(module, "is_fixed") else None
+    return counts

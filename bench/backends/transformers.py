@@ -1,0 +1,13 @@
+"""Plain transformers on one device: the baseline, and the reference of every output check."""
+
+from bench import pretrained
+from bench.backends import Loaded
+
+
+def unsupported(job):
+    return ""
+
+
+def load(job):
+    model = pretrained.load_model(job, low_cpu_mem_usage=True).to(pretrained.first_device(job))
+    return Loaded(model=model, device=pretrained.first_device(job), used={"dtype": pretrained.dtype_of(model)})

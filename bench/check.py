@@ -1,0 +1,65 @@
+"""Is the output right? Every result carries the comparison with plain transformers on the same weights and prompt.
+
+The right answer is computed once for each checkpoint, prompt and stack by a job of kind "reference": transformers in
+float32. It holds the logits of the last prompt position, [batch, vocabulary], and the greedy continuation.
+"""
+
+import hashlib
+
+
+def digest(input_ids):
+    """12 hex digits of a tensor of token ids, so that two answers are only compared for the same question."""
+    return hashlib.sha256(repr(input_ids.tolist()).encode()).hexdigest()[:12]
+
+
+def save_reference(path, logits, tokens, input_ids):
+    """Write the right answer: logits [batch, vocabulary], tokens [batch, new tokens], the prompt's ids."""
+    import numpy
+
+    with open(path, "wb") as stream:
+        numpy.savez(stream, logits=logits.float().cpu().numpy(), tokens=tokens.cpu().numpy(), prompt=digest(input_ids))
+
+
+def common_prefix(left, right):
+    """How many leading items two sequences share."""
+    length = 0
+    for one, other in zip(left, right):
+        if one != other:
+            break
+        length += 1
+    return length
+
+
+def relative_error(logits, reference):
+    """The largest |x - reference| / |reference| over the batch, in the 2-norm over the vocabulary; inf for NaN."""
+    import numpy
+
+    error = numpy.linalg.norm(logits - reference, axis=-1) / numpy.linalg.norm(reference, axis=-1)
+    worst = float(error.max())
+    return worst if worst == worst else float("inf")
+
+
+def compare(reference_path, logits, tokens, input_ids, tolerance):
+    """The check of a Result: {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}.
+
+    The error of the logits decides. The greedy prefix is told beside it: it ends at the first near-tie of two tokens,
+    early for random weights, and says little about an error's size.
+    """
+    import numpy
+
+    reference = numpy.load(reference_path)
+    if str(reference["prompt"]) != digest(input_ids):
+        return {"passed": False, "reason": "the reference was computed for another prompt", "tolerance": tolerance}
+    error = relative_error(logits.float().cpu().numpy(), reference["logits"])
+    wanted = reference["tokens"].tolist()
+    prefix = min(common_prefix(row, right) for row, right in zip(tokens.tolist(), wanted))
+    finite = error != float("inf")
+    passed = finite and error <= tolerance
+    return {
+        "logits_relative_error": error if finite else None,
+        "tolerance": tolerance,
+        "greedy_common_prefix_tokens": prefix,
+        "greedy_tokens": min(tokens.shape[1], len(wanted[0])),
+        "passed": passed,
+        "reason": "" if passed else "the logits are {} off, {:.2g} is allowed".format("{:.2g}".format(error) if finite else "not finite", tolerance),
+    }

@@ -1,0 +1,57 @@
+"""What this interpreter and this machine are, as the guest sees them."""
+
+import glob
+import os
+import platform
+import sys
+
+from importlib import metadata  # Python 3.8 has it in the standard library
+
+
+def packages():
+    """{normalised name: version} of every installed distribution."""
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return dict(sorted(found.items()))
+
+
+def describe():
+    """The environment of a Result; torch's part is missing where torch cannot be imported."""
+    facts = {
+        "python": platform.python_version(),
+        "platform": "{} {}".format(platform.system(), platform.machine()),
+        "executable": os.path.basename(sys.executable),
+        "packages": packages(),
+        "device_nodes": sorted(glob.glob("/dev/nvidia[0-9]*")),
+    }
+    try:
+        import torch
+    except ImportError:
+        return facts
+    facts["torch"] = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "arch_list": list(torch.cuda.get_arch_list()),
+        "threads": torch.get_num_threads(),
+    }
+    facts["devices"] = [
+        {
+            "name": torch.cuda.get_device_name(index),
+            "compute_capability": "{}.{}".format(*torch.cuda.get_device_capability(index)),
+            "memory_total_bytes": torch.cuda.get_device_properties(index).total_memory,
+        }
+        for index in range(torch.cuda.device_count())
+    ]
+    return facts
+
+
+def peak_rss_bytes():
+    """The most memory this process ever held, from the kernel's own high-water mark."""
+    with open("/proc/self/status") as stream:
+        for line in stream:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0

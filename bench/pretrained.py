@@ -1,0 +1,34 @@
+"""The one call that every backend begins with: `from_pretrained` with the job's dtype."""
+
+from bench import compat
+
+
+def load_model(job, dtype_name=None, **arguments):
+    """The job's checkpoint through `AutoModelForCausalLM.from_pretrained(path, **arguments)`, in evaluation mode."""
+    import torch
+    import transformers
+
+    name = dtype_name or job.load["dtype"]
+    dtype = compat.dtype_argument(transformers.__version__, name, getattr(torch, name))
+    model = transformers.AutoModelForCausalLM.from_pretrained(job.model["path"], **dtype, **arguments)
+    return model.eval()
+
+
+def dtype_of(model):
+    """The dtype that most of a model's parameters have, without "torch."."""
+    counts = {}
+    for parameter in model.parameters():
+        counts[str(parameter.dtype)] = counts.get(str(parameter.dtype), 0) + parameter.numel()
+    return max(counts, key=counts.get).replace("torch.", "")
+
+
+def devices_of(model):
+    """{device: number of parameters} of a model, largest first."""
+    counts = {}
+    for parameter in model.parameters():
+        counts[str(parameter.device)] = counts.get(str(parameter.device), 0) + parameter.numel()
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def first_device(job):
+    return "cuda:0" if job.device == "cuda" else "cpu"

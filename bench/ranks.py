@@ -1,0 +1,40 @@
+"""One process a GPU: starting them, and bringing their samples together."""
+
+import os
+import socket
+import subprocess
+import sys
+
+
+def inside():
+    """Is this process one of several ranks?"""
+    return "LOCAL_RANK" in os.environ
+
+
+def is_first():
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def start(count, job_path, result_path):
+    """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", str(count),
+        "--master_addr", "127.0.0.1", "--master_port", str(port), "-m", "bench", job_path, result_path,
+    ]
+    # A container without a network has only the loopback interface; NCCL looks for another one unless told.
+    environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))
+    return subprocess.call(command, env=environment)
+
+
+def gather(value):
+    """[value of rank 0, value of rank 1, …] on every rank; [value] in a single process."""
+    if not inside():
+        return [value]
+    import torch.distributed as distributed
+
+    values = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values

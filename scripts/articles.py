@@ -1,0 +1,83 @@
+"""The articles as data: bench/articles/*.toml into dataclasses. Cases, published numbers and claims live there alone."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.errors import KitError, UsageError
+
+ROOT = Path(__file__).resolve().parent.parent
+ARTICLES = ROOT / "bench" / "articles"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of an article's table: `published` is None where the article has no number for it."""
+
+    name: str
+    backend: str
+    gpus: int
+    load: dict
+    model: str = ""
+    note: str = ""
+    published: dict | None = None
+
+
+@dataclass(frozen=True)
+class Article:
+    slug: str
+    title: str
+    stack: str
+    model: dict
+    prompt: dict
+    protocol: dict
+    variants: dict
+    cases: list[Case]
+    tolerances: dict
+    date: str = ""
+    language: str = ""
+    measured: str = ""
+    references: list[str] = field(default_factory=list)
+    hardware: dict = field(default_factory=dict)
+    models: dict = field(default_factory=dict)
+    claims: list[dict] = field(default_factory=list)
+
+    def model_of(self, case: Case) -> dict:
+        """The model that a case runs: the article's own unless the case names another."""
+        return self.models[case.model] if case.model else self.model
+
+    def cases_of(self, backend: str) -> list[Case]:
+        """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""
+        own = [case for case in self.cases if case.backend == backend]
+        return own or [Case(backend, backend, 1, {"dtype": self.variants["controlled"]["dtype"]}, note="not in the article")]
+
+
+def _read(path: Path, tolerances: dict) -> Article:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        cases = [Case(**case) for case in data.pop("cases")]
+        article = Article(cases=cases, tolerances=tolerances, **data)
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise KitError(f"{path.name} is not a valid article: {error}; compare it with inference-tools.toml") from error
+    known = {case.name for case in cases}
+    for claim in article.claims:
+        for relation in claim["relations"]:
+            for role in ("faster", "slower", "case"):
+                if relation.get(role, cases[0].name) not in known:
+                    raise KitError(f"{path.name}: claim {claim['id']} names the case {relation[role]!r}, known are {', '.join(sorted(known))}")
+    return article
+
+
+def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
+    """Every article by its slug, sorted; raises KitError naming the file that is not valid."""
+    tolerances = tomllib.loads((folder.parent / "tolerances.toml").read_text(encoding="utf-8"))
+    articles = [_read(path, tolerances) for path in sorted(folder.glob("*.toml"))]
+    return {article.slug: article for article in articles}
+
+
+def find(slug: str) -> Article:
+    """The article of a slug; raises UsageError naming those there are."""
+    articles = load_all()
+    if slug not in articles:
+        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; type for example `make article-{next(iter(articles))}`")
+    return articles[slug]

@@ -1,0 +1,198 @@
+"""make build-<backend>: build an image from its generated Dockerfile, then ask it whether it holds what the lock says."""
+
+import collections
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from docker.errors import ImageNotFound
+
+import docker
+from scripts import dockerfile, lockfile, pins, render
+from scripts.container import connect
+from scripts.errors import KitError, PreflightError, UsageError, run_command
+from scripts.pins import Image, Pins
+
+PINS_LABEL = "org.llm-repro.pins-id"
+STAND_IN_LABEL = "stand-in"
+
+#: Runs inside the image and prints what it holds. torch is asked without a GPU, so not by torch.cuda.get_arch_list().
+QUESTION = """
+import json, platform
+from importlib.metadata import distributions
+try:
+    import torch
+    cuda, flags = torch.version.cuda, torch._C._cuda_getArchFlags()
+except ImportError:
+    cuda = flags = None
+print(json.dumps({
+    "python": platform.python_version(),
+    "cuda": cuda or "",
+    "arch_list": (flags or "").split(),
+    "packages": {d.metadata["Name"]: d.version for d in distributions()},
+}))
+"""
+
+
+def build(image: Image) -> bool:
+    """Build the image unless its tag is there; True when it was built. Raises KitError when it fails or holds other versions.
+
+    The image gets its tag only after it has answered, so a tag that is there is one that was checked.
+    """
+    client = connect()
+    if exists(client, image.tag):
+        return False
+    _refuse_stale(image)
+    unchecked = f"{image.tag}-unchecked"
+    _run_buildx(image, unchecked)
+    try:
+        found = differences(image, ask(client, unchecked))
+        if found:
+            listed = "\n  ".join(found)
+            raise KitError(f"{image.tag} does not hold what its lock says, so it was removed:\n  {listed}\nType `make lock render` and build again.")
+        client.images.get(unchecked).tag(image.tag)
+    finally:
+        client.images.remove(unchecked, force=True)
+    return True
+
+
+def exists(client: docker.DockerClient, tag: str) -> bool:
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def image_facts(client: docker.DockerClient, image: Image) -> dict:
+    """What a result says of its image. `digest` is empty unless the image came from a registry; `stand_in` tells of its base."""
+    try:
+        found = client.images.get(image.tag)
+    except ImageNotFound as error:
+        raise KitError(f"no image {image.tag}: type `make build-{image.backend} STACK={image.stack}`") from error
+    digests = found.attrs.get("RepoDigests") or [""]
+    return {
+        "tag": image.tag,
+        "id": found.id,
+        "digest": digests[0].rpartition("@")[2],
+        "pins_id": image.pins_id,
+        "stand_in": found.labels.get(STAND_IN_LABEL) == "true",
+    }
+
+
+def _refuse_stale(image: Image) -> None:
+    """An image is built from committed files only when these follow from pins.toml."""
+    root = image.folder.parents[2]
+    summary = pins.load(root).backends[image.backend]["summary"]
+    stale = render.differing(render.image_files(image, summary, dockerfile.template(root)))
+    if stale:
+        raise KitError(f"{stale[0].relative_to(root)} is not what docker/pins.toml gives: type `make lock render`")
+
+
+def buildx_command(image: Image, tag: str) -> list[str]:
+    """The command line; secrets only where this machine has its own certificates or pip settings."""
+    command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
+    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE", "")
+    settings = os.environ.get("PIP_CONFIG_FILE", "")
+    for name, path in (("ca_bundle", certificates), ("pip_conf", settings)):
+        if path and Path(path).is_file():
+            command.append(f"--secret=id={name},src={path}")
+    return [*command, str(image.folder)]
+
+
+def require_buildx() -> None:
+    """PreflightError where the command line that builds is not there."""
+    if not shutil.which("docker"):
+        raise PreflightError("the `docker` command is missing: install Docker's command line and its buildx plugin")
+    if subprocess.run(["docker", "buildx", "version"], capture_output=True).returncode != 0:
+        raise PreflightError("`docker buildx` is missing: install the package docker-buildx-plugin (on Debian docker-buildx)")
+
+
+def _run_buildx(image: Image, tag: str) -> None:
+    """Stream the build; on failure its last 20 lines are in the error."""
+    require_buildx()
+    process = subprocess.Popen(buildx_command(image, tag), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    last: collections.deque[str] = collections.deque(maxlen=20)
+    full = False
+    try:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            last.append(line.rstrip())
+            full = full or "no space left on device" in line.lower()
+    finally:
+        if process.poll() is None and sys.exc_info()[0]:
+            process.terminate()
+        process.wait()
+    if full:
+        raise KitError(f"{image.tag} was not built: the disk of the Docker engine is full; `docker system df` shows by what")
+    if process.returncode != 0:
+        raise KitError(f"{image.tag} was not built, the last lines were:\n  " + "\n  ".join(last))
+
+
+def ask(client: docker.DockerClient, tag: str) -> dict:
+    """The versions an image answers with: python, cuda, arch_list, packages."""
+    container = client.containers.create(tag, ["python3", "-c", QUESTION], network_mode="none", init=True)
+    try:
+        container.start()
+        exit_code = container.wait(timeout=300)["StatusCode"]
+        output = container.logs(stdout=True, stderr=False).decode()
+        if exit_code != 0:
+            raise KitError(f"{tag} cannot tell its versions:\n{container.logs(stdout=False).decode()[-2000:]}")
+    finally:
+        container.remove(force=True)
+    return json.loads(output.splitlines()[-1])
+
+
+def differences(image: Image, answer: dict) -> list[str]:
+    """Compare an answer of `ask` with the lock; a build's local label, such as +cu117, does not count."""
+    found = {lockfile.normalized(name): version for name, version in answer["packages"].items()}
+    lines = []
+    for name, version in image.locked().items():
+        if found.get(name, "").partition("+")[0] != version.partition("+")[0]:
+            lines.append(f"{name}: locked {version}, found {found.get(name, 'none')}")
+    if answer["python"].rpartition(".")[0] != image.python:
+        lines.append(f"python: pinned {image.python}, found {answer['python']}")
+    if answer["cuda"] != image.cuda:
+        lines.append(f"cuda of torch: pinned {image.cuda}, found {answer['cuda'] or 'none'}")
+    if answer["arch_list"] != list(image.arch_list):
+        lines.append(f"architectures of torch: pinned {' '.join(image.arch_list)}, found {' '.join(answer['arch_list']) or 'none'}")
+    return lines
+
+
+def article_stack(root: Path, slug: str) -> str:
+    """The stack that an article names."""
+    path = root / "bench/articles" / f"{slug}.toml"
+    if not path.exists():
+        known = ", ".join(sorted(found.stem for found in path.parent.glob("*.toml")))
+        raise UsageError(f"no article {slug!r}: there are {known}; type for example ARTICLE=inference-tools")
+    return tomllib.loads(path.read_text(encoding="utf-8"))["stack"]
+
+
+def wanted(loaded: Pins, backend: str, stack: str) -> list[Image]:
+    """The images that `build-<backend>` means; `all` is every backend, and every stack unless one is named."""
+    if stack == "article" and (backend != "all" or os.environ.get("ARTICLE")):
+        stack = article_stack(loaded.root, os.environ.get("ARTICLE") or "inference-tools")
+    if backend == "all":
+        if stack not in ("article", *loaded.stacks):
+            loaded.image(next(iter(loaded.backends)), stack)  # raises, and says which stacks there are
+        found = loaded.images(None if stack == "article" else stack)
+    else:
+        found = [image for image in [loaded.image(backend, stack)] if image.engine == "docker"]
+    if not found:
+        raise UsageError(f"the stack {stack!r} needs no image: it runs on this machine; type `make demo`")
+    return found
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        raise UsageError("name one backend, or all: make build-layer-parallel, make build-all STACK=current")
+    for image in wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
+        print(f"{image.tag}: {'built, and holds what its lock says' if build(image) else 'is there'}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,107 @@
+"""The claims of an article as tables: verdicts for the report's first page and for each group, speed-ups beside published ones."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from scripts import stats, tables, verdicts
+from scripts.articles import Article
+from scripts.groups import Group
+from scripts.verdicts import NOT_TESTED, Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A claim's verdict in one group, for calls of so many new tokens; `group` is None where nothing could judge."""
+
+    claim: dict
+    verdict: Verdict
+    group: Group | None = None
+    new_tokens: int = 0
+
+
+def judge_group(group: Group, article: Article) -> list[Judged]:
+    """Every claim in a group, for each number of new tokens that was timed; [] for rows that cannot judge it."""
+    if group.cannot_judge():
+        return []
+    rows = verdicts.rows_by_case(group, article)
+    asked = article.variants.get(group.key.variant, {}).get("runs", [])
+    counts = tables.tokens_of(group) or [run["new_tokens"] for run in asked[:1]]
+    return [Judged(claim, verdicts.judge(claim, rows, count), group, count) for claim in article.claims for count in counts]
+
+
+def judge_article(groups: Sequence[Group], article: Article) -> list[Judged]:
+    """The verdicts of all groups, claim by claim. A claim that no group tested in full has the lines of those that tested
+    a part of it, or one line that says why there is none."""
+    everywhere = [judged for group in groups for judged in judge_group(group, article)]
+    lines = []
+    for claim in article.claims:
+        mine = [judged for judged in everywhere if judged.claim["id"] == claim["id"]]
+        tested = [judged for judged in mine if judged.verdict.word != NOT_TESTED]
+        lines += tested or [judged for judged in mine if judged.verdict.holding] or mine[:1] or [Judged(claim, _untested(groups))]
+    return lines
+
+
+def _untested(groups: Sequence[Group]) -> Verdict:
+    reasons = sorted({group.cannot_judge() for group in groups})
+    return Verdict(NOT_TESTED, f"so far only: {', '.join(reasons)}")
+
+
+def _word(verdict: Verdict) -> str:
+    return f"**{verdict.word}**" if verdict.word != NOT_TESTED else verdict.word
+
+
+def _setting(judged: Judged) -> str:
+    if judged.group is None:
+        return tables.NONE
+    key = judged.group.key
+    words = f"{key.model}, {key.stack}, {key.weights} weights, {key.variant}"
+    return f"[{tables.text(words)}](#{judged.group.slug}), {tokens(judged.new_tokens)}"
+
+
+def tokens(count: int) -> str:
+    return f"{count} new token{'s' * (count != 1)}"
+
+
+def first_page(groups: Sequence[Group], article: Article) -> list[str]:
+    """Claim, verdict, the number behind it, and what it was measured on."""
+    rows, told = [], ""
+    for judged in judge_article(groups, article):
+        name = judged.claim["id"]
+        claim = name if name == told else f"{name} {tables.prose(judged.claim['text'])}"
+        told = name
+        rows.append([claim, _word(judged.verdict), tables.text(judged.verdict.reason), _setting(judged)])
+    return tables.table(["claim", "verdict", "the number behind it", "measured on"], rows, left=4) if rows else []
+
+
+def of_group(group: Group, article: Article) -> list[str]:
+    """Claim, new tokens, verdict and number within one group, those not tested included."""
+    rows = [
+        [f"{judged.claim['id']} {tables.prose(judged.claim['text'])}", tokens(judged.new_tokens), _word(judged.verdict), tables.text(judged.verdict.reason)]
+        for judged in judge_group(group, article)
+    ]
+    return tables.table(["claim", "for", "verdict", "the number behind it"], rows, left=4) if rows else []
+
+
+def speed_ups(group: Group, article: Article) -> list[str]:
+    """The speed-ups that the article gives or that its numbers imply, published beside measured."""
+    rows_by_case = verdicts.rows_by_case(group, article)
+    pairs = {}
+    for claim in article.claims:
+        for relation in claim["relations"]:
+            if "faster" in relation:
+                pairs.setdefault((relation["faster"], relation["slower"]), relation)
+    counts = tables.tokens_of(group)
+    rows = []
+    for (faster, slower), relation in pairs.items():
+        findings = [verdicts.judge_speed(relation, rows_by_case, count) for count in counts]
+        published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE
+        rows.append([f"{tables.text(faster)} over {tables.text(slower)}", published, *[_ratio_cell(finding) for finding in findings]])
+    headers = ["how many times as fast", "published", *[f"measured, {tokens(count)} (95 % interval)" for count in counts]]
+    return tables.table(headers, rows) if rows and counts else []
+
+
+def _ratio_cell(finding: verdicts.Finding) -> str:
+    if finding.ratio is None:
+        return verdicts.NOT_TESTED
+    value, interval = stats.with_interval(finding.ratio, least=2)
+    return value + (f" ({interval})" if interval else "")

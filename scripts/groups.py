@@ -1,0 +1,200 @@
+"""From records to the rows that may stand in one table.
+
+A group is everything measured under the same article, variant, stack, device model, weights and scale. Numbers of
+different groups are never compared.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+
+from bench.job import Result
+from scripts import stats
+from scripts.articles import Article
+from scripts.results import Record
+
+GIB = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Key:
+    """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability."""
+
+    article: str
+    stack: str
+    device: str
+    model: str
+    facts: str
+    weights: str
+    scale: str
+    variant: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One case on one number of devices: its latest run counts, `runs` are all runs of the very same job, oldest first."""
+
+    case: str
+    count: int
+    record: Record
+    runs: tuple[Record, ...]
+
+    @property
+    def status(self) -> str:
+        return self.record.status
+
+    @property
+    def guest(self) -> Result | None:
+        return self.record.guest
+
+    @property
+    def check(self) -> dict | None:
+        return self.guest.check if self.guest else None
+
+    @property
+    def dtype(self) -> str:
+        """As the guest found it on the loaded model; what was asked for where it never got there."""
+        used = self.guest.used.get("dtype") if self.guest else None
+        return str(used or self.record.job.load.get("dtype", ""))
+
+    @property
+    def new_tokens(self) -> list[int]:
+        return sorted(series(self.record))
+
+    def timed_ms(self, new_tokens: int) -> list[float]:
+        return series(self.record).get(new_tokens, [])
+
+    def deviations(self) -> list[str]:
+        """Where the environment is not the pinned one, in words."""
+        image = self.record.host.get("image") or {}
+        stand_in = ["the base image is a stand-in for the pinned one"] if image.get("stand_in") else []
+        return [str(one) for one in self.record.host.get("differences") or []] + stand_in
+
+    def peak_used_bytes(self) -> dict[str, int]:
+        """{GPU UUID: the most it held during the run, as the host's NVML saw it}."""
+        return {one["uuid"]: one["peak_used_bytes"] for one in self.record.host.get("gpu_memory") or []}
+
+    def torch_peak_bytes(self, name: str) -> int | None:
+        """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes"."""
+        devices = (self.guest.memory.get("devices") or []) if self.guest else []
+        return max((device[name] for device in devices), default=None)
+
+    def unusable(self, new_tokens: int | None = None) -> str:
+        """Why this row cannot support a claim, or ""."""
+        if self.status != "ok":
+            return f"{self.case} is {self.status}: {self.record.reason}"
+        if not self.check:
+            return f"{self.case}'s output was not checked"
+        if not self.check.get("passed"):
+            return f"{self.case}'s {wrong_output(self.check)}: its numbers do not count"
+        if new_tokens is not None and not self.timed_ms(new_tokens):
+            return f"{self.case} has no run of {new_tokens} new tokens"
+        return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    key: Key
+    slug: str
+    rows: tuple[Row, ...]
+
+    @property
+    def heading(self) -> str:
+        key = self.key
+        return f"{key.stack} · {key.model} · {key.weights} weights, {key.scale} · {key.variant}"
+
+    def cannot_judge(self) -> str:
+        """Why these rows say nothing about claims that an article made of its GPUs, or ""."""
+        if self.key.device == "cpu":
+            return f"{'tiny' if self.key.scale == 'tiny' else 'full'} model on a CPU"
+        return "tiny model on a GPU" if self.key.scale == "tiny" else ""
+
+    def row_of(self, case: str, count: int) -> "Row | str":
+        """The row of a case on the article's number of GPUs, or why there is none."""
+        mine = [row for row in self.rows if row.case == case]
+        for row in mine:
+            if row.count == count:
+                return row
+        return f"{case} ran on {mine[0].count} here, on {count} in the article" if mine else f"{case} was not run here"
+
+
+def wrong_output(check: Mapping) -> str:
+    """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
+    error = check.get("logits_relative_error")
+    if error is not None:
+        return f"output differs by {100 * error:.2g} % from transformers'"
+    return f"output failed its check ({check.get('reason') or 'no reason given'})"
+
+
+def series(record: Record) -> dict[int, list[float]]:
+    """{new tokens: timed calls in ms} of a record."""
+    measurements = record.guest.measurements if record.guest else []
+    return {one["new_tokens"]: one["timed_ms"] for one in reversed(measurements) if one["timed_ms"]}
+
+
+def run_means_ms(row: Row, new_tokens: int) -> list[float]:
+    """The mean of each run of this row's job that came to an end, oldest first."""
+    timed = [series(record).get(new_tokens) for record in row.runs if record.status == "ok"]
+    return [stats.summarise(samples).mean for samples in timed if samples]
+
+
+def _device(record: Record) -> tuple[str, str]:
+    """(model, facts) of what the record ran on."""
+    if record.job.device == "cpu":
+        machine = record.host.get("machine") or {}
+        return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores"
+    gpus = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
+    names = " + ".join(sorted({name for name, _, _ in gpus})) or "no GPU seen"
+    return names, ", ".join(f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(gpus))
+
+
+def key_of(record: Record) -> Key:
+    job = record.job
+    model, facts = _device(record)
+    return Key(job.article, job.stack, job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
+
+
+def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
+    by_case: dict[tuple[str, int], list[Record]] = {}
+    for record in sorted(records, key=lambda one: (one.host["started_at"], one.number, one.id)):
+        by_case.setdefault((record.job.case, record.job.device_count), []).append(record)
+    rows = []
+    for (case, count), mine in by_case.items():
+        prefix = mine[-1].id.rsplit("-", 1)[0]
+        rows.append(Row(case, count, mine[-1], tuple(one for one in mine if one.id.rsplit("-", 1)[0] == prefix)))
+    order = {case.name: place for place, case in enumerate(article.cases if article else [])}
+    return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count)))
+
+
+def _slug(key: Key) -> str:
+    words = "-".join((key.article, key.stack, key.model, key.weights, key.scale, key.variant))
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
+def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Group]:
+    """The groups of all measuring records: GPUs before CPUs, full before tiny, published before controlled."""
+    by_key: dict[Key, list[Record]] = {}
+    for record in records:
+        if record.job.kind == "measure":
+            by_key.setdefault(key_of(record), []).append(record)
+    ordered = sorted(
+        by_key,
+        key=lambda key: (
+            key.article,
+            key.device == "cpu",
+            key.scale == "tiny",
+            key.stack,
+            key.model,
+            key.facts,
+            key.weights,
+            key.variant != "published",
+            key.variant,
+        ),
+    )
+    groups, used = [], {}
+    for key in ordered:
+        slug = _slug(key)
+        used[slug] = used.get(slug, 0) + 1
+        name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
+        groups.append(Group(key, name, _rows(by_key[key], articles.get(key.article))))
+    return groups

@@ -1,0 +1,92 @@
+"""From a case of an article to the job that the guest gets."""
+
+import dataclasses
+import hashlib
+import json
+import re
+
+from bench.job import Job
+from scripts.articles import Article, Case
+
+SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where and on what a case runs."""
+
+    stack: str
+    device: str
+    device_count: int
+    weights: str
+    scale: str
+
+
+def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict:
+    """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
+    load = dict(case.load)
+    wanted = article.variants[variant].get("dtype")
+    if wanted and load["dtype"] != "int8":
+        load["dtype"] = wanted
+    if device == "cpu" and load["dtype"] == "float16":
+        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU
+    return load
+
+
+def _model(article: Article, case: Case, target: Target) -> dict:
+    """What decides the weights, without the path, which is known once they are there."""
+    model = {key: article.model_of(case).get(key) for key in ("name", "architecture", "shape", "revision")}
+    random = target.weights == "random"
+    return {**model, "weights": target.weights, "scale": target.scale, "seed": SEED if random else None, "path": ""}
+
+
+def measuring_job(article: Article, case: Case, variant: str, target: Target) -> Job:
+    """The job that measures a case. Its id, the model's path and the reference's are filled in when it runs."""
+    load = _load_arguments(article, case, variant, target.device)
+    prompt = dict(article.prompt)
+    if target.weights == "hub":
+        prompt["tokens"] = None  # the model's own tokenizer counts
+    return Job(
+        id="",
+        kind="measure",
+        article=article.slug,
+        case=case.name,
+        variant=variant,
+        backend=case.backend,
+        stack=target.stack,
+        device=target.device,
+        device_count=target.device_count,
+        model=_model(article, case, target),
+        load=load,
+        prompt=prompt,
+        runs=article.variants[variant]["runs"],
+        warmup_runs=article.protocol["warmup_runs"],
+        timed_runs=article.protocol["timed_runs"],
+        tolerance=article.tolerances[load["dtype"]]["value"],
+    )
+
+
+def reference_job(job: Job) -> Job:
+    """The job that computes the right answer for a measuring job: plain transformers, float32, greedy."""
+    return dataclasses.replace(job, kind="reference", id="reference", backend="transformers", load={"dtype": "float32"}, tolerance=None)
+
+
+def reference_key(job: Job) -> str:
+    """12 hex digits over what decides the right answer: the weights, the prompt, how many tokens, and the stack."""
+    model = {key: value for key, value in job.model.items() if key != "path"}
+    longest = max(run["new_tokens"] for run in job.runs)
+    facts = [model, job.prompt, longest, job.stack]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def slug(text: str) -> str:
+    """`NVIDIA H200` is `nvidia-h200`."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def run_prefix(job: Job, pins_id: str, device_model: str) -> str:
+    """A run's id up to its number: readable, and different wherever anything that decides the numbers is."""
+    fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id}".encode()).hexdigest()[:12]
+    weights = f"{job.model['weights']}-{job.model['scale']}"
+    parts = [job.article, job.case, job.variant, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
+    return ".".join(parts)

@@ -1,0 +1,186 @@
+"""The pins of docker/pins.toml: which versions each image holds, and the name of the image that holds exactly those."""
+
+import dataclasses
+import hashlib
+import tomllib
+from pathlib import Path
+
+from scripts import lockfile
+from scripts.errors import KitError, UsageError
+from scripts.lockfile import cpu_only as cpu_only  # re-exported: the demo's installer asks the pins for it
+
+ROOT = Path(__file__).resolve().parent.parent
+ORIGINS = ("stated", "derived", "chosen")
+
+#: The files that decide what an image holds; `pins_id` is a hash over those that exist.
+INPUTS = ("Dockerfile", "requirements.txt", "torch.txt", "compile.txt", "source.txt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """One version with its reason. `origin` is stated, derived or chosen."""
+
+    name: str
+    version: str
+    origin: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """One backend on one stack: a Docker image, or with `engine` "host" an environment on this machine.
+
+    folder       where its Dockerfile and locks lie
+    environment  name of the environment for `engine` "host", otherwise ""
+    arch_list    GPU architectures of its torch, as "sm_86"
+    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, compile, python
+    """
+
+    backend: str
+    stack: str
+    engine: str
+    environment: str
+    folder: Path
+    base: str
+    python: str
+    cuda: str
+    arch_list: tuple[str, ...]
+    exclude_newer: str
+    pins: dict[str, Pin]
+    options: dict
+
+    @property
+    def pins_id(self) -> str:
+        """12 hex digits over everything that decides what the image holds."""
+        digest = hashlib.sha256(self.base.encode())
+        for name in INPUTS:
+            path = self.folder / name
+            if path.exists():
+                digest.update(f"\0{name}\0".encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
+
+    @property
+    def tag(self) -> str:
+        return f"llm-repro/{self.backend}:{self.stack}-{self.pins_id}"
+
+    @property
+    def compile_pins(self) -> dict[str, Pin]:
+        """What the stage that compiles holds beside torch; empty where nothing is compiled."""
+        table = self.options.get("compile", {}).get("pins", {})
+        return _pins(table, f"backend.{self.backend}.{self.stack}.compile") if table else {}
+
+    def lock_text(self) -> str:
+        path = self.folder / "requirements.txt"
+        if not path.exists():
+            raise KitError(f"{path} is missing: run `make lock render`")
+        return path.read_text(encoding="utf-8")
+
+    def locked(self) -> dict[str, str]:
+        """Every package of the image with its version."""
+        return lockfile.versions(self.lock_text())
+
+
+@dataclasses.dataclass(frozen=True)
+class Pins:
+    """pins.toml as tables, and the images that follow from it."""
+
+    root: Path
+    host: dict
+    stacks: dict[str, dict]
+    shared: dict[str, dict]
+    backends: dict[str, dict]
+
+    def image(self, backend: str, stack: str) -> Image:
+        """The image of a backend on a stack; UsageError names what there is."""
+        if backend not in self.backends:
+            raise UsageError(f"no backend {backend!r}: there are {', '.join(self.backends)}")
+        if stack not in self.stacks:
+            raise UsageError(f"no stack {stack!r}: there are {', '.join(self.stacks)}")
+        if stack not in self.backends[backend]["stacks"]:
+            allowed = ", ".join(self.backends[backend]["stacks"])
+            raise UsageError(f"{backend} is not in the stack {stack!r}: it is in {allowed}")
+        return _image(self, backend, stack)
+
+    def images(self, stack: str | None = None) -> list[Image]:
+        """All Docker images, or those of one stack, in the order of pins.toml."""
+        every = [self.image(backend, name) for backend, table in self.backends.items() for name in table["stacks"]]
+        return [image for image in every if image.engine == "docker" and stack in (None, image.stack)]
+
+    def environments(self) -> dict[str, list[Image]]:
+        """Name of a host environment -> the backends that run in it."""
+        found: dict[str, list[Image]] = {}
+        for backend, table in self.backends.items():
+            for stack in table["stacks"]:
+                image = self.image(backend, stack)
+                if image.engine == "host":
+                    found.setdefault(image.environment, []).append(image)
+        return found
+
+    def environment_pins(self, name: str) -> dict[str, Pin]:
+        """The pins of all backends that share a host environment."""
+        merged: dict[str, Pin] = {}
+        for image in self.environments()[name]:
+            for pin in image.pins.values():
+                other = merged.setdefault(pin.name, pin)
+                if other.version != pin.version:
+                    raise KitError(
+                        f"docker/pins.toml: {image.backend} wants {pin.name} {pin.version} in the environment {name!r}, "
+                        f"which has {other.version}: give {image.backend} an `environment` of its own"
+                    )
+        return merged
+
+    @property
+    def host_pins(self) -> dict[str, Pin]:
+        return _pins(self.host["pins"], "host")
+
+
+def load(root: Path = ROOT) -> Pins:
+    """Read docker/pins.toml; KitError names the place of what is wrong in it."""
+    path = root / "docker" / "pins.toml"
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
+        pins.images(), pins.environments(), pins.host_pins  # every table is read once, so that a mistake shows at once
+    except FileNotFoundError as error:
+        raise KitError(f"{path} is missing: restore it with `git checkout docker/pins.toml`") from error
+    except tomllib.TOMLDecodeError as error:
+        raise KitError(f"{path}: {error}") from error
+    except KeyError as error:
+        raise KitError(f"{path}: a table lacks the key {error}") from error
+    return pins
+
+
+def _image(pins: Pins, backend: str, stack: str) -> Image:
+    table, options = pins.stacks[stack], pins.backends[backend].get(stack, {})
+    merged = _pins(table["pins"], f"stack.{stack}")
+    if "shared" in options:
+        merged |= _pins(pins.shared[options["shared"]]["pins"], f"shared.{options['shared']}")
+    merged |= _pins(options.get("pins", {}), f"backend.{backend}.{stack}")
+    on_host = table["engine"] == "host"
+    environment = options.get("environment", "common") if on_host else ""
+    base = table.get("base", {})
+    return Image(
+        backend=backend,
+        stack=stack,
+        engine=table["engine"],
+        environment=environment,
+        folder=pins.root / "docker" / (f"{stack}/{environment}" if on_host else f"{backend}/{stack}"),
+        base=base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else ""),
+        python=table["python"]["version"],
+        cuda=table["cuda"],
+        arch_list=tuple(table["arch_list"]),
+        exclude_newer=table["exclude_newer"],
+        pins=merged,
+        options=options,
+    )
+
+
+def _pins(table: dict, place: str) -> dict[str, Pin]:
+    found = {}
+    for name, pin in table.items():
+        if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):
+            raise KitError(
+                f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why"
+            )
+        found[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
+    return found

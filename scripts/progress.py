@@ -1,0 +1,57 @@
+"""What the person at the terminal sees while a job runs, from the guest's `@{json}` lines."""
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+class JobDisplay:
+    """A line of progress for one job; every line of its output also goes to its log file.
+
+    Without a terminal each phase is a line of its own, so that a log of CI reads well.
+    """
+
+    def __init__(self, title: str, log: Path | None = None) -> None:
+        self.title = title
+        self.console = Console(file=sys.stderr)
+        self.log = open(log, "a", encoding="utf-8") if log else None
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.task = self.progress.add_task(title, total=None)
+
+    def __enter__(self) -> "JobDisplay":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+        if self.log:
+            self.log.close()
+
+    def line(self, text: str) -> None:
+        """One line of the job's output."""
+        if self.log:
+            self.log.write(text + "\n")
+            self.log.flush()
+        if text.startswith("@{"):
+            try:
+                self._event(json.loads(text[1:]))
+            except ValueError:
+                pass
+
+    def phase(self, name: str) -> None:
+        """The job enters another phase: load, measure, check…"""
+        self.progress.update(self.task, description=f"{self.title}: {name}", completed=0, total=None)
+        if self.progress.disable:
+            print(f"  {self.title}: {name}", file=sys.stderr, flush=True)
+
+    def _event(self, event: dict) -> None:
+        if "phase" in event:
+            self.phase(event["phase"])
+        elif "total" in event:
+            word = f"{event['run']}, {event['new_tokens']} new token(s)" if "run" in event else "writing weights"
+            done = event.get("done", event.get("shard", 0))
+            self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event["total"])

@@ -1,0 +1,174 @@
+"""One case from the plan to a stored result."""
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.job import Job, Result, to_json, write_whole
+from scripts import engines, gpus, jobs, models, pins, preflight, results
+from scripts.articles import Article, Case
+from scripts.container import Outcome
+from scripts.errors import KitError
+from scripts.options import Options
+from scripts.progress import JobDisplay
+from scripts.results import Record
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A case to run in one variant, on a stack that is already decided."""
+
+    article: Article
+    case: Case
+    variant: str
+    stack: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack})"
+
+
+def device_count(planned: Planned, options: Options) -> int:
+    """How many devices the case runs on: as typed, else as the article did."""
+    return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
+
+
+def perform(planned: Planned, options: Options, runs: Path) -> Record:
+    """Run a case and store its result; one that is there already is returned, unless FORCE=1.
+
+    Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
+    """
+    with contextlib.ExitStack() as stack:
+        chosen = []
+        if options.device == "cuda":
+            chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
+        image = pins.load().image(planned.case.backend, planned.stack)
+        target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target)
+        prefix = jobs.run_prefix(job, image.pins_id, chosen[0].name if chosen else "cpu")
+        earlier = results.done(prefix, runs)
+        if earlier and not options.force:
+            return earlier
+        _writable(runs)
+        engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
+        _preflight(planned, job, image, engine, runs)
+        engine.prepare()
+        return _measure(planned, job, prefix, engine, runs)
+
+
+def _writable(runs: Path) -> None:
+    """Fail before measuring, not after."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        probe = runs / f".probe-{os.getpid()}"
+        probe.write_bytes(b"\0" * 65536)
+        probe.unlink()
+    except OSError as error:
+        raise KitError(f"{runs} cannot be written ({error.strerror}): make it writable and free some space, then type the same again") from error
+
+
+def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.Engine, runs: Path) -> None:
+    parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
+    cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
+    machine = preflight.this_machine(engine.gpus, cuda_driver, models.folder(), runs)
+    docker = engine.name == "docker"
+    built = docker and engine.is_built()
+    # The host engine's torch is not the pinned one; the guest finds out what it can run.
+    shown = image if docker else dataclasses.replace(image, arch_list=("compute_30",), cuda="")
+    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
+
+
+def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came."""
+    run_id = results.next_id(prefix, runs)
+    folder = runs / run_id
+    work = folder / "work"
+    work.mkdir(parents=True)
+    try:
+        with JobDisplay(planned.title, folder / "log.txt") as display:
+            job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
+            write_whole(folder / "job.json", to_json(job))
+            display.phase("start")
+            with gpus.MemorySampler(engine.gpus) as sampler:
+                outcome = engine.run(job, work, display.line)
+        result, status, reason = engines.answer(work, outcome)
+        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler), result, reason)
+        results.store(folder, record)
+        return record
+    except BaseException:
+        if not (folder / "job.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was asked of the guest yet
+        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisplay) -> Job:
+    """The job with the paths of its checkpoint and of its right answer."""
+    if job.model["weights"] == "random":
+        checkpoint = models.random_checkpoint(engine, job, display.line)
+        model = job.model
+    else:
+        checkpoint, commit = models.hub_checkpoint(job.model)
+        model = {**job.model, "revision": commit}
+    job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
+    return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
+
+
+def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
+    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.timezone.utc)
+    commit, dirty = git_state()
+    return {
+        "engine": engine.name,
+        "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "wall_s": round(outcome.finished_at - outcome.started_at, 3),
+        "commit": commit,
+        "dirty": dirty,
+        "pins_id": engine.image.pins_id,
+        "image": engine.facts,
+        "differences": engine.differences(result),
+        "machine": machine(),
+        "driver": gpus.driver() if engine.gpus else None,
+        "gpus": [
+            {key: getattr(gpu, key) for key in ("index", "uuid", "name", "memory_total_bytes", "compute_capability")} for gpu in engine.gpus
+        ],
+        "gpu_memory": sampler.summary(result.phases if result else {}),
+    }
+
+
+def git_state() -> tuple[str, bool]:
+    """(commit, has the code changed since?); the results themselves do not count as changes."""
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = git("rev-parse", "HEAD")
+    return commit or "unknown", bool(not commit or git("status", "--porcelain", "--", ".", ":!reports"))
+
+
+def machine() -> dict:
+    """This machine without its name: processor, cores, memory."""
+    import psutil
+
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return {"cpu": model, "cpu_count": os.cpu_count(), "memory_total_bytes": psutil.virtual_memory().total}
+
+
+def sweep_unfinished(runs: Path) -> Iterator[Path]:
+    """Work folders that a killed runner left; their runs stay, named as unfinished by the report."""
+    for work in runs.glob("*/work"):
+        shutil.rmtree(work, ignore_errors=True)
+        yield work.parent

@@ -1,0 +1,87 @@
+"""What the report reads of a result.json beyond bench.job's own checks, as data, and the function that checks it.
+
+A shape is a type, a list of one shape, or a dict of shapes; a name that ends in "?" may be absent or null. Names that a
+shape does not mention are let through: an older report reads a newer kit's results as far as it knows them.
+"""
+
+from bench.job import InvalidDocument
+
+NUMBER = (int, float)
+#: No byte count, and no time in ms, is as large; what is larger is damage and overflows in sums of squares.
+LARGEST = 1e18
+
+HOST = {
+    "engine": str,
+    "started_at": str,
+    "wall_s?": NUMBER,
+    "commit?": str,
+    "dirty?": bool,
+    "pins_id?": str,
+    "image?": {"tag": str, "id?": str, "digest?": str, "pins_id?": str, "stand_in?": bool},
+    "differences?": [str],
+    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER},
+    "driver?": {"driver?": str, "cuda_driver?": str},
+    "gpus?": [{"index": int, "uuid": str, "name": str, "memory_total_bytes": NUMBER, "compute_capability": str}],
+    "gpu_memory?": [{"uuid": str, "peak_used_bytes": NUMBER}],
+}
+
+JOB = {
+    "article": str,
+    "case": str,
+    "variant": str,
+    "backend": str,
+    "stack": str,
+    "model": {"weights": str, "scale": str},
+    "load": dict,
+    "prompt": dict,
+}
+
+GUEST = {
+    "load_s?": NUMBER,
+    "measurements": [{"new_tokens": int, "cold_ms?": NUMBER, "timed_ms": [NUMBER]}],
+    "memory": {"devices?": [{"peak_allocated_bytes": NUMBER, "peak_reserved_bytes": NUMBER}], "peak_rss_bytes?": NUMBER},
+    "check?": {
+        "logits_relative_error?": NUMBER,
+        "tolerance?": NUMBER,
+        "greedy_common_prefix_tokens?": int,
+        "greedy_tokens?": int,
+        "passed": bool,
+        "reason?": str,
+    },
+    "used": dict,
+    "compat": dict,
+    "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},
+}
+
+
+def check(value: object, shape: object, name: str) -> None:
+    """Raise InvalidDocument, naming the field, where `value` has not the shape."""
+    wrong = _wrong(value, shape)
+    if wrong is not None:
+        path, found = wrong
+        raise InvalidDocument(f"damaged result.json: {name}{path} is {str(found)[:60]!r}")
+
+
+def _wrong(value: object, shape: object) -> tuple[str, object] | None:
+    """(path, value) of the first field that has not its shape; the path is put together on the way back only."""
+    if isinstance(shape, dict):
+        return _wrong_field(value, shape) if isinstance(value, dict) else ("", value)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return "", value
+        return next((wrong for item in value if (wrong := _wrong(item, shape[0]))), None)
+    if not isinstance(value, shape) or (isinstance(value, bool) and shape is not bool):
+        return "", value
+    return ("", value) if shape is NUMBER and not -LARGEST < value < LARGEST else None
+
+
+def _wrong_field(value: dict, shape: dict) -> tuple[str, object] | None:
+    for name, inner in shape.items():
+        field = name.rstrip("?")
+        found = value.get(field)
+        if found is None and field != name:
+            continue
+        wrong = _wrong(found, inner)
+        if wrong is not None:
+            return f".{field}{wrong[0]}", wrong[1]
+    return None

@@ -1,0 +1,48 @@
+"""Ctrl-C, `kill` and a closed terminal, so that whoever holds something outside this process can put it away first."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Other handlers for a while. A signal that is ignored (nohup, `&` in a script) stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to its main thread alone
+        return
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    mine = [number for number, old in before.items() if old is not signal.SIG_IGN]
+    try:
+        for number in mine:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, before[number])
+
+
+def _stop(number: int, frame: object) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Within the block a stopping signal is an exception, so that `finally` runs; exit codes 130, 143 and 129."""
+    with _handled_by(_stop):
+        yield
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Within the block stopping signals wait; the first of them takes effect at its end."""
+    waiting: list[int] = []
+    with _handled_by(lambda number, frame: waiting.append(number)):
+        yield
+    if waiting:
+        signal.raise_signal(waiting[0])

@@ -1,0 +1,140 @@
+"""From raw samples to numbers, and from numbers to no more digits than the samples carry.
+
+Mean, population standard deviation and linear 95th percentile are the articles' own; median, interval and outliers are
+the kit's. Intervals are percentile bootstraps with fixed seeds: the same samples give the same interval.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy
+
+#: Fewer timed calls than this carry no interval.
+LEAST_SAMPLES = 5
+CONFIDENCE = 0.95
+RESAMPLES = 9_999
+#: A sample is an outlier where 0.6745 |x - median| / MAD is above this (Iglewicz and Hoaglin). Outliers are counted,
+#: never dropped.
+OUTLIER_SCORE = 3.5
+#: The clock resolves microseconds at best.
+MOST_DECIMALS_MS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A value with the bounds of its 95 % interval, both None where the samples are too few for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What is told of one series of samples, in the samples' unit; `std` is the population's, as numpy.std's default."""
+
+    n: int
+    mean: float
+    std: float
+    median: float
+    p95: float
+    interval: Estimate
+    outliers: int
+
+
+def summarise(samples: Sequence[float]) -> Summary:
+    """The Summary of one or more samples."""
+    return _summarise(tuple(samples))
+
+
+@functools.lru_cache(maxsize=4096)
+def _summarise(samples: tuple[float, ...]) -> Summary:
+    values = numpy.asarray(samples, dtype=float)
+    return Summary(
+        n=len(values),
+        mean=float(values.mean()),
+        std=float(values.std()),
+        median=float(numpy.median(values)),
+        p95=float(numpy.percentile(values, 95)),
+        interval=mean(samples),
+        outliers=outliers(samples),
+    )
+
+
+def outliers(samples: Sequence[float]) -> int:
+    """How many samples lie far from the median; 0 where more than half of them are equal."""
+    values = numpy.asarray(samples, dtype=float)
+    distance = numpy.abs(values - numpy.median(values))
+    spread = float(numpy.median(distance))
+    return int((0.6745 * distance / spread > OUTLIER_SCORE).sum()) if spread > 0 else 0
+
+
+@functools.lru_cache(maxsize=64)
+def _picks(count: int, seed: int) -> numpy.ndarray:
+    """Which samples each resample takes: [RESAMPLES, count] indices."""
+    return numpy.random.default_rng(seed).integers(0, count, size=(RESAMPLES, count))
+
+
+def _resampled_means(samples: Sequence[float], seed: int) -> numpy.ndarray:
+    values = numpy.asarray(samples, dtype=float)
+    return values[_picks(len(values), seed)].mean(axis=1)
+
+
+def _estimate(value: float, resampled: numpy.ndarray) -> Estimate:
+    tail = (1 - CONFIDENCE) / 2 * 100
+    low, high = numpy.percentile(resampled, [tail, 100 - tail])
+    return Estimate(float(value), float(low), float(high))
+
+
+def mean(samples: Sequence[float]) -> Estimate:
+    """The mean with its interval."""
+    value = float(numpy.mean(samples))
+    return Estimate(value) if len(samples) < LEAST_SAMPLES else _estimate(value, _resampled_means(samples, 0))
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """mean(above) / mean(below) with its interval; the two series are resampled independently."""
+    value = float(numpy.mean(above) / numpy.mean(below))
+    if min(len(above), len(below)) < LEAST_SAMPLES:
+        return Estimate(value)
+    return _estimate(value, _resampled_means(above, 1) / _resampled_means(below, 2))
+
+
+def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
+    """Time of one further token: what calls of N more new tokens take longer than the short calls, over N."""
+    value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
+    if min(len(short), len(long)) < LEAST_SAMPLES:
+        return Estimate(value)
+    return _estimate(value, (_resampled_means(long, 1) - _resampled_means(short, 2)) / further_tokens)
+
+
+def decimals(uncertainty: float, significant: int = 2, most: int = MOST_DECIMALS_MS) -> int:
+    """To which decimal a number with this uncertainty is told: so that `significant` digits of the uncertainty show.
+
+    Negative for tens and hundreds. No uncertainty at all gives `most`.
+    """
+    if not uncertainty > 0:
+        return most
+    return min(most, significant - 1 - math.floor(math.log10(uncertainty)))
+
+
+def decimals_of(summary: Summary) -> int:
+    """The decimals of a Summary's numbers; a single sample carries three digits, whatever they are worth."""
+    if summary.n == 1:
+        return decimals(summary.mean, significant=3)
+    return decimals(summary.std)
+
+
+def number(value: float, places: int) -> str:
+    """`value` rounded to `places` decimals: number(1234.5, -1) is "1230"."""
+    return f"{round(value, places):.{max(places, 0)}f}"
+
+
+def with_interval(estimate: Estimate, least: int = 0, most: int = 4) -> tuple[str, str]:
+    """("3.83", "3.80 to 3.86"): value and interval with one uncertain digit, at least `least` decimals; "" for no interval."""
+    if estimate.low is None or estimate.high is None:
+        return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=most))), ""
+    places = max(least, decimals((estimate.high - estimate.low) / 2, significant=1, most=most))
+    return number(estimate.value, places), f"{number(estimate.low, places)} to {number(estimate.high, places)}"

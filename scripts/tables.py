@@ -1,0 +1,209 @@
+"""A group of rows as Markdown tables: time, what surrounds it, memory and output.
+
+Units stand in every header. Tables are cut so that each fits a page; "—" is a number that does not exist.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from scripts import stats
+from scripts.articles import Article, Case
+from scripts.groups import GIB, Group, Row, run_means_ms, wrong_output
+
+NONE = "—"
+MARK = "†"
+LONGEST_REASON = 300
+
+
+def text(value: object) -> str:
+    """Any string as one line of Markdown that means nothing but itself."""
+    line = " ".join(str(value).split())
+    line = line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + " …"
+    return re.sub(r"([\\`*_\[\]|<>~])", r"\\\1", line)
+
+
+def prose(words: str) -> str:
+    """Markdown of the kit's own, as the articles' files hold it, on one line and fit for a table."""
+    return " ".join(words.split()).replace("|", "\\|")
+
+
+def anchor(name: str) -> str:
+    return f'<a id="{name}"></a>'
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
+    """The lines of a table: the first `left` columns are words, the others numbers."""
+    marks = [":--" if column < left else "--:" for column in range(len(headers))]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (headers, marks, *rows)]
+    return [*lines, ""]
+
+
+def gib(size_bytes: int | None) -> str:
+    return NONE if size_bytes is None else f"{size_bytes / GIB:.2f}"
+
+
+def mean_std(summary: stats.Summary) -> str:
+    places = stats.decimals_of(summary)
+    return stats.number(summary.mean, places) + (f" ± {stats.number(summary.std, places)}" if summary.n > 1 else "")
+
+
+def published_mean_std(published: dict) -> str:
+    """The article's own digits: both numbers with as many decimals as the longer of them has."""
+    numbers = [published[name] for name in ("mean_ms", "std_ms") if name in published]
+    places = max(len(str(value).partition(".")[2]) for value in numbers)
+    return " ± ".join(f"{value:.{places}f}" for value in numbers)
+
+
+def row_anchor(group: Group, row: Row) -> str:
+    return f"{group.slug}--{row.case}-{row.count}"
+
+
+def devices_word(group: Group) -> str:
+    return "CPU devices" if group.key.device == "cpu" else "GPUs"
+
+
+def status(row: Row) -> str:
+    if row.status != "ok":
+        return f"**{row.status}**"
+    if not row.check:
+        return "ok, output not checked"
+    return "ok" if row.check.get("passed") else "ok, **output FAILED**"
+
+
+def case_name(group: Group, row: Row) -> str:
+    """The case, linked to where its environment's deviations are listed if there are any."""
+    return text(row.case) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
+
+
+def published_by_case(group: Group, article: Article | None) -> dict[str, Case]:
+    """The cases whose published numbers may stand beside this group's: run as published, on a GPU, at full size."""
+    if article is None or group.key.variant != "published" or group.cannot_judge():
+        return {}
+    return {case.name: case for case in article.cases if case.published}
+
+
+def published_tokens(article: Article | None) -> int:
+    """Of how many new tokens the article's one number a case is."""
+    return article.variants["published"]["runs"][0]["new_tokens"] if article and "published" in article.variants else 0
+
+
+def time_table(group: Group, article: Article | None) -> list[str]:
+    """Mean, spread and interval of every row, beside the published mean where there is one."""
+    published = published_by_case(group, article)
+    headers = ["case", "status", "dtype", devices_word(group), "new tokens"]
+    headers += ["published mean ± std, ms"] if published else []
+    headers += ["measured mean ± std, ms", "95 % interval of the mean, ms", "p95, ms"]
+    headers += ["measured / published"] if published else []
+    rows = []
+    for row in group.rows:
+        head = [anchor(row_anchor(group, row)) + case_name(group, row), status(row), text(row.dtype) or NONE, str(row.count)]
+        for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
+            comparable = published.get(row.case) if new_tokens in (0, published_tokens(article)) else None
+            if comparable and comparable.gpus != row.count:
+                comparable = None
+            rows.append(head + _time_cells(row, new_tokens, comparable, bool(published)))
+            head = [case_name(group, row), *head[1:]]
+    return table(headers, rows, left=3)
+
+
+def _time_cells(row: Row, new_tokens: int, case: Case | None, with_published: bool) -> list[str]:
+    """The cells from "new tokens" on; `new_tokens` 0 is a row without a time."""
+    before = [published_mean_std(case.published) if case else NONE] if with_published else []
+    if not new_tokens:
+        return [NONE, *before, NONE, NONE, NONE] + ([NONE] if with_published else [])
+    summary = stats.summarise(row.timed_ms(new_tokens))
+    places = stats.decimals_of(summary)
+    low, high = summary.interval.low, summary.interval.high
+    interval = NONE if low is None or high is None else f"{stats.number(low, places)} to {stats.number(high, places)}"
+    ratio = [f"{summary.mean / case.published['mean_ms']:.2f}" if case else NONE] if with_published else []
+    return [str(new_tokens), *before, mean_std(summary), interval, stats.number(summary.p95, places), *ratio]
+
+
+def around_table(group: Group) -> list[str]:
+    """Loading, the cold call, the time of one further token, and how steady the samples are; ok rows only."""
+    headers = ["case", devices_word(group), "load, s", "cold call, ms", "further token, ms (95 % interval)"]
+    headers += ["timed calls", "outliers", "means of repeated runs, ms"]
+    rows = []
+    for row in group.rows:
+        if row.status != "ok" or not row.guest:
+            continue
+        summaries = [stats.summarise(row.timed_ms(count)) for count in row.new_tokens]
+        cold = next((one["cold_ms"] for one in row.guest.measurements if one.get("cold_ms") is not None), None)
+        rows.append(
+            [
+                case_name(group, row),
+                str(row.count),
+                NONE if row.guest.load_s is None else f"{row.guest.load_s:.1f}",
+                NONE if cold is None else stats.number(cold, stats.decimals(cold, significant=3)),
+                further_token(row),
+                " + ".join(str(one.n) for one in summaries),
+                " + ".join(str(one.outliers) for one in summaries),
+                run_to_run(row),
+            ]
+        )
+    return table(headers, rows) if rows else []
+
+
+def further_token(row: Row) -> str:
+    """ms of one further token with its interval, from the row's shortest and longest calls."""
+    if len(row.new_tokens) < 2:
+        return NONE
+    short, long = row.new_tokens[0], row.new_tokens[-1]
+    value, interval = stats.with_interval(stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short))
+    return value + (f" ({interval})" if interval else "")
+
+
+def run_to_run(row: Row) -> str:
+    """ "117.1 to 118.0 in 3 runs", of the row's shortest calls; a single run has no spread."""
+    means = run_means_ms(row, row.new_tokens[0])
+    if len(means) < 2:
+        return NONE
+    places = stats.decimals(max(means) - min(means))
+    return f"{stats.number(min(means), places)} to {stats.number(max(means), places)} in {len(means)} runs"
+
+
+def memory_table(group: Group) -> list[str]:
+    """The three memories, each the most that any one device held, and the output check."""
+    headers = ["case", devices_word(group), "NVML peak of a GPU, GiB", "torch peak of a GPU, allocated / reserved, GiB", "guest's peak RSS, GiB"]
+    headers += ["logits' relative error (allowed), %", "greedy tokens in common", "output"]
+    rows = []
+    for row in group.rows:
+        if not row.guest or row.status == "unsupported":
+            continue
+        torch_peaks = [gib(row.torch_peak_bytes(name)) for name in ("peak_allocated_bytes", "peak_reserved_bytes")]
+        rows.append(
+            [
+                case_name(group, row),
+                str(row.count),
+                gib(max(row.peak_used_bytes().values(), default=None)),
+                NONE if torch_peaks == [NONE, NONE] else " / ".join(torch_peaks),
+                gib(row.guest.memory.get("peak_rss_bytes")),
+                *_check_cells(row.check),
+            ]
+        )
+    return table(headers, rows) if rows else []
+
+
+def _check_cells(check: dict | None) -> list[str]:
+    if not check:
+        return [NONE, NONE, "not checked"]
+    error, allowed = check.get("logits_relative_error"), check.get("tolerance")
+    shown = NONE if error is None else f"{100 * error:.2g}"
+    if error is not None and allowed is not None:
+        shown += f" ({100 * allowed:.2g})"
+    prefix, asked = check.get("greedy_common_prefix_tokens"), check.get("greedy_tokens")
+    common = NONE if prefix is None else f"{prefix} of {asked}"
+    return [shown, common, "ok" if check.get("passed") else "**FAILED**"]
+
+
+def without_result(group: Group) -> list[str]:
+    """Why rows have no time or no right output, one line each."""
+    lines = [f"- {text(row.case)} on {row.count}: {row.status} — {text(row.record.reason)}" for row in group.rows if row.status != "ok"]
+    for row in group.rows:
+        if row.status == "ok" and row.check and not row.check.get("passed"):
+            lines.append(f"- {text(row.case)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
+    return [*lines, ""] if lines else []
+
+
+def tokens_of(group: Group) -> list[int]:
+    return sorted({count for row in group.rows if row.status == "ok" for count in row.new_tokens})

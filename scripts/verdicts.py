@@ -1,0 +1,163 @@
+"""The rule that turns a claim of an article into a verdict.
+
+A claim is a list of relations between cases (bench/articles/*.toml); it is judged within one group of rows, for one
+number of new tokens. A relation is
+
+    faster/slower        reproduced where the whole 95 % interval of mean(slower) / mean(faster) lies above 1
+      … with `within`    and the ratio itself lies between ratio / within and ratio x within, both included
+    peak_memory_below_bytes   reproduced where no GPU of the case ever held as much, by the host's NVML
+    check_passes         reproduced where the output equals plain transformers' within its tolerance
+
+A row supports nothing where its status is not ok or its output is wrong or unchecked: the relation is then not tested.
+One not reproduced relation makes the claim not reproduced, else one not tested relation makes it not tested.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.groups import GIB, Group, Row, wrong_output
+
+REPRODUCED, NOT_REPRODUCED, NOT_TESTED = "reproduced", "not reproduced", "not tested"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """The word on one relation, the sentence with the number behind it, and the ratio where it is one of times."""
+
+    word: str
+    reason: str
+    ratio: stats.Estimate | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """`holding`: how many of the claim's relations were reproduced."""
+
+    word: str
+    reason: str
+    holding: int = 0
+
+
+#: The row of each case, or in words why there is none.
+Rows = Mapping[str, Row | str]
+
+
+def rows_by_case(group: Group, article: Article) -> dict[str, Row | str]:
+    """The row of each of the article's cases on the article's number of devices, or why there is none."""
+    return {case.name: group.row_of(case.name, case.gpus) for case in article.cases}
+
+
+def _unusable(rows: Rows, case: str, new_tokens: int | None = None) -> str:
+    row = rows.get(case, f"{case} was not run here")
+    return row if isinstance(row, str) else row.unusable(new_tokens)
+
+
+def _question(row: Row) -> tuple[dict, dict]:
+    """What a row was asked: rows of other models or prompts cannot be compared."""
+    return {name: value for name, value in row.record.job.model.items() if name != "path"}, row.record.job.prompt
+
+
+def ratio_words(relation: Mapping, ratio: stats.Estimate) -> str:
+    """ "deepspeed is 2.95 times as fast as tensor-parallel (2.91 to 2.99; published 3.83)"."""
+    value, interval = stats.with_interval(ratio, least=2)
+    beside = [interval] if interval else []
+    if "ratio" in relation:
+        beside.append(f"published {relation['ratio']:.2f}")
+    return f"{relation['faster']} is {value} times as fast as {relation['slower']}" + (f" ({'; '.join(beside)})" if beside else "")
+
+
+def judge_speed(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
+    """The Finding on a relation faster/slower."""
+    names = (relation["faster"], relation["slower"])
+    for name in names:
+        reason = _unusable(rows, name, new_tokens)
+        if reason:
+            return Finding(NOT_TESTED, reason)
+    faster, slower = rows[names[0]], rows[names[1]]
+    if _question(faster) != _question(slower):
+        return Finding(NOT_TESTED, f"{names[0]} and {names[1]} ran different models or prompts")
+    ratio = stats.ratio(slower.timed_ms(new_tokens), faster.timed_ms(new_tokens))
+    words = ratio_words(relation, ratio)
+    if ratio.low is None:
+        return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", ratio)
+    if ratio.low <= 1:
+        return Finding(NOT_REPRODUCED, words, ratio)
+    if "within" in relation:
+        least, most = relation["ratio"] / relation["within"], relation["ratio"] * relation["within"]
+        if not least <= ratio.value <= most:
+            return Finding(NOT_REPRODUCED, f"{words}, counted as near is {least:.2f} to {most:.2f}", ratio)
+    return Finding(REPRODUCED, words, ratio)
+
+
+def judge_memory(relation: Mapping, rows: Rows) -> Finding:
+    """The Finding on a relation case/peak_memory_below_bytes."""
+    case, limit = relation["case"], relation["peak_memory_below_bytes"]
+    row = rows.get(case)
+    if isinstance(row, Row) and row.status == "oom" and _all_hold(row, limit):
+        return Finding(NOT_REPRODUCED, f"{case} ran out of memory on a GPU of at least {limit / GIB:.1f} GiB")
+    reason = _unusable(rows, case)
+    if reason:
+        return Finding(NOT_TESTED, reason)
+    peaks = rows[case].peak_used_bytes().values()
+    if not peaks:
+        return Finding(NOT_TESTED, f"the memory of {case}'s GPUs was not sampled")
+    words = f"{case} held at most {max(peaks) / GIB:.2f} GiB on a GPU, the bound is {limit / GIB:.2f} GiB"
+    return Finding(REPRODUCED if max(peaks) < limit else NOT_REPRODUCED, words)
+
+
+def _all_hold(row: Row, limit_bytes: int) -> bool:
+    gpus = row.record.host.get("gpus") or []
+    return bool(gpus) and all(gpu["memory_total_bytes"] >= limit_bytes for gpu in gpus)
+
+
+def judge_check(relation: Mapping, rows: Rows) -> Finding:
+    """The Finding on a relation case/check_passes: here a wrong output is a result, not an obstacle."""
+    case = relation["case"]
+    row = rows.get(case, f"{case} was not run here")
+    if isinstance(row, str) or row.status != "ok" or not row.check:
+        return Finding(NOT_TESTED, row if isinstance(row, str) else row.unusable())
+    if bool(row.check.get("passed")) != relation["check_passes"]:
+        return Finding(NOT_REPRODUCED, f"{case}'s {wrong_output(row.check) if relation['check_passes'] else 'output is right'}")
+    return Finding(REPRODUCED, f"{case}'s {check_words(row.check)}")
+
+
+def check_words(check: Mapping) -> str:
+    error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
+    if error is None:
+        return "output passes its check" if check.get("passed") else wrong_output(check)
+    return f"logits differ by {100 * error:.2g} % from transformers'" + (f", {100 * tolerance:.2g} % is allowed" if tolerance is not None else "")
+
+
+def judge_relation(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
+    """The Finding on one relation of a claim, for calls that made `new_tokens` new tokens."""
+    if "faster" in relation:
+        return judge_speed(relation, rows, new_tokens)
+    if "peak_memory_below_bytes" in relation:
+        return judge_memory(relation, rows)
+    if "check_passes" in relation:
+        return judge_check(relation, rows)
+    return Finding(NOT_TESTED, f"the kit has no rule for a relation of {', '.join(sorted(relation))}")
+
+
+def judge(claim: Mapping, rows: Rows, new_tokens: int) -> Verdict:
+    """The Verdict on a claim with the one number behind it: the relation that decides, or the one that holds most barely."""
+    findings = [judge_relation(relation, rows, new_tokens) for relation in claim["relations"]]
+    holding = [finding for finding in findings if finding.word == REPRODUCED]
+    for word in (NOT_REPRODUCED, NOT_TESTED):
+        against = [finding for finding in findings if finding.word == word]
+        if against:
+            return Verdict(word, against[0].reason + _rest(holding, len(findings)), len(holding))
+    return Verdict(REPRODUCED, _barest(holding).reason, len(holding))
+
+
+def _barest(holding: list[Finding]) -> Finding:
+    """Of reproduced relations the one whose ratio is least sure to be above 1; the first where none is a ratio."""
+    ratios = [finding for finding in holding if finding.ratio]
+    return min(ratios, key=lambda finding: finding.ratio.low) if ratios else holding[0]
+
+
+def _rest(holding: list[Finding], total: int) -> str:
+    """How a claim's other relations fared: "; 3 of its 4 relations hold, most barely: …"."""
+    return f"; {len(holding)} of its {total} relations hold, most barely: {_barest(holding).reason}" if holding else ""

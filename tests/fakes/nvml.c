@@ -1,0 +1,127 @@
+/* A make-believe libnvidia-ml.so.1: as much of NVML as the kit asks for. Settings come from the environment at each call:
+ *
+ *   FAKE_NVML_GPUS       number of GPUs; 0 or unset: the driver is not loaded
+ *   FAKE_NVML_USED       a file whose line N is the used memory of GPU N in bytes; absent lines mean 0
+ *   FAKE_NVML_PROCESSES  "GPU:PID:BYTES,…", the processes that compute
+ *   FAKE_NVML_BROKEN     a file; while it exists, memory cannot be read ("Unknown Error")
+ *   FAKE_NVML_OLD        set: the newer memory call is not supported, as with an old driver
+ *   FAKE_NVML_INIT       a return code for nvmlInit
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, UNKNOWN = 999 };
+
+#define TOTAL_BYTES (80ULL << 30)
+#define RESERVED_BYTES (600ULL << 20)
+
+typedef struct { int index; } device;
+static device devices[64];
+
+static const char *setting(const char *name) { const char *value = getenv(name); return value ? value : ""; }
+
+static int count(void) { return atoi(setting("FAKE_NVML_GPUS")); }
+
+static unsigned long long used_bytes(int index)
+{
+    unsigned long long value = 0;
+    FILE *file = fopen(setting("FAKE_NVML_USED"), "r");
+    if (!file) return 0;
+    for (int line = 0; line <= index; line++)
+        if (fscanf(file, "%llu", &value) != 1) { value = 0; break; }
+    fclose(file);
+    return value;
+}
+
+int nvmlInitWithFlags(unsigned flags)
+{
+    (void)flags;
+    int wanted = atoi(setting("FAKE_NVML_INIT"));
+    return wanted ? wanted : count() ? SUCCESS : NOT_LOADED;
+}
+
+int nvmlShutdown(void) { return SUCCESS; }
+
+const char *nvmlErrorString(int code) { (void)code; return "an error that nvidia-ml-py does not know"; }
+
+int nvmlSystemGetDriverVersion(char *text, unsigned length) { snprintf(text, length, "580.65.06"); return SUCCESS; }
+int nvmlSystemGetCudaDriverVersion(int *version) { *version = 13000; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *found) { *found = count(); return SUCCESS; }
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **handle)
+{
+    if (index >= (unsigned)count()) return INVALID_ARGUMENT;
+    devices[index].index = index;
+    *handle = &devices[index];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(device *handle, char *text, unsigned length)
+{
+    snprintf(text, length, "GPU-00000000-0000-0000-0000-%012d", handle->index);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, device **handle)
+{
+    char text[96];
+    for (int index = 0; index < count(); index++) {
+        nvmlDeviceGetHandleByIndex_v2(index, handle);
+        nvmlDeviceGetUUID(*handle, text, sizeof text);
+        if (!strcmp(text, uuid)) return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetName(device *handle, char *text, unsigned length) { (void)handle; snprintf(text, length, "Fake GPU"); return SUCCESS; }
+
+int nvmlDeviceGetCudaComputeCapability(device *handle, int *major, int *minor)
+{
+    (void)handle;
+    *major = 9;
+    *minor = 0;
+    return SUCCESS;
+}
+
+typedef struct { unsigned long long total, free, used; } memory_v1;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
+
+static int memory_failure(void) { return access(setting("FAKE_NVML_BROKEN"), F_OK) == 0 ? UNKNOWN : SUCCESS; }
+
+int nvmlDeviceGetMemoryInfo(device *handle, memory_v1 *memory)
+{
+    memory->total = TOTAL_BYTES;
+    memory->used = used_bytes(handle->index) + RESERVED_BYTES;
+    memory->free = memory->total - memory->used;
+    return memory_failure();
+}
+
+int nvmlDeviceGetMemoryInfo_v2(device *handle, memory_v2 *memory)
+{
+    if (*setting("FAKE_NVML_OLD")) return NOT_SUPPORTED;
+    memory->total = TOTAL_BYTES;
+    memory->reserved = RESERVED_BYTES;
+    memory->used = used_bytes(handle->index);
+    memory->free = memory->total - memory->reserved - memory->used;
+    return memory_failure();
+}
+
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process;
+
+int nvmlDeviceGetComputeRunningProcesses_v3(device *handle, unsigned *room, process *list)
+{
+    unsigned found = 0, capacity = *room, gpu, pid;
+    unsigned long long bytes;
+    for (const char *at = setting("FAKE_NVML_PROCESSES"); sscanf(at, "%u:%u:%llu", &gpu, &pid, &bytes) == 3; at++) {
+        if ((int)gpu == handle->index) {
+            if (list && found < capacity) list[found] = (process){pid, bytes, 0xffffffff, 0xffffffff};
+            found++;
+        }
+        at = strchr(at, ',');
+        if (!at) break;
+    }
+    *room = found;
+    return found > capacity ? INSUFFICIENT_SIZE : SUCCESS;
+}

@@ -1,0 +1,82 @@
+"""Each backend on a real tiny model: times come out, and the output is plain transformers'."""
+
+import shutil
+
+import pytest
+
+from tests.guest.conftest import Guest
+from tests.guest.samples import tiny_job
+
+
+@pytest.mark.parametrize(("backend", "architecture"), [("transformers", "gptj"), ("layer-parallel", "bloom"), ("int8", "llama")])
+def test_a_backend_completes_with_the_right_output(guest, checkpoints, references, backend, architecture):  # the demo runs every pair
+    changes = {"load": {"dtype": "int8"}, "tolerance": 0.1} if backend == "int8" else {}
+    job = tiny_job(architecture, checkpoints[architecture], backend=backend, reference=references[architecture], **changes)
+    result = guest.run(job)
+    assert result.status == "ok", result.reason
+    assert result.check["passed"], result.check
+    assert (result.prompt_tokens, result.batch_size) == (32, 1)
+    assert [len(one["timed_ms"]) for one in result.measurements] == [3, 3]
+    assert result.measurements[0]["cold_ms"] > 0 and result.measurements[1]["cold_ms"] is None
+    assert result.load_s > 0 and result.memory["peak_rss_bytes"] > 50_000_000
+    assert result.environment["packages"]["transformers"] == "5.17.0"
+    assert result.compat["dtype"] == "dtype="
+    assert set(result.phases) == {"load", "measure", "check"}
+    if backend == "int8":
+        assert result.used["quantised_layers"] > 0 and "bitsandbytes" in result.used["library_file"]
+
+
+def test_tensor_parallel_over_two_cpu_devices_gives_the_same_output(python_tensor_parallel, tmp_path, checkpoints, references):
+    job = tiny_job("bloom", checkpoints["bloom"], backend="tensor-parallel", device_count=2, reference=references["bloom"])
+    result = Guest(python_tensor_parallel, tmp_path).run(job)
+    assert result.status == "ok" and result.check["passed"], (result.reason, result.check)
+    assert result.used["devices"] == ["cpu", "cpu"]
+    assert result.used["wrapper"] == "TensorParallelPreTrainedModel"
+
+
+@pytest.mark.parametrize(("backend", "architecture", "word"), [("deepspeed", "bloom", "CUDA"), ("bminf", "bloom", "CUDA"), ("tensor-parallel", "llama", "Llama")])
+def test_what_cannot_run_here_is_unsupported_with_its_reason(guest, checkpoints, backend, architecture, word):
+    result = guest.run(tiny_job(architecture, checkpoints[architecture], backend=backend))
+    assert result.status == "unsupported" and word in result.reason
+
+
+def test_a_wrong_model_is_seen(guest, checkpoints, references, tmp_path):
+    """One layer's weights are perturbed by a tenth: it runs as fast as ever, and its output check fails."""
+    wrong = tmp_path / "wrong"
+    shutil.copytree(checkpoints["bloom"], wrong)
+    file = wrong / "model.safetensors"
+    guest.code(
+        "from safetensors.torch import load_file, save_file; import torch; "
+        f"t = load_file({str(file)!r}); n = 'transformer.h.1.mlp.dense_4h_to_h.weight'; t[n] = t[n] * 1.1; "
+        f"save_file(t, {str(file)!r}, metadata={{'format': 'pt'}}); print('null')"
+    )
+    result = guest.run(tiny_job("bloom", wrong, reference=references["bloom"]))
+    assert result.status == "ok"
+    assert not result.check["passed"] and result.check["logits_relative_error"] > 1e-3
+
+
+def test_a_model_that_is_not_there_is_a_failed_row_with_its_reason(guest):
+    result = guest.run(tiny_job("bloom", "/no/such/model"))
+    assert result.status == "failed" and "/no/such/model" in result.reason
+    assert result.environment["python"]
+
+
+def test_a_backend_without_a_module_ends_with_one_line(guest, checkpoints):
+    from bench.job import to_json
+
+    done = guest.raw(to_json(tiny_job("bloom", checkpoints["bloom"], backend="my-own")))
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == "error: backend 'my-own' has no module bench/backends/my_own.py"
+
+
+def test_a_job_that_cannot_be_read_ends_with_one_line_and_no_result(guest, tmp_path):
+    done = guest.raw('{"schema": 1')
+    assert done.returncode == 1 and done.stderr.startswith("error: not JSON")
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_prompt_is_cut_or_repeated_to_its_length_and_to_the_batch(guest, checkpoints):
+    code = "import json; from bench import inputs; print(json.dumps([list(inputs.token_ids({{'text': 'ab', 'tokens': {}, 'batch_size': {}}}, {!r}).shape) for _ in [0]][0]))"
+    assert guest.code(code.format(7, 3, str(checkpoints["bloom"]))) == [3, 7]
+    assert guest.code(code.format(1, 1, str(checkpoints["bloom"]))) == [1, 1]
+    assert guest.code(code.format(None, 1, str(checkpoints["bloom"]))) == [1, 2]

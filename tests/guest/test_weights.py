@@ -1,0 +1,76 @@
+"""Random checkpoints: whole, the same to the bit anywhere, loaded without a missing or an unknown tensor."""
+
+import json
+
+import pytest
+
+from bench import weights
+from tests.guest.conftest import SHAPES
+
+
+def test_from_pretrained_takes_it_without_a_missing_or_unexpected_tensor(guest, checkpoints):
+    folders = {architecture: str(folder) for architecture, folder in checkpoints.items()}
+    code = (
+        "import json, transformers; load = lambda path: transformers.AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)[1]; "
+        f"print(json.dumps({{a: sorted(map(str, [*i['missing_keys'], *i['unexpected_keys'], *i['mismatched_keys']])) for a, i in ((a, load(p)) for a, p in {folders!r}.items())}}))"
+    )
+    found = guest.code(code)
+    found["bloom"] = [key for key in found["bloom"] if key != "lm_head.weight"]  # tied to the embeddings
+    assert found == {architecture: [] for architecture in SHAPES}
+
+
+def test_values_do_not_depend_on_chunks_and_do_depend_on_name_and_seed(guest):
+    code = (
+        "import json, torch; from bench.weights import random_tensor as r; a = r('x.weight', (40, 50), 0, torch.float32, 'cpu'); "
+        "print(json.dumps([bool((a == r('x.weight', (40, 50), 0, torch.float32, 'cpu', chunk=7)).all()), "
+        "bool((a == r('y.weight', (40, 50), 0, torch.float32, 'cpu')).any()), bool((a == r('x.weight', (40, 50), 1, torch.float32, 'cpu')).any()), "
+        "float(a.std()), float(a.mean()), float(r('input_layernorm.weight', (1000,), 0, torch.float32, 'cpu').mean())]))"
+    )
+    same, other_name, other_seed, std, mean, norm = guest.code(code)
+    assert same and not other_name and not other_seed
+    assert std == pytest.approx(0.02, rel=0.05) and abs(mean) < 0.002 and norm == pytest.approx(1, abs=0.01)
+
+
+#: The first values of a named tensor, so that the same seed gives the same weights in every release of the kit.
+FIRST_VALUES = [-0.030529150739312172, -0.015765368938446045, 0.0014850494917482138]
+
+
+def test_the_generator_is_the_one_that_earlier_results_used(guest):
+    code = "import json, torch; from bench.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
+    assert guest.code(code) == FIRST_VALUES, "the values changed: raise RECIPE in bench/weights.py, so that old and new runs are told apart"
+
+
+def test_shards_are_cut_by_size_and_a_larger_tensor_has_its_own():
+    parameters = [("a", (10,)), ("b", (10,)), ("c", (100,)), ("d", (10,))]
+    assert weights._shards(parameters, 2, 40) == [parameters[:2], parameters[2:3], parameters[3:]]
+
+
+def test_several_shards_have_an_index_that_from_pretrained_follows(guest, tmp_path):
+    code = (
+        "import json, transformers; from bench import weights; "
+        f"facts = weights.write_checkpoint({str(tmp_path)!r}, 'gpt-j-6B', 'tiny', 0, shard_bytes=1 << 20); "
+        f"m, info = transformers.AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, output_loading_info=True); "
+        "print(json.dumps([facts, sorted(map(str, info['missing_keys']))]))"
+    )
+    facts, missing = guest.code(code)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert facts["shards"] == len(set(index["weight_map"].values())) > 1
+    assert index["metadata"]["total_size"] == facts["bytes"] == facts["parameters"] * 4
+    assert missing == []
+
+
+#: As the hub's model cards give them.
+PARAMETERS = {"bloomz-7b1": 7_069_016_064, "gpt-j-6B": 6_050_882_784, "llama-3-8B": 8_030_261_248}
+
+
+def test_the_full_shapes_have_the_real_models_numbers_of_parameters(guest):
+    code = (
+        "import json, math; from bench import weights; count = lambda shape: sum(math.prod(s) for _, s in weights.parameters_of(weights.config_of(shape, 'full'))); "
+        f"print(json.dumps({{shape: count(shape) for shape in {sorted(PARAMETERS)!r}}}))"
+    )
+    assert guest.code(code) == PARAMETERS
+
+
+def test_an_unknown_shape_is_named_with_what_is_allowed():
+    with pytest.raises(ValueError, match="shape is 'gpt-5', allowed are bloom-7b1"):
+        weights.config_of("gpt-5", "full")

@@ -1,0 +1,39 @@
+"""A runner to interrupt, kill and starve: python -m tests.images.a_runner IMAGE WORK_DIR GPU_COUNT COMMAND…
+
+It says `started` with the first line of the container and prints every line.
+"""
+
+import sys
+from pathlib import Path
+
+from scripts import container, gpus
+from scripts.errors import run_command
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def main() -> int:
+    image, work, count, *command = sys.argv[1:]
+    client = container.connect()
+
+    def compute(chosen: list[gpus.Gpu]) -> int:
+        return container.run(
+            client,
+            image,
+            command,
+            run_id=Path(work).name,
+            work_dir=Path(work),
+            bench_dir=BENCH,
+            gpus=chosen,
+            timeout_s=120,
+            on_line=lambda line: print(line, flush=True),
+        ).exit_code
+
+    if count == "0":
+        return compute([])
+    with gpus.select(count=int(count)) as chosen:
+        return compute(chosen)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,106 @@
+"""Images built for real by scripts/build.py: a tiny one of the generated kind, right and wrong."""
+
+from pathlib import Path
+
+import pytest
+
+import docker
+from scripts import build, lock, pins, render
+from scripts.errors import KitError
+
+PINS = """
+[host]
+summary = "none"
+python = ">=3.11"
+exclude_newer = "2026-11-20"
+pins = {}
+
+[stack.tiny]
+summary = "a test"
+engine = "docker"
+exclude_newer = "2026-11-20"
+cuda = ""
+arch_list = []
+python = { version = "PYTHON", origin = "chosen", why = "what the base has" }
+base = { version = "BASE", origin = "chosen", why = "it is there" }
+
+[stack.tiny.pins]
+idna = { version = "3.6", origin = "chosen", why = "small" }
+
+[backend.kit-test]
+summary = "a test"
+stacks = ["tiny"]
+"""
+
+#: idna 3.6 is one small file of pure Python.
+LOCK = "idna==3.6 \\\n    --hash=sha256:c05567e9c24a6b9faaa835c4821bad0590fbb9d5779e7caa6e1cc4978e7eb24f\n"
+
+
+@pytest.fixture
+def kit(tmp_path: Path, client: docker.DockerClient, image: str):
+    """A kit with one tiny backend, its files rendered; the images it built are removed at the end."""
+    (tmp_path / "docker/kit-test/tiny").mkdir(parents=True)
+    version = image.partition(":")[2].partition("-")[0]
+    (tmp_path / "docker/pins.toml").write_text(PINS.replace("BASE", image).replace("PYTHON", version))
+    (tmp_path / "docker/Dockerfile.template").write_text((pins.ROOT / "docker/Dockerfile.template").read_text())
+    (tmp_path / "docker/kit-test/tiny/requirements.txt").write_text(LOCK)
+    rendered(tmp_path)
+    yield tmp_path
+    for name in client.images.list("llm-repro/kit-test"):
+        client.images.remove(name.id, force=True)
+
+
+def rendered(root: Path) -> pins.Image:
+    lock.write_all(render.expected(pins.load(root)))
+    return pins.load(root).image("kit-test", "tiny")
+
+
+def test_an_image_is_built_once_and_tells_where_it_comes_from(kit, client, image):
+    ours = rendered(kit)
+    assert build.build(ours) is True
+    assert build.build(ours) is False
+    facts = build.image_facts(client, ours)
+    stand_in = client.images.get(image).labels.get("stand-in") == "true"
+    assert (facts["tag"], facts["pins_id"], facts["stand_in"]) == (ours.tag, ours.pins_id, stand_in)
+    found = client.images.get(ours.tag)
+    assert found.labels["org.llm-repro.backend"] == "kit-test"
+    assert found.labels["org.llm-repro.pins-id"] == ours.pins_id
+    assert found.attrs["Config"]["User"] == "bench"
+    assert build.ask(client, ours.tag)["packages"]["idna"] == "3.6"
+    assert not [tag for tag in found.tags if tag.endswith("unchecked")]
+
+
+def test_certificates_and_settings_of_the_building_machine_leave_no_trace(kit, client):
+    ours = rendered(kit)
+    build.build(ours)
+    looked = client.containers.run(ours.tag, ["sh", "-c", "ls /etc/pip.conf /run/secrets 2>/dev/null || true"], remove=True)
+    assert looked == b""
+
+
+def test_an_image_that_holds_something_else_gets_no_tag(kit, client):
+    path = kit / "docker/pins.toml"
+    path.write_text(path.read_text().replace("arch_list = []", 'arch_list = ["sm_99"]'))
+    ours = rendered(kit)
+    with pytest.raises(KitError, match="architectures of torch: pinned sm_99, found none"):
+        build.build(ours)
+    assert not client.images.list("llm-repro/kit-test")
+
+
+def test_a_file_with_another_hash_fails_the_build_with_its_last_lines(kit, client):
+    (kit / "docker/kit-test/tiny/requirements.txt").write_text(LOCK.replace("c0556", "00000"))
+    with pytest.raises(KitError, match="DO NOT MATCH THE HASHES"):
+        build.build(rendered(kit))
+    assert not client.images.list("llm-repro/kit-test")
+
+
+def test_a_stale_dockerfile_is_not_built(kit):
+    ours = rendered(kit)
+    with (ours.folder / "Dockerfile").open("a") as file:
+        file.write("# by hand\n")
+    with pytest.raises(KitError, match="Dockerfile is not what docker/pins.toml gives: type `make lock render`"):
+        build.build(ours)
+
+
+def test_an_image_that_is_not_there_says_how_to_build_it(kit, client):
+    with pytest.raises(KitError, match="type `make build-kit-test STACK=tiny`"):
+        build.image_facts(client, rendered(kit))

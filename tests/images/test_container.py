@@ -1,0 +1,394 @@
+"""Containers of a real Docker: what a job may do in one, how it ends, and that nothing is left."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from scripts import container, locks
+from scripts.container import Outcome
+from scripts.errors import KitError, PreflightError, UsageError
+from scripts.gpus import Gpu
+from tests.fakes.cdi import uuid
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+
+#: Tells, from inside, everything that the restrictions are about.
+INSPECT = r"""
+import json, os, re
+def can_write(path):
+    try:
+        with open(path, "w") as stream: stream.write("x")
+        return True
+    except OSError:
+        return False
+status = dict(re.findall(r"^(\w+):\s+(.*)$", open("/proc/self/status").read(), re.M))
+os.close(os.open("/tmp/tool", os.O_CREAT | os.O_WRONLY, 0o755))
+open("/tmp/tool", "w").write("#!/bin/sh\nexit 0\n")
+os.mkdir("/run/job/results")
+print(json.dumps({
+    "uid": os.getuid(), "gid": os.getgid(), "status": status, "interfaces": os.listdir("/sys/class/net"),
+    "environment": dict(os.environ), "cwd": os.getcwd(), "bench": os.path.exists("/kit/bench/job.py"),
+    "writable": [p for p in ("/x", "/usr/x", "/kit/x", "/kit/bench/x", "/models/x", "/tmp/x", "/run/job/results/x") if can_write(p)],
+    "read_only": [p for p in ("/", "/kit/bench", "/models", "/tmp", "/run/job") if os.statvfs(p).f_flag & os.ST_RDONLY],
+    "runs_from_tmp": os.system("/tmp/tool") == 0, "first_process": open("/proc/1/comm").read().strip(),
+    "shm_bytes": os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize,
+    "tmp_bytes": os.statvfs("/tmp").f_blocks * os.statvfs("/tmp").f_frsize,
+}))
+"""
+
+
+def gpu(index: int) -> Gpu:
+    return Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0")
+
+
+@pytest.fixture
+def left(client: docker.DockerClient) -> Callable[[], list[str]]:
+    """The containers of the kit that are there, less those of others that run beside these tests."""
+
+    def look() -> list[str]:
+        return [one.id for one in client.containers.list(all=True, filters={"label": container.RUN_LABEL}, ignore_removed=True)]
+
+    before = set(look())
+    return lambda: [name for name in look() if name not in before]
+
+
+@pytest.fixture
+def run(client: docker.DockerClient, image: str, tmp_path: Path, left: Callable) -> Iterator[Callable]:
+    """Run a command or Python lines in a container: (outcome, lines); no container may be left, whatever happened."""
+    work, models = tmp_path / "work", tmp_path / "models"
+    work.mkdir()
+    models.mkdir()
+
+    def start(*command: str, python: str = "", tag: str = image, timeout_s: float = 60, **more: object) -> tuple[Outcome, list[str]]:
+        lines: list[str] = []
+        folders = {"work_dir": work, "bench_dir": ROOT / "bench", "models_dir": models, "on_line": lines.append}
+        wanted = ["python3", "-c", python] if python else command
+        outcome = container.run(client, tag, wanted, run_id="test", timeout_s=timeout_s, **(folders | more))
+        return outcome, lines
+
+    yield start
+    assert left() == []
+
+
+@pytest.fixture
+def inside(run: Callable, monkeypatch: pytest.MonkeyPatch) -> dict:
+    monkeypatch.setenv("HF_TOKEN", "a-secret")
+    monkeypatch.setenv("HTTPS_PROXY", "a-secret")
+    outcome, lines = run(python=INSPECT)
+    assert outcome.exit_code == 0, lines
+    return json.loads(lines[-1])
+
+
+def test_a_job_may_compute_and_nothing_else(inside: dict) -> None:
+    assert inside["uid"] == (os.getuid() or 10001) and inside["gid"] == (os.getgid() or 10001)
+    assert inside["interfaces"] == ["lo"]
+    assert {inside["status"][name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert inside["status"]["NoNewPrivs"] == "1"
+    assert inside["status"]["Seccomp"] == "2"
+    assert inside["read_only"] == ["/", "/kit/bench", "/models"]
+    assert inside["writable"] == ["/tmp/x", "/run/job/results/x"]
+
+
+def test_a_job_finds_its_code_and_room_to_work(inside: dict) -> None:
+    assert inside["cwd"] == "/kit" and inside["bench"]
+    assert inside["runs_from_tmp"]
+    assert inside["tmp_bytes"] == 4 << 30
+    assert inside["shm_bytes"] > 1 << 30
+    assert "init" in inside["first_process"]
+
+
+def test_nothing_of_the_runners_environment_enters(inside: dict) -> None:
+    assert "a-secret" not in json.dumps(inside["environment"])
+    assert inside["environment"]["HOME"] == "/tmp" and inside["environment"]["HF_HUB_OFFLINE"] == "1"
+
+
+def test_results_belong_to_the_job_and_can_be_read_and_removed(run: Callable, tmp_path: Path) -> None:
+    (tmp_path / "work" / "job.json").write_text("{}")
+    run("sh", "-c", "echo done > /run/job/result.json; rm /run/job/job.json")
+    result = tmp_path / "work" / "result.json"
+    assert result.stat().st_uid == (os.getuid() or 10001)
+    assert result.read_text() == "done\n"
+    result.unlink()
+
+
+def test_a_person_gets_their_own_files(image: str, left: Callable) -> None:
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+    if os.getuid() != 0 or not os.path.exists(address):
+        pytest.skip("only root can try it as somebody else, on a Docker of this machine")
+    person = 4321
+    with tempfile.TemporaryDirectory(prefix="llm-repro-test-", dir="/tmp") as name:
+        work = Path(name)
+        os.chown(work, person, person)
+        child = os.fork()  # not a new program: somebody else may not be allowed to read this one
+        if child == 0:
+            os.environ["KIT_LOCKS"] = str(work / "locks")
+            os.setgroups([os.stat(address).st_gid])
+            os.setgid(person)
+            os.setuid(person)
+            command = ["sh", "-c", "id -u > /run/job/mine"]
+            folders = {"work_dir": work, "bench_dir": ROOT / "bench"}
+            os._exit(container.run(container.connect(), image, command, run_id="person", timeout_s=60, **folders).exit_code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (work / "mine").read_text() == f"{person}\n"
+        assert (work / "mine").stat().st_uid == person
+    assert left() == []
+
+
+def test_an_exit_code_is_told(run: Callable) -> None:
+    before = time.time()
+    outcome, _ = run("sh", "-c", "exit 7")
+    assert (outcome.exit_code, outcome.oom_killed, outcome.timed_out) == (7, False, False)
+    assert before < outcome.started_at < outcome.finished_at < time.time()
+
+
+def test_lines_come_whole_and_while_the_job_runs(run: Callable) -> None:
+    moments: list[tuple[str, float]] = []
+    code = (
+        "import sys, time\n"
+        "for part in (b'one\\ntw', b'o \\xc3', b'\\xa4\\n', b'@{}\\n', b'last'):\n"
+        "    sys.stdout.buffer.write(part); sys.stdout.flush(); time.sleep(0.3)"
+    )
+    run(python=code, on_line=lambda line: moments.append((line, time.time())))
+    assert [line for line, _ in moments] == ["one", "two ä", "@{}", "last"]
+    assert moments[2][1] - moments[0][1] > 0.5
+
+
+def test_errors_of_the_job_are_in_its_output(run: Callable) -> None:
+    outcome, lines = run(python="raise SystemExit('bad weather')")
+    assert outcome.exit_code == 1 and lines == ["bad weather"]
+
+
+@pytest.mark.parametrize("command", ["sleep 100", "trap '' TERM; yes", "exec >&- 2>&-; sleep 100"], ids=["silent", "talking", "closed"])
+def test_a_job_that_takes_too_long_is_stopped(run: Callable, command: str) -> None:
+    outcome, _ = run("sh", "-c", command, timeout_s=2, on_line=lambda line: None)
+    assert outcome.timed_out and not outcome.oom_killed
+    assert 2 <= outcome.finished_at - outcome.started_at < 15
+
+
+def test_a_job_that_wants_too_much_memory_is_told_from_a_crash(run: Callable) -> None:
+    outcome, _ = run(python="b = bytearray(1 << 30)", memory_bytes=128 * MIB)
+    assert (outcome.exit_code, outcome.oom_killed, outcome.timed_out) == (137, True, False)
+
+
+def test_an_exception_of_the_runner_leaves_nothing(run: Callable) -> None:
+    def fail(line: str) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        run("sh", "-c", "echo line; sleep 100", on_line=fail)
+
+
+# GPUs
+
+
+@pytest.mark.usefixtures("cdi_gpus")
+def test_a_job_sees_the_chosen_gpus_and_no_others(run: Callable) -> None:
+    assert run("sh", "-c", "ls /dev/nvidia[0-9]*", gpus=[gpu(1), gpu(3)])[1] == ["/dev/nvidia1", "/dev/nvidia3"]
+    assert run("sh", "-c", "ls /dev | grep -c nvidia", gpus=[])[1] == ["0"]
+
+
+@pytest.mark.usefixtures("cdi_gpus")
+def test_two_runs_at_once_get_different_gpus(image: str, tmp_path: Path, fake_nvml: Path, left: Callable) -> None:
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(fake_nvml), "FAKE_NVML_GPUS": "8", "KIT_LOCKS": str(tmp_path / "locks")}
+    command = ("sh", "-c", "ls /dev/nvidia[0-9]*; sleep 3")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    running = [start_runner(image, tmp_path / name, 2, *command, env=environment) for name in ("first", "second")]
+    seen = [set(process.communicate(timeout=60)[0].split()) for process in running]
+    assert sorted(seen[0] | seen[1]) == [f"/dev/nvidia{index}" for index in range(4)]
+    assert len(seen[0]) == len(seen[1]) == 2
+    assert left() == []
+
+
+@pytest.mark.usefixtures("cdi_gpus")
+def test_a_gpu_that_docker_does_not_know_is_explained(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.gpu_requests.cdi_devices", lambda info: {"0", "99"})
+    with pytest.raises(PreflightError, match=r"nvidia\.com/gpu=99.*nvidia-ctk cdi generate.*GPU_MODE=nvidia"):
+        run("true", gpus=[gpu(99)])
+
+
+def test_a_missing_toolkit_is_explained(run: Callable, monkeypatch: pytest.MonkeyPatch, client: docker.DockerClient) -> None:
+    monkeypatch.setenv("GPU_MODE", "nvidia")
+    if "nvidia" in client.info().get("Runtimes", {}):
+        pytest.skip("this Docker has the toolkit")
+    with pytest.raises(PreflightError, match="install the NVIDIA Container Toolkit"):
+        run("true", gpus=[gpu(0)])
+
+
+def test_cdi_for_a_gpu_without_a_spec_is_refused(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_MODE", "cdi")
+    with pytest.raises(PreflightError, match="no CDI spec names GPU 99"):
+        run("true", gpus=[gpu(99)])
+
+
+def test_a_wrong_gpu_mode_names_the_right_ones(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_MODE", "magic")
+    with pytest.raises(UsageError, match="'magic', allowed are auto, cdi, nvidia"):
+        run("true")
+
+
+# What goes wrong outside
+
+
+def test_an_image_that_is_not_built_names_its_target(run: Callable) -> None:
+    with pytest.raises(PreflightError, match="make build-layer-parallel STACK=2023-02"):
+        run("true", tag="llm-repro/layer-parallel:2023-02-0123456789ab")
+
+
+def test_a_command_that_does_not_start_says_so(run: Callable) -> None:
+    outcome, lines = run("/nowhere")
+    assert outcome.exit_code == 127 and "/nowhere" in lines[0]
+
+
+def test_a_folder_that_is_not_there_is_named(run: Callable, tmp_path: Path) -> None:
+    with pytest.raises(KitError, match="missing-models"):
+        run("true", models_dir=tmp_path / "missing-models")
+
+
+@pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1", "nonsense"])
+def test_docker_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(PreflightError, match="no Docker answers at .*ENGINE=host") as error:
+        container.connect()
+    assert host in str(error.value) and "\n" not in str(error.value)
+
+
+class Relay:
+    """A socket that passes everything on to Docker, until it is cut: Docker stopped in mid-run."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.target, self.sockets = target, []
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(path))
+        self.server.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                inner, _ = self.server.accept()
+            except OSError:
+                return
+            outer = socket.socket(socket.AF_UNIX)
+            outer.connect(self.target)
+            self.sockets += [inner, outer]
+            for source, sink in ((inner, outer), (outer, inner)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def cut(self) -> None:
+        for one in (self.server, *self.sockets):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+def test_docker_stopped_in_mid_run_is_said_and_swept_later(
+    client: docker.DockerClient, image: str, tmp_path: Path, left: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not address.startswith("unix://"):
+        pytest.skip("Docker is not on a socket of this machine")
+    relay = Relay(tmp_path / "relay.sock", address.removeprefix("unix://"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
+    through_relay = container.connect()
+    folders = {"work_dir": tmp_path, "bench_dir": ROOT / "bench"}
+    with pytest.raises(KitError, match="Docker stopped answering during test"):
+        container.run(through_relay, image, ["sh", "-c", "echo up; sleep 100"], run_id="test", timeout_s=60, on_line=lambda line: relay.cut(), **folders)
+    assert len(left()) == 1
+    assert container.sweep(client) == ["test"]
+    assert left() == []
+
+
+# Runners that are stopped
+
+
+def start_runner(image: str, work: Path, gpus: int, *command: str, **more: object) -> subprocess.Popen:
+    arguments = [sys.executable, "-m", "tests.images.a_runner", image, str(work), str(gpus), *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(arguments, cwd=ROOT, start_new_session=True, **pipes, **more)
+
+
+@pytest.fixture
+def sleeping(image: str, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
+    """A function that starts a runner whose container sleeps."""
+    running = []
+
+    def start(name: str) -> subprocess.Popen:
+        (tmp_path / name).mkdir()
+        running.append(start_runner(image, tmp_path / name, 0, "sh", "-c", "echo up; sleep 100"))
+        assert running[-1].stdout.readline() == "up\n", running[-1].stderr.read()
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_stopped_runner_takes_its_container_along(sleeping: Callable, left: Callable, number: int, code: int) -> None:
+    process = sleeping("stopped")
+    assert len(left()) == 1
+    process.send_signal(number)
+    assert process.wait(timeout=30) == code
+    assert left() == []
+
+
+def test_an_impatient_second_ctrl_c_does_not_leave_the_container(sleeping: Callable, left: Callable) -> None:
+    process = sleeping("impatient")
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    process.wait(timeout=30)
+    assert left() == []
+
+
+def test_a_killed_runners_container_is_swept_and_a_living_ones_is_not(client: docker.DockerClient, sleeping: Callable, left: Callable) -> None:
+    killed, living = sleeping("killed"), sleeping("living")
+    killed.kill()
+    killed.wait()
+    assert len(left()) == 2
+    assert container.sweep(client) == ["killed"]
+    assert [client.containers.get(one).labels[container.RUN_LABEL] for one in left()] == ["living"]
+    assert container.sweep(client) == []
+    living.terminate()
+    assert living.wait(timeout=30) == 143
+    assert left() == []
+
+
+def test_a_sweep_keeps_away_from_containers_of_others(client: docker.DockerClient, image: str, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+    labels = {container.RUN_LABEL: "theirs", container.OWNER_LABEL: str(precious), container.RUNNER_LABEL: container._this_runner()}
+    elsewhere = {**labels, container.OWNER_LABEL: str(locks.folder() / "gone.lock"), container.RUNNER_LABEL: "another-machine:0"}
+    made = [client.containers.create(image, "true", labels=some, network_mode="none") for some in (labels, elsewhere)]
+    try:
+        assert container.sweep(client) == []
+        assert precious.read_text() == "data"
+        for one in made:
+            one.reload()
+    finally:
+        for one in made:
+            one.remove(force=True)

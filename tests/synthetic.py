@@ -1,0 +1,199 @@
+"""Made-up runs for the tests of the report: nothing here was ever measured."""
+
+import dataclasses
+import random
+from pathlib import Path
+
+from bench.job import Job, Result, to_json
+from scripts.results import Record
+
+GIB = 1 << 30
+PACKAGES = {"torch": "9.9.9", "transformers": "8.8.8", "numpy": "7.7.7"}
+
+
+def samples(mean_ms: float, spread: float = 0.005, count: int = 10, seed: int = 0) -> list[float]:
+    """Timed calls around a mean, the same for the same arguments."""
+    draw = random.Random(f"{seed} {mean_ms}")
+    return [round(mean_ms * (1 + draw.uniform(-spread, spread)), 6) for _ in range(count)]
+
+
+def job(
+    case: str,
+    count: int = 1,
+    *,
+    article: str = "inference-tools",
+    variant: str = "published",
+    stack: str = "current",
+    device: str = "cuda",
+    scale: str = "full",
+    weights: str = "random",
+    new_tokens: tuple[int, ...] = (1,),
+    timed_runs: int = 10,
+    prompt: str = "synthetic",
+) -> Job:
+    return Job(
+        id="",
+        kind="measure",
+        article=article,
+        case=case,
+        variant=variant,
+        backend=case,
+        stack=stack,
+        device=device,
+        device_count=count,
+        model={
+            "name": "synthetic",
+            "architecture": "bloom",
+            "shape": "bloomz-7b1",
+            "weights": weights,
+            "scale": scale,
+            "seed": 0,
+            "revision": None,
+            "path": "",
+        },
+        load={"dtype": "float32"},
+        prompt={"text": prompt, "tokens": 8, "batch_size": 1},
+        runs=[{"new_tokens": one, "arguments": {}} for one in new_tokens],
+        warmup_runs=2,
+        timed_runs=timed_runs,
+        tolerance=1e-3,
+    )
+
+
+def check(error: float | None = 2e-4, passed: bool = True) -> dict:
+    return {
+        "logits_relative_error": error,
+        "tolerance": 1e-3,
+        "greedy_common_prefix_tokens": 1,
+        "greedy_tokens": 1,
+        "passed": passed,
+        "reason": "" if passed else "synthetic",
+    }
+
+
+def gpu(number: int, name: str = "SYNTHETIC GPU", memory_gib: int = 24) -> dict:
+    return {"index": number, "uuid": f"GPU-synthetic-{number}", "name": name, "memory_total_bytes": memory_gib * GIB, "compute_capability": "8.6"}
+
+
+def host(
+    asked: Job,
+    *,
+    gpu_name: str = "SYNTHETIC GPU",
+    memory_gib: int = 24,
+    peak_gib: float = 10.0,
+    started_at: str = "2026-11-21T04:10:00Z",
+    differences: tuple[str, ...] = (),
+) -> dict:
+    gpus = [gpu(number, gpu_name, memory_gib) for number in range(asked.device_count)] if asked.device == "cuda" else []
+    return {
+        "engine": "docker",
+        "started_at": started_at,
+        "wall_s": 12.5,
+        "commit": "0" * 40,
+        "dirty": False,
+        "differences": list(differences),
+        "image": {
+            "tag": f"llm-repro/{asked.backend}:{asked.stack}-synthetic",
+            "id": "sha256:" + "0" * 64,
+            "digest": None,
+            "pins_id": "0" * 12,
+            "stand_in": False,
+        },
+        "machine": {"cpu": "SYNTHETIC CPU", "cpu_count": 2, "memory_total_bytes": 8 * GIB},
+        "driver": {"driver": "999.99", "cuda_driver": "99.9"} if gpus else None,
+        "gpus": gpus,
+        "gpu_memory": [
+            {"uuid": one["uuid"], "index": one["index"], "baseline_bytes": 0, "peak_used_bytes": int(peak_gib * GIB), "peak_by_phase": {}, "samples": 9}
+            for one in gpus
+        ],
+    }
+
+
+def guest(asked: Job, means_ms: tuple[float, ...], checked: dict | None, spread: float = 0.005, seed: int = 0) -> Result:
+    measurements = [
+        {
+            "new_tokens": run["new_tokens"],
+            "cold_ms": mean_ms * 5 if place == 0 else None,
+            "warmup_ms": [mean_ms] * 2,
+            "timed_ms": samples(mean_ms, spread, asked.timed_runs, seed),
+        }
+        for place, (run, mean_ms) in enumerate(zip(asked.runs, means_ms, strict=True))
+    ]
+    devices = [{"device": f"cuda:{number}", "peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 9 * GIB} for number in range(asked.device_count)]
+    return Result(
+        id="",
+        status="ok",
+        load_s=3.21,
+        prompt_tokens=8,
+        batch_size=1,
+        measurements=measurements,
+        memory={"devices": devices if asked.device == "cuda" else [], "peak_rss_bytes": 2 * GIB},
+        check=checked,
+        used={"dtype": "float32"},
+        environment={"python": "3.12.0", "packages": PACKAGES, "torch": {"version": "9.9.9"}},
+    )
+
+
+def record(
+    asked: Job,
+    means_ms: tuple[float, ...] | float = 100.0,
+    *,
+    status: str = "ok",
+    reason: str = "",
+    checked: dict | None = None,
+    unchecked: bool = False,
+    number: int = 1,
+    spread: float = 0.005,
+    seed: int = 0,
+    **facts: object,
+) -> Record:
+    """A Record of a job; `facts` go to host(). A status other than ok comes without an answer of the guest."""
+    means = means_ms if isinstance(means_ms, tuple) else (means_ms,) * len(asked.runs)
+    facts_of_host = host(asked, **facts)
+    device = (facts_of_host["gpus"][0]["name"] if facts_of_host["gpus"] else "cpu").lower().replace(" ", "-")
+    model = asked.model
+    parts = [
+        asked.article,
+        asked.case,
+        asked.variant,
+        asked.stack,
+        f"{model['weights']}-{model['scale']}",
+        f"{asked.device}{asked.device_count}",
+        device,
+        asked.fingerprint(),
+    ]
+    run_id = f"{'.'.join(parts)}-{number:02d}"
+    answer = guest(asked, means, None if unchecked else checked or check(), spread, seed) if status == "ok" else None
+    if answer:
+        answer.id = run_id
+    return Record(run_id, status, dataclasses.replace(asked, id=run_id), facts_of_host, answer, reason)
+
+
+def article_runs() -> list[Record]:
+    """A whole table of the first article on made-up GPUs: a failed check, an unsupported row, a repeated run, deviations."""
+    controlled = {"variant": "controlled", "new_tokens": (1, 128)}
+    return [
+        record(job("transformers"), 60.0),
+        record(job("layer-parallel", 2), 61.5),
+        record(job("tensor-parallel", 2), 40.25, differences=("torch: pinned 9.9.9, found 9.9.8",)),
+        record(job("int8"), 90.0, peak_gib=9.5),
+        record(job("deepspeed", 2), 12.0, number=1),
+        record(job("deepspeed", 2), 12.5, number=2, seed=7, started_at="2026-11-22T04:10:00Z"),
+        record(job("bminf"), 700.0, checked=check(0.33, passed=False)),
+        record(job("transformers", **controlled), (30.0, 1900.0)),
+        record(job("layer-parallel", 2, **controlled), (31.0, 2000.0)),
+        record(job("deepspeed", 2, **controlled), (12.0, 900.0)),
+        record(job("int8", **controlled), status="oom", reason="CUDA out of memory. Tried to allocate | 1.00 GiB"),
+        record(job("bminf", **controlled), status="unsupported", reason="bminf 2.0.1 needs <torch> 1.x"),
+        record(job("transformers", device="cpu", scale="tiny"), 5.0),
+        record(job("deepspeed", 2, device="cpu", scale="tiny"), status="unsupported", reason="needs an NVIDIA GPU"),
+        record(job("bloom-transformers", article="demo", stack="demo", variant="controlled", device="cpu", scale="tiny", new_tokens=(1, 16)), (2.1, 30.0)),
+    ]
+
+
+def write(runs: Path, records: list[Record]) -> None:
+    for one in records:
+        folder = runs / one.id
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text(to_json(one.job), encoding="utf-8")
+        (folder / "result.json").write_text(to_json(one), encoding="utf-8")

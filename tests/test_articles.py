@@ -1,0 +1,69 @@
+"""The articles as data: what is in them is whole and refers to things that exist."""
+
+import shutil
+
+import pytest
+
+from bench import weights
+from scripts import articles, pins
+from scripts.errors import KitError, UsageError
+
+EVERY = articles.load_all()
+
+
+@pytest.mark.parametrize("article", EVERY.values(), ids=EVERY)
+def test_an_article_refers_to_backends_stacks_and_shapes_that_exist(article):
+    known = pins.load()
+    assert article.stack in known.stacks
+    assert {case.backend for case in article.cases} <= set(known.backends)
+    for model in (article.model, *article.models.values()):
+        assert weights.config_of(model["shape"], "full")["model_type"] == model["architecture"]
+    assert len({case.name for case in article.cases}) == len(article.cases)
+
+
+def test_the_first_article_is_quoted_to_the_last_digit():
+    published = {case.name: case.published for case in EVERY["inference-tools"].cases if case.published}
+    assert published["layer-parallel"] == {"mean_ms": 117.72, "std_ms": 0.58, "p95_ms": 118.402308691293}
+    assert published["deepspeed"]["p95_ms"] == 31.88958093523979
+    assert set(published) == {"layer-parallel", "tensor-parallel", "int8", "deepspeed", "bminf"}
+
+
+def test_each_ratio_of_a_claim_follows_from_the_published_means():
+    for article in EVERY.values():
+        means = {case.name: case.published["mean_ms"] for case in article.cases if case.published}
+        for claim in article.claims:
+            for relation in claim["relations"]:
+                if "ratio" in relation:
+                    assert relation["ratio"] == pytest.approx(means[relation["slower"]] / means[relation["faster"]], abs=0.006), relation
+
+
+def test_an_unknown_article_explains_itself():
+    with pytest.raises(UsageError, match="ARTICLE is 'nope', allowed are demo, inference-tools; type for example"):
+        articles.find("nope")
+
+
+def test_a_backend_that_the_article_never_ran_has_a_controlled_case_of_its_own():
+    (case,) = EVERY["inference-tools"].cases_of("my-backend")
+    assert (case.name, case.backend, case.published) == ("my-backend", "my-backend", None)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    shutil.copytree(articles.ARTICLES, tmp_path / "articles")
+    shutil.copy(articles.ARTICLES.parent / "tolerances.toml", tmp_path)
+    return tmp_path / "articles"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('slug = "inference-tools"', "slug = ", "inference-tools.toml is not a valid article"),
+        ('title = "LLM inference tools compared"', "", "inference-tools.toml is not a valid article.*title"),
+        ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2 names the case 'tensor-paralel'"),
+    ],
+)
+def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):
+    path = copy / "inference-tools.toml"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(KitError, match=message):
+        articles.load_all(copy)

@@ -1,0 +1,83 @@
+"""Both sides of every branch on a library's version."""
+
+import types
+
+import pytest
+
+from bench import compat
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    compat.TAKEN.clear()
+
+
+def test_a_version_is_its_first_two_numbers():
+    assert compat.release("2.0.1+cu117") == (2, 0)
+    assert compat.release("4.43.4") == (4, 43)
+    assert compat.release("5.17.0.dev0") == (5, 17)
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "expected"),
+    [
+        ("4.26.0", "float32", {}),
+        ("4.26.0", "float16", {"torch_dtype": "X"}),
+        ("4.43.4", "float32", {}),
+        ("5.17.0", "float32", {"dtype": "X"}),
+        ("5.17.0", "float16", {"dtype": "X"}),
+    ],
+)
+def test_the_dtype_argument_follows_the_version(version, name, expected):
+    assert compat.dtype_argument(version, name, "X") == expected
+    assert "dtype" in compat.TAKEN
+
+
+def test_eight_bit_loading_follows_the_version():
+    assert compat.eight_bit_arguments("4.26.0", lambda: "config") == {"load_in_8bit": True}
+    assert compat.eight_bit_arguments("5.17.0", lambda: "config") == {"quantization_config": "config"}
+
+
+@pytest.mark.parametrize(("bitsandbytes", "transformers", "able"), [("0.50.2", "5.17.0", True), ("0.37.0", "4.26.0", False), ("0.50.2", "4.43.4", False)])
+def test_eight_bit_needs_a_gpu_before_both_libraries_had_cpu_kernels(bitsandbytes, transformers, able):
+    assert compat.eight_bit_on_cpu(bitsandbytes, transformers) is able
+
+
+def test_the_articles_empty_arguments_stay_empty_where_they_still_mean_one_token():
+    assert compat.length_arguments("4.26.0", {}, 128, 1) == {}
+    assert compat.TAKEN == {"one_token": "default max_length=20"}
+
+
+@pytest.mark.parametrize("version", ["4.39.0", "4.43.4", "5.17.0"])
+def test_later_versions_are_asked_for_the_one_token(version):
+    assert compat.length_arguments(version, {}, 128, 1)["max_new_tokens"] == 1
+
+
+def test_a_short_prompt_cannot_rely_on_the_default_length():
+    assert compat.length_arguments("4.26.0", {}, 8, 1)["max_new_tokens"] == 1
+
+
+def test_exact_lengths_are_forced_where_the_article_gives_none():
+    assert compat.length_arguments("4.26.0", {"do_sample": False}, 10, 16) == {"max_new_tokens": 16, "min_length": 26}
+
+
+def test_a_length_that_the_article_gives_is_kept():
+    assert compat.length_arguments("5.17.0", {"max_new_tokens": 128, "min_length": 128}, 128, 128) == {}
+
+
+def test_meta_modules_come_from_torch_or_from_accelerate():
+    new = types.SimpleNamespace(__version__="2.11.0", device=lambda name: name)
+    old = types.SimpleNamespace(__version__="1.13.1")
+    accelerate = types.SimpleNamespace(init_empty_weights=lambda: "empty")
+    assert compat.meta_device(new, accelerate) == "meta"
+    assert compat.meta_device(old, accelerate) == "empty"
+
+
+def test_out_of_memory_is_known_by_its_type_in_every_torch():
+    class New(RuntimeError):
+        pass
+
+    new = types.SimpleNamespace(cuda=types.SimpleNamespace(OutOfMemoryError=New), OutOfMemoryError=New)
+    older = types.SimpleNamespace(cuda=types.SimpleNamespace(OutOfMemoryError=New))
+    assert New in compat.out_of_memory_errors(new)
+    assert New in compat.out_of_memory_errors(older)

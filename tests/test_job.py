@@ -1,0 +1,80 @@
+"""The contract between the zones: documents that keep to it come back as they were, others are named."""
+
+import json
+import os
+import stat
+
+import pytest
+
+from bench import job as contract
+from tests.samples import a_job, a_result
+
+
+def test_a_job_and_a_result_come_back_as_they_were():
+    assert contract.parse_job(contract.to_json(a_job())) == a_job()
+    assert contract.parse_result(contract.to_json(a_result())) == a_result()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 99}, "schema is 99"),
+        ({"kind": "guess"}, "kind is 'guess', allowed are measure"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+        ({"device_count": 0}, "device_count is 0"),
+        ({"runs": []}, "runs is empty"),
+        ({"runs": [{"new_tokens": 0, "arguments": {}}]}, "new_tokens is 0"),
+        ({"timed_runs": 0}, "timed_runs is 0"),
+        ({"colour": "red"}, "unknown field 'colour'"),
+    ],
+)
+def test_a_wrong_job_is_refused_with_the_field_and_what_is_allowed(change, message):
+    text = json.dumps({**json.loads(contract.to_json(a_job())), **change})
+    with pytest.raises(contract.InvalidDocument, match=message):
+        contract.parse_job(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "fine"}, "status is 'fine'"),
+        ({"status": "failed"}, "status failed without a reason"),
+        ({"measurements": [{"new_tokens": 1, "timed_ms": [0.0]}]}, "without positive times"),
+    ],
+)
+def test_a_wrong_result_is_refused(change, message):
+    text = json.dumps({**json.loads(contract.to_json(a_result())), **change})
+    with pytest.raises(contract.InvalidDocument, match=message):
+        contract.parse_result(text)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 1', '{"schema": 1}'])
+def test_a_damaged_document_is_invalid_and_nothing_else(text):
+    with pytest.raises(contract.InvalidDocument):
+        contract.parse_result(text)
+
+
+def test_the_fingerprint_follows_what_is_measured_and_no_path():
+    import dataclasses
+
+    job = a_job()
+    moved = dataclasses.replace(job, id="other", reference="/elsewhere", model={**job.model, "path": "/elsewhere"})
+    assert moved.fingerprint() == job.fingerprint()
+    assert dataclasses.replace(job, timed_runs=11).fingerprint() != job.fingerprint()
+    assert dataclasses.replace(job, model={**job.model, "seed": 7}).fingerprint() != job.fingerprint()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    contract.write_whole(path, "old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no")))
+    with pytest.raises(OSError):
+        contract.write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_number_that_is_none_cannot_be_written():
+    with pytest.raises(ValueError, match="nan"):
+        contract.to_json({"load_s": float("nan")})

@@ -1,0 +1,64 @@
+"""From a case to a job: dtypes, prompts, references and the ids of runs."""
+
+import dataclasses
+
+from scripts import articles, jobs
+
+ARTICLE = articles.find("inference-tools")
+CASES = {case.name: case for case in ARTICLE.cases}
+
+
+def job_of(name, variant="published", **changes):
+    target = jobs.Target(**{"stack": "current", "device": "cuda", "device_count": 2, "weights": "random", "scale": "full", **changes})
+    return jobs.measuring_job(ARTICLE, CASES[name], variant, target)
+
+
+def test_the_published_variant_keeps_the_articles_dtypes():
+    assert {name: job_of(name).load["dtype"] for name in CASES} == {
+        "transformers": "float16", "layer-parallel": "float32", "tensor-parallel": "float32", "int8": "int8", "deepspeed": "float16", "bminf": "float32",
+    }
+
+
+def test_the_controlled_variant_has_one_dtype_and_both_lengths():
+    assert {job_of(name, "controlled").load["dtype"] for name in CASES if name != "int8"} == {"float16"}
+    assert [run["new_tokens"] for run in job_of("deepspeed", "controlled").runs] == [1, 128]
+
+
+def test_the_published_variant_passes_the_articles_empty_generation_arguments():
+    assert job_of("deepspeed").runs == [{"new_tokens": 1, "arguments": {}}]
+
+
+def test_on_a_cpu_float16_becomes_float32():
+    assert job_of("deepspeed", device="cpu").load["dtype"] == "float32"
+    assert job_of("layer-parallel", "controlled", device="cpu").load["dtype"] == "float32"
+
+
+def test_the_tolerance_is_that_of_the_dtype():
+    assert job_of("layer-parallel").tolerance == ARTICLE.tolerances["float32"]["value"]
+    assert job_of("int8").tolerance == ARTICLE.tolerances["int8"]["value"]
+
+
+def test_real_weights_bring_their_own_tokenizer_and_length():
+    assert job_of("deepspeed", weights="hub").prompt["tokens"] is None
+    assert job_of("deepspeed").prompt["tokens"] == ARTICLE.prompt["tokens"]
+
+
+def test_all_backends_of_a_stack_share_one_right_answer():
+    assert jobs.reference_key(job_of("deepspeed")) == jobs.reference_key(job_of("layer-parallel"))
+    assert jobs.reference_key(job_of("deepspeed")) != jobs.reference_key(job_of("deepspeed", "controlled"))
+    assert jobs.reference_key(job_of("deepspeed")) != jobs.reference_key(job_of("deepspeed", stack="2023-02"))
+
+
+def test_the_right_answer_is_plain_transformers_in_float32():
+    asked = jobs.reference_job(job_of("deepspeed"))
+    assert (asked.kind, asked.backend, asked.load) == ("reference", "transformers", {"dtype": "float32"})
+
+
+def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():
+    job = job_of("deepspeed")
+    prefix = jobs.run_prefix(job, "abc", "NVIDIA H200")
+    assert prefix.startswith("inference-tools.deepspeed.published.current.random-full.cuda2.nvidia-h200.")
+    assert jobs.run_prefix(job, "abd", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "NVIDIA H200") != prefix
+    moved = dataclasses.replace(job, model={**job.model, "path": "/elsewhere"})
+    assert jobs.run_prefix(moved, "abc", "NVIDIA H200") == prefix

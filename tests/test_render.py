@@ -1,0 +1,129 @@
+"""scripts/render.py: generated files follow from pins.toml and the locks, and `--check` finds every one that does not."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts import pins, readme_tables, render
+from scripts.errors import KitError
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The files that rendering reads and writes, to spoil."""
+    shutil.copytree(pins.ROOT / "docker", tmp_path / "docker")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(pins.ROOT / "scripts/requirements.txt", tmp_path / "scripts")
+    for name in ("compose.yaml", "README.md"):
+        if (pins.ROOT / name).exists():
+            shutil.copy(pins.ROOT / name, tmp_path)
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_what_is_committed_is_what_pins_toml_gives():
+    assert render.problems(pins.load()) == []
+
+
+def test_rendering_twice_gives_the_same_bytes(copy):
+    loaded = pins.load(copy)
+    assert render.expected(loaded) == render.expected(loaded)
+    assert render.compose(loaded) == render.compose(loaded)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("docker/int8/current/Dockerfile", "USER bench", "USER root"),
+        ("docker/int8/current/torch.txt", "--hash=sha256:", "--hash=sha256:0"),
+        ("compose.yaml", "read_only: true", "read_only: false"),
+    ],
+)
+def test_a_hand_edited_file_is_named(copy, name, old, new):
+    edit(copy / name, old, new)
+    assert f"{name}: is not what pins.toml and the locks give (make render)" in render.problems(pins.load(copy))
+
+
+def test_a_changed_hash_in_a_lock_is_noticed(copy):
+    edit(copy / "docker/int8/current/requirements.txt", "torch==2.11.0 \\\n    --hash=sha256:", "torch==2.11.0 \\\n    --hash=sha256:0")
+    found = render.problems(pins.load(copy))
+    assert any("docker/int8/current/torch.txt" in line for line in found)
+    assert any("compose.yaml" in line for line in found)
+
+
+def test_a_changed_pin_is_noticed_with_both_versions(copy):
+    edit(copy / "docker/pins.toml", 'bitsandbytes = { version = "0.37.0"', 'bitsandbytes = { version = "0.37.1"')
+    assert "docker/int8/2023-02/requirements.txt: has bitsandbytes 0.37.0, pins.toml 0.37.1 (make lock)" in render.problems(pins.load(copy))
+
+
+def test_a_lock_without_hashes_is_noticed(copy):
+    with open(copy / "docker/int8/2023-02/requirements.txt", "a") as file:
+        file.write("sneaked==1.0\n")
+    assert "docker/int8/2023-02/requirements.txt: sneaked has no hash (make lock)" in render.problems(pins.load(copy))
+
+
+def test_images_of_a_stack_share_their_torch_layer(copy):
+    layers = {image.stack: set() for image in pins.load(copy).images()}
+    for image in pins.load(copy).images():
+        before_final = (image.folder / "Dockerfile").read_text().partition("FROM ${BASE_IMAGE}")[2].partition("\nFROM ")[0]
+        layers[image.stack].add((before_final.partition("\n#")[0], (image.folder / "torch.txt").read_text()))
+    assert {stack: len(found) for stack, found in layers.items()} == dict.fromkeys(layers, 1)
+
+
+def test_no_dockerfile_leaves_a_placeholder_or_pulls_a_frontend():
+    for image in pins.load().images():
+        text = (image.folder / "Dockerfile").read_text()
+        assert "@" not in text.replace(image.base, "")
+        assert "# syntax=" not in text
+        assert "--require-hashes --no-deps" in text
+        assert text.rstrip().endswith("USER bench\nWORKDIR /kit")
+
+
+def test_the_compiler_stays_out_of_the_final_image():
+    for stack in ("2023-02", "current"):
+        final = (pins.load().image("deepspeed", stack).folder / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+        assert "apt-get" not in final
+
+
+def test_compose_gives_every_image_as_a_restricted_service():
+    services = yaml.safe_load((pins.ROOT / "compose.yaml").read_text())["services"]
+    assert set(services) == {f"{image.backend}-{image.stack}" for image in pins.load().images()}
+    for service in services.values():
+        assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["network_mode"] == "none"
+        assert service["user"] == "10001:10001" and all(volume.endswith(":ro") for volume in service["volumes"])
+        assert service["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
+
+
+def test_a_new_backend_needs_one_table_and_its_lock(copy):
+    with open(copy / "docker/pins.toml", "a") as file:
+        file.write('\n[backend.new]\nsummary = "a test"\nstacks = ["current", "demo"]\n')
+    (copy / "docker/new/current").mkdir(parents=True)
+    shutil.copy(copy / "docker/transformers/current/requirements.txt", copy / "docker/new/current")
+    loaded = pins.load(copy)
+    assert copy / "docker/new/current/Dockerfile" in render.expected(loaded)
+    assert "new-current:" in render.compose(loaded)
+    assert "new" in [image.backend for image in loaded.environments()["common"]]
+    assert "| `new` | a test | current, demo |" in readme_tables.tables(loaded)
+
+
+def test_the_readme_gets_its_tables_between_the_markers():
+    text = readme_tables.put_in(f"above\n{readme_tables.BEGIN}\nold\n{readme_tables.END}\nbelow\n", pins.load())
+    assert text.startswith("above\n") and text.endswith(f"{readme_tables.END}\nbelow\n") and "\nold\n" not in text
+    assert "| transformers | 4.26.0 | stated |" in text
+
+
+def test_a_readme_without_markers_says_which_to_put_in():
+    with pytest.raises(KitError, match="pins:begin"):
+        readme_tables.put_in("no markers", pins.load())
+
+
+def test_a_missing_readme_is_no_problem(copy):
+    (copy / "README.md").unlink(missing_ok=True)
+    assert render.problems(pins.load(copy)) == []
