@@ -108,6 +108,9 @@ def memory_of_ranks(by_rank):
 
 
 def run_measure(job, result, phases):
+    import transformers
+
+    transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))

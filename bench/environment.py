@@ -18,6 +18,12 @@ def packages():
     return dict(sorted(found.items()))
 
 
+def arch_list(torch):
+    """The GPU architectures that this torch holds code for; `torch.cuda.get_arch_list` tells none where there is no GPU."""
+    flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+    return (flags or "").split()
+
+
 def describe():
     """The environment of a Result; torch's part is missing where torch cannot be imported."""
     facts = {
@@ -34,7 +40,7 @@ def describe():
     facts["torch"] = {
         "version": torch.__version__,
         "cuda": torch.version.cuda,
-        "arch_list": list(torch.cuda.get_arch_list()),
+        "arch_list": arch_list(torch),
         "threads": torch.get_num_threads(),
     }
     facts["devices"] = [

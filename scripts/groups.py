@@ -71,8 +71,9 @@ class Row:
         return [str(one) for one in self.record.host.get("differences") or []] + stand_in
 
     def peak_used_bytes(self) -> dict[str, int]:
-        """{GPU UUID: the most it held during the run, as the host's NVML saw it}."""
-        return {one["uuid"]: one["peak_used_bytes"] for one in self.record.host.get("gpu_memory") or []}
+        """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
+        sampled = self.record.host.get("gpu_memory") or []
+        return {one["uuid"]: one["peak_used_bytes"] for one in sampled if one.get("peak_used_bytes") is not None}
 
     def torch_peak_bytes(self, name: str) -> int | None:
         """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes"."""

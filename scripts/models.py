@@ -55,6 +55,12 @@ def work_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _readable(made: Path) -> None:
+    """Let every user read a file or a folder: the containers' user is not this one, and some libraries write 0600."""
+    for path in (made, *made.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, folder()
@@ -71,8 +77,8 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
                 job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)}
             )
             facts = must_answer(engine, writing, work, on_line).used
-            made.chmod(0o755)
             (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+            _readable(made)
             made.rename(path)
     return path
 
@@ -89,7 +95,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
             made = work / "reference.npz"
             asking = dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work))
             must_answer(engine, asking, work, on_line)
-            made.chmod(0o644)
+            _readable(made)
             made.rename(path)
     return path
 

@@ -152,6 +152,7 @@ def load(root: Path = ROOT) -> Pins:
 
 def _image(pins: Pins, backend: str, stack: str) -> Image:
     table, options = pins.stacks[stack], pins.backends[backend].get(stack, {})
+    _pins({name: table[name] for name in ("python", "base") if name in table}, f"stack.{stack}")
     merged = _pins(table["pins"], f"stack.{stack}")
     if "shared" in options:
         merged |= _pins(pins.shared[options["shared"]]["pins"], f"shared.{options['shared']}")

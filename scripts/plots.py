@@ -160,5 +160,5 @@ def _memory_bars(row: Row) -> list[tuple[str, float]]:
     if row.record.job.device == "cpu":
         resident = row.guest.memory.get("peak_rss_bytes") if row.guest else None
         return [(f"{row.case} ×{row.count}", resident / GIB)] if resident else []
-    sampled = row.record.host.get("gpu_memory") or []
-    return [(f"{row.case} ×{row.count}, GPU {number + 1} of {len(sampled)}", one["peak_used_bytes"] / GIB) for number, one in enumerate(sampled)]
+    peaks = list(row.peak_used_bytes().values())
+    return [(f"{row.case} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]

@@ -23,6 +23,9 @@ def tables(loaded: Pins) -> str:
     for stack, table in loaded.stacks.items():
         lines += ["", f"<details><summary><b>{stack}</b>: {table['summary']}</summary>", ""]
         lines += ["| package | version | origin | why | in |", "|---|---|---|---|---|"]
+        for name in ("python", "base"):
+            if name in table:
+                lines.append(f"| {name} | {table[name]['version']} | {table[name]['origin']} | {table[name]['why']} | all |")
         lines += [
             f"| {pin.name} | {pin.version} | {pin.origin} | {pin.why} | {', '.join(names)} |"
             for pin, names in _pins_of(loaded, stack)

@@ -87,7 +87,7 @@ def problems(loaded: Pins) -> list[str]:
     except KitError as error:
         return [*found, str(error)]
     found += [f"{path.relative_to(loaded.root)}: is not what pins.toml and the locks give (make render)" for path in names]
-    return found + _torch_problems(loaded)
+    return found + _torch_problems(loaded) + _leftovers(loaded)
 
 
 def _lock_problems(loaded: Pins) -> list[tuple[str, str]]:
@@ -103,6 +103,13 @@ def _lock_problems(loaded: Pins) -> list[tuple[str, str]]:
                 found.append((place, f"has {name} {locked.get(name, '(absent)')}, pins.toml {version}"))
         found += [(place, f"{name} has no hash") for name, block in lockfile.blocks(text).items() if "--hash" not in block]
     return found
+
+
+def _leftovers(loaded: Pins) -> list[str]:
+    """Folders of images and environments that pins.toml no longer has."""
+    known = {request.path.parent for request in lock.requests(loaded)}
+    folders = sorted({path.parent for path in (loaded.root / "docker").glob("*/*/*") if path.is_file()} - known)
+    return [f"{folder.relative_to(loaded.root)}: is not in pins.toml (git rm -r {folder.relative_to(loaded.root)})" for folder in folders]
 
 
 def _torch_problems(loaded: Pins) -> list[str]:

@@ -22,7 +22,7 @@ HOST = {
     "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER},
     "driver?": {"driver?": str, "cuda_driver?": str},
     "gpus?": [{"index": int, "uuid": str, "name": str, "memory_total_bytes": NUMBER, "compute_capability": str}],
-    "gpu_memory?": [{"uuid": str, "peak_used_bytes": NUMBER}],
+    "gpu_memory?": [{"uuid": str, "peak_used_bytes?": NUMBER}],
 }
 
 JOB = {

@@ -54,9 +54,11 @@ def test_an_unknown_stack_is_named_with_those_there_are():
         LOADED.image("int8", "2019")
 
 
-def test_a_backend_that_is_not_in_a_stack_says_where_it_is():
-    with pytest.raises(UsageError, match="bminf is not in the stack 'demo': it is in 2023-02, current"):
-        LOADED.image("bminf", "demo")
+def test_a_backend_that_is_not_in_a_stack_says_where_it_is(copy):
+    with (copy / "docker/pins.toml").open("a") as file:
+        file.write('\n[backend.new]\nsummary = "a test"\nstacks = ["2023-02", "current"]\n')
+    with pytest.raises(UsageError, match="new is not in the stack 'demo': it is in 2023-02, current"):
+        pins.load(copy).image("new", "demo")
 
 
 @pytest.mark.parametrize(

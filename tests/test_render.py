@@ -127,3 +127,9 @@ def test_a_readme_without_markers_says_which_to_put_in():
 def test_a_missing_readme_is_no_problem(copy):
     (copy / "README.md").unlink(missing_ok=True)
     assert render.problems(pins.load(copy)) == []
+
+
+def test_a_folder_that_pins_toml_does_not_know_is_named(copy):
+    (copy / "docker/gone/current").mkdir(parents=True)
+    (copy / "docker/gone/current/Dockerfile").write_text("FROM scratch\n")
+    assert "docker/gone/current: is not in pins.toml (git rm -r docker/gone/current)" in render.problems(pins.load(copy))

@@ -176,6 +176,14 @@ def test_sparse_records_are_rows_too(tmp_path: Path) -> None:
     assert "ok, output not checked" in text and "- bminf on 1: failed — died" in text
 
 
+def test_a_gpu_that_gave_no_memory_sample_has_no_number(tmp_path: Path) -> None:
+    one = record(job("int8"))
+    one.host["gpu_memory"][0]["peak_used_bytes"] = None
+    text = page(tmp_path, [one])
+    assert "| int8 | 1 | — | 8.00 / 9.00 |" in text
+    assert "memory.svg" not in text
+
+
 def fields_of(value: object, path: tuple = ()) -> Iterator[tuple]:
     """The path of every field of a JSON document, of lists the first item's."""
     inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()

@@ -24,9 +24,8 @@ def load(job):
 
 
 def _layers_by_place(model):
-    """How many layers BMInf keeps on the GPU and how many it brings there for each pass."""
-    counts = {}
-    for module in model.modules():
-        if type(module).__name__ == "TransformerBlockList":
-            counts["fixed_layers"] = counts.get("fixed_layers", 0) + sum(1 for index in range(len(module)) if module.is_fixed(index)) if hasattr(module, "is_fixed") else None
-    return counts
+    """How many layers BMInf keeps on the GPU and how many it brings there again for each pass."""
+    lists = [module for module in model.modules() if type(module).__name__ == "TransformerBlockList"]
+    total = sum(len(one) for one in lists)
+    fixed = sum(len(scheduler._fixed_layers) for one in lists for scheduler in one._scheds)
+    return {"fixed_layers": fixed, "scheduled_layers": total - fixed}

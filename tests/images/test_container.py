@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import docker
 import pytest
 
+import docker
 from scripts import container, locks
 from scripts.container import Outcome
 from scripts.errors import KitError, PreflightError, UsageError
@@ -55,14 +55,16 @@ def gpu(index: int) -> Gpu:
 
 
 @pytest.fixture
-def left(client: docker.DockerClient) -> Callable[[], list[str]]:
-    """The containers of the kit that are there, less those of others that run beside these tests."""
+def left(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """The runs of this test whose containers are there; its locks are its own, so that other runs beside it do not matter."""
+    monkeypatch.setenv("KIT_LOCKS", str(tmp_path / "locks"))
 
     def look() -> list[str]:
-        return [one.id for one in client.containers.list(all=True, filters={"label": container.RUN_LABEL}, ignore_removed=True)]
+        there = client.containers.list(all=True, filters={"label": container.RUN_LABEL}, ignore_removed=True)
+        ours = [one.labels for one in there if str(tmp_path) in one.labels.get(container.OWNER_LABEL, "")]
+        return sorted(labels[container.RUN_LABEL] for labels in ours)
 
-    before = set(look())
-    return lambda: [name for name in look() if name not in before]
+    return look
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def test_results_belong_to_the_job_and_can_be_read_and_removed(run: Callable, tm
     result.unlink()
 
 
-def test_a_person_gets_their_own_files(image: str, left: Callable) -> None:
+def test_a_person_gets_their_own_files(client: docker.DockerClient, image: str) -> None:
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
     if os.getuid() != 0 or not os.path.exists(address):
         pytest.skip("only root can try it as somebody else, on a Docker of this machine")
@@ -144,7 +146,7 @@ def test_a_person_gets_their_own_files(image: str, left: Callable) -> None:
         assert os.waitpid(child, 0)[1] == 0
         assert (work / "mine").read_text() == f"{person}\n"
         assert (work / "mine").stat().st_uid == person
-    assert left() == []
+    assert client.containers.list(all=True, filters={"label": f"{container.RUN_LABEL}=person"}) == []
 
 
 def test_an_exit_code_is_told(run: Callable) -> None:
@@ -202,7 +204,7 @@ def test_a_job_sees_the_chosen_gpus_and_no_others(run: Callable) -> None:
 
 @pytest.mark.usefixtures("cdi_gpus")
 def test_two_runs_at_once_get_different_gpus(image: str, tmp_path: Path, fake_nvml: Path, left: Callable) -> None:
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(fake_nvml), "FAKE_NVML_GPUS": "8", "KIT_LOCKS": str(tmp_path / "locks")}
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(fake_nvml), "FAKE_NVML_GPUS": "8"}
     command = ("sh", "-c", "ls /dev/nvidia[0-9]*; sleep 3")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -316,7 +318,7 @@ def test_docker_stopped_in_mid_run_is_said_and_swept_later(
     folders = {"work_dir": tmp_path, "bench_dir": ROOT / "bench"}
     with pytest.raises(KitError, match="Docker stopped answering during test"):
         container.run(through_relay, image, ["sh", "-c", "echo up; sleep 100"], run_id="test", timeout_s=60, on_line=lambda line: relay.cut(), **folders)
-    assert len(left()) == 1
+    assert left() == ["test"]
     assert container.sweep(client) == ["test"]
     assert left() == []
 
@@ -331,7 +333,7 @@ def start_runner(image: str, work: Path, gpus: int, *command: str, **more: objec
 
 
 @pytest.fixture
-def sleeping(image: str, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
+def sleeping(image: str, tmp_path: Path, left: Callable) -> Iterator[Callable[[str], subprocess.Popen]]:
     """A function that starts a runner whose container sleeps."""
     running = []
 
@@ -350,7 +352,7 @@ def sleeping(image: str, tmp_path: Path) -> Iterator[Callable[[str], subprocess.
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_stopped_runner_takes_its_container_along(sleeping: Callable, left: Callable, number: int, code: int) -> None:
     process = sleeping("stopped")
-    assert len(left()) == 1
+    assert left() == ["stopped"]
     process.send_signal(number)
     assert process.wait(timeout=30) == code
     assert left() == []
@@ -369,15 +371,16 @@ def test_a_killed_runners_container_is_swept_and_a_living_ones_is_not(client: do
     killed, living = sleeping("killed"), sleeping("living")
     killed.kill()
     killed.wait()
-    assert len(left()) == 2
+    assert left() == ["killed", "living"]
     assert container.sweep(client) == ["killed"]
-    assert [client.containers.get(one).labels[container.RUN_LABEL] for one in left()] == ["living"]
+    assert left() == ["living"]
     assert container.sweep(client) == []
     living.terminate()
     assert living.wait(timeout=30) == 143
     assert left() == []
 
 
+@pytest.mark.usefixtures("left")
 def test_a_sweep_keeps_away_from_containers_of_others(client: docker.DockerClient, image: str, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("data")
