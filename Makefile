@@ -13,7 +13,7 @@ TOOLS := .venv/.ready
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
 
 .PHONY: help
 help: ## Print this help

@@ -77,11 +77,16 @@ def time_runs(job, loaded, input_ids):
 
 
 def last_logits(loaded, input_ids):
-    """The logits of the last prompt position, [batch, vocabulary]."""
+    """The logits of the last prompt position, [batch, vocabulary].
+
+    With the attention mask that `generate` makes by itself (int64 ones). Without one, transformers up to 4.26 gives
+    BLOOM's layers a float32 mask, which DeepSpeed 0.7.7's kernel reads as float16: wrong logits, in a call that
+    `generate` never makes.
+    """
     import torch
 
     with torch.no_grad():
-        return loaded.model(input_ids).logits[:, -1, :]
+        return loaded.model(input_ids, attention_mask=torch.ones_like(input_ids)).logits[:, -1, :]
 
 
 def memory(job):

@@ -117,11 +117,13 @@ def _run_buildx(image: Image, tag: str) -> None:
     require_buildx()
     process = subprocess.Popen(buildx_command(image, tag), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     last: collections.deque[str] = collections.deque(maxlen=20)
-    full = False
+    full = told = False
     try:
         for line in process.stdout or ():
             print(line, end="", flush=True)
-            last.append(line.rstrip())
+            told = told or line.startswith("Dockerfile:")  # from here on buildx only quotes the Dockerfile
+            if not told:
+                last.append(line.rstrip())
             full = full or "no space left on device" in line.lower()
     finally:
         if process.poll() is None and sys.exc_info()[0]:

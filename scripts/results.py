@@ -20,7 +20,7 @@ from scripts import shape
 from scripts.errors import KitError
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = ROOT / "reports" / "runs"
+RUNS = Path(os.environ.get("RUNS") or ROOT / "reports" / "runs").resolve()
 SCHEMA = 1
 
 #: A run that ended so would end so again; one that failed or ran out of time is tried again.

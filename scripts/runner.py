@@ -54,10 +54,10 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
         job = jobs.measuring_job(planned.article, planned.case, planned.variant, target)
         prefix = jobs.run_prefix(job, image.pins_id, chosen[0].name if chosen else "cpu")
+        _writable(runs)
         earlier = results.done(prefix, runs)
         if earlier and not options.force:
             return earlier
-        _writable(runs)
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
@@ -145,7 +145,13 @@ def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None,
 
 
 def git_state() -> tuple[str, bool]:
-    """(commit, has the code changed since?); the results themselves do not count as changes."""
+    """(commit, has the code changed since?); the results themselves do not count as changes.
+
+    Where the kit lies without its repository, KIT_COMMIT names the commit that it was taken from.
+    """
+    if os.environ.get("KIT_COMMIT") and not (ROOT / ".git").exists():
+        return os.environ["KIT_COMMIT"], False
+
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""

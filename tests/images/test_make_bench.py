@@ -1,0 +1,131 @@
+"""`make bench-…` for real: an image of the kit, a job in a container, a result on return. Needs the image of layer-parallel, current."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts import build, container, pins
+from tests.images.conftest import not_tested
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ("STACK=current", "SCALE=tiny", "WEIGHTS=random")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(client):
+    if not build.exists(client, pins.load().image("layer-parallel", "current").tag):
+        not_tested("the image of layer-parallel is not there: type make build-layer-parallel STACK=current")
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Folders of their own for results, models and locks."""
+    monkeypatch.setenv("KIT_LOCKS", str(tmp_path / "locks"))
+    return {"RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models"), "KIT_LOCKS": str(tmp_path / "locks")}
+
+
+def start(*arguments, **environment):
+    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return subprocess.Popen(
+        ["make", "bench-layer-parallel", *TINY, *arguments], cwd=ROOT, env=kept | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True,
+    )
+
+
+def make(*arguments, **environment):
+    process = start(*arguments, **environment)
+    output, _ = process.communicate(timeout=300)
+    return process.returncode, output
+
+
+def results(places):
+    return [json.loads(path.read_text()) for path in sorted(Path(places["RUNS"]).glob("*/result.json"))]
+
+
+def test_a_job_runs_in_the_image_and_its_result_says_so(client, places):
+    code, output = make("DEVICE=cpu", **places)
+    assert code == 0, output
+    (record,) = results(places)
+    assert record["status"] == "ok" and record["guest"]["check"]["passed"]
+    assert record["guest"]["environment"]["packages"]["transformers"] == "5.17.0"
+    assert record["host"]["image"]["tag"] == pins.load().image("layer-parallel", "current").tag
+    assert record["host"]["image"]["id"].startswith("sha256:")
+    assert not client.containers.list(all=True, filters={"label": f"{container.RUN_LABEL}={record['id']}"})
+    assert not list(Path(places["RUNS"]).glob("*/work"))
+
+    again, output = make("DEVICE=cpu", **places)
+    assert again == 0 and len(results(places)) == 1, "a result that is there is not measured again"
+    assert make("DEVICE=cpu", "FORCE=1", **places)[0] == 0
+    assert len(results(places)) == 2
+
+
+@pytest.fixture
+def prepared(places):
+    """Weights and the right answer are there, so that a job with make-believe GPUs gets as far as torch."""
+    for variant in ("published", "controlled"):
+        code, output = make("DEVICE=cpu", f"VARIANT={variant}", **places)
+        assert code == 0, output
+    return places
+
+
+def on_gpus(fake_nvml, places, *arguments):
+    return start("DEVICE=cuda", *arguments, LD_LIBRARY_PATH=str(fake_nvml), FAKE_NVML_GPUS="8", **places)
+
+
+def test_the_chosen_gpus_are_what_the_container_sees(fake_nvml, prepared, cdi_gpus):
+    """The GPUs are make-believe, so torch finds none and the job fails; the device nodes are those that Docker gave it."""
+    for arguments, nodes in ((["GPU_IDS=1,3"], ["/dev/nvidia1", "/dev/nvidia3"]), (["GPUS=2", "VARIANT=controlled"], ["/dev/nvidia0", "/dev/nvidia1"])):
+        process = on_gpus(fake_nvml, prepared, *arguments)
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode != 0, output
+        failed = [one for one in results(prepared) if one["status"] == "failed" and one["guest"]["environment"]["device_nodes"] == nodes]
+        assert failed, (output, [(one["status"], one["reason"]) for one in results(prepared)])
+        assert "torch sees 0 GPUs, the job needs 2" in failed[0]["reason"]
+
+
+def test_two_runs_at_once_get_different_gpus(fake_nvml, prepared, cdi_gpus):
+    processes = [on_gpus(fake_nvml, prepared, "GPUS=2", f"VARIANT={variant}") for variant in ("published", "controlled")]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    seen = [one["guest"]["environment"]["device_nodes"] for one in results(prepared) if one["status"] == "failed"]
+    assert len(seen) == 2, outputs
+    assert sorted(seen[0] + seen[1]) == [f"/dev/nvidia{index}" for index in range(4)]
+
+
+def containers_of(client, places):
+    ours = client.containers.list(all=True, filters={"label": container.OWNER_LABEL})
+    return [one for one in ours if one.labels[container.OWNER_LABEL].startswith(places["KIT_LOCKS"])]
+
+
+def until(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen within a minute")
+
+
+def test_a_runner_killed_outright_leaves_nothing_once_the_next_one_comes(client, places):
+    process = start("DEVICE=cpu", **places)
+    until(lambda: containers_of(client, places))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert containers_of(client, places), "the killed runner could not clean up"
+    code, output = make("DEVICE=cpu", **places)
+    assert code == 0 and "killed runner left" in output, output
+    assert not containers_of(client, places)
+    assert [one["status"] for one in results(places)] == ["ok"]
+
+
+def test_ctrl_c_leaves_nothing(client, places):
+    process = start("DEVICE=cpu", **places)
+    until(lambda: containers_of(client, places))
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(timeout=60)
+    assert process.returncode != 0
+    assert not containers_of(client, places)
+    assert results(places) == []

@@ -1,0 +1,73 @@
+"""What a person meets who types a wrong thing, or has a machine that cannot: one line, and an exit code that is not 0."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def make(*arguments, **environment):
+    """`make` as a person runs it, on a machine that shows no GPU unless the environment says otherwise."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DOCKER_HOST")}
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=120)
+
+
+def error_of(done):
+    """The one line that tells; make's own line follows it."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stdout + done.stderr
+    return lines[0]
+
+
+def test_make_alone_prints_every_target_with_what_it_does():
+    done = make()
+    assert done.returncode == 0
+    for target in ("demo", "bench-%", "article-%", "build-%", "models", "report", "lock", "render", "check", "test", "clean", "honesty"):
+        assert f"\n  {target} " in done.stdout, target
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["bench-depspeed"], ["'depspeed'", "deepspeed", "layer-parallel"]),
+        (["bench-deepspeed", "GPUS=two"], ["GPUS", "'two'", "GPUS=2"]),
+        (["bench-deepspeed", "STACK=2022"], ["'2022'", "2023-02", "current"]),
+        (["bench-deepspeed", "ARTICLE=nope"], ["'nope'", "inference-tools"]),
+        (["bench-deepspeed", "VARIANT=best"], ["'best'", "published", "controlled"]),
+        (["article-nope"], ["'nope'", "inference-tools", "make article-"]),
+        (["build-nope"], ["'nope'", "layer-parallel"]),
+        (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "DEVICE=cpu"]),
+        (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
+    ],
+)
+def test_a_wrong_value_ends_in_one_line(arguments, parts):
+    done = make(*arguments, LD_LIBRARY_PATH="")
+    assert done.returncode != 0
+    assert all(part in error_of(done) for part in parts), error_of(done)
+
+
+def test_more_gpus_than_there_are(fake_nvml):
+    done = make("bench-deepspeed", "GPUS=9", LD_LIBRARY_PATH=str(fake_nvml), FAKE_NVML_GPUS="8")
+    assert done.returncode != 0 and "GPUS=9" in error_of(done) and "8" in error_of(done)
+
+
+def test_docker_that_is_not_running(fake_nvml):
+    done = make("bench-layer-parallel", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert done.returncode != 0 and "Docker" in error_of(done)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("UsageError", 2), ("PreflightError", 3), ("KitError", 1)])
+def test_each_kind_of_error_has_its_exit_code(code, exit_code):
+    program = f"from scripts import errors\ndef command(): raise errors.{code}('what, and what to type')\nerrors.run_command(command)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (exit_code, "error: what, and what to type\n")
+
+
+def test_a_folder_for_results_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = make("bench-layer-parallel", "STACK=demo", "ENGINE=host", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", RUNS=str(tmp_path / "file" / "runs"))
+    assert done.returncode != 0 and "cannot be written" in error_of(done)
