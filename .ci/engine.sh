@@ -36,6 +36,8 @@ Pin-Priority: 990
 PIN
     apt-get update -q >&2
     apt-get install -y -q --no-install-recommends docker.io docker-cli docker-buildx docker-compose iptables >&2
+    rm /etc/apt/sources.list.d/docker-from-trixie.list /etc/apt/preferences.d/docker-from-trixie  # nothing else shall come from there
+    apt-get update -q >&2
 }
 
 # A CI machine's root may lack CAP_SYS_RESOURCE; runc then refuses raised limits, negative OOM scores and that capability.

@@ -4,7 +4,6 @@ import glob
 import os
 import platform
 import sys
-
 from importlib import metadata  # Python 3.8 has it in the standard library
 
 

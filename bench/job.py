@@ -104,7 +104,7 @@ def _load(kind, text):
     try:
         fields = json.loads(text)
     except ValueError as error:
-        raise InvalidDocument("not JSON: {}".format(error))
+        raise InvalidDocument("not JSON: {}".format(error)) from None
     if not isinstance(fields, dict):
         raise InvalidDocument("expected a JSON object, found {}".format(type(fields).__name__))
     if fields.get("schema") != SCHEMA:

@@ -9,9 +9,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import docker
 from docker.errors import ImageNotFound
 
-import docker
 from scripts import dockerfile, lockfile, pins, render
 from scripts.container import connect
 from scripts.errors import KitError, PreflightError, UsageError, run_command

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-import docker
 from scripts import docker_errors, gpu_requests, locks, restrictions, signals
 from scripts.gpus import Gpu
 

@@ -34,12 +34,15 @@ def ensure(environment: str, say: Callable[[str], None] = lambda line: print(lin
     digest = hashlib.sha256(f"{lock}\n{python}".encode()).hexdigest()[:12]
     folder = root / ".envs" / f"demo-{environment}-{digest}"
     interpreter = folder / "bin" / "python"
-    folder.parent.mkdir(exist_ok=True)
-    with (folder.parent / ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        if not (folder / MARKER).exists():
-            how = _make(folder, python, lock, f"environment {environment}", say)
-            (folder / MARKER).write_text(how + "\n", encoding="utf-8")
+    try:
+        folder.parent.mkdir(exist_ok=True)
+        with (folder.parent / ".lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not (folder / MARKER).exists():
+                how = _make(folder, python, lock, f"environment {environment}", say)
+                (folder / MARKER).write_text(how + "\n", encoding="utf-8")
+    except OSError as error:
+        raise KitError(f"environment {environment}: cannot write {error.filename or folder}: {error.strerror}") from error
     return interpreter
 
 

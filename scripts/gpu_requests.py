@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import docker
 import yaml
 from docker.types import DeviceRequest
 
-import docker
 from scripts.errors import PreflightError, UsageError
 from scripts.gpus import Gpu
 

@@ -122,12 +122,12 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
     present = list_gpus()
     if not present:
         raise PreflightError(f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type DEVICE=cpu")
-    there = ", ".join(f"{gpu.index} {gpu.name}" for gpu in present)
+    there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
     if ids:
         by_index = {gpu.index: gpu for gpu in present}
         missing = [index for index in ids if index not in by_index]
         if missing:
-            raise PreflightError(f"{wanted}: there is no GPU {missing[0]}, this machine has {there}; type for example GPU_IDS=0")
+            raise PreflightError(f"{wanted}: there is no GPU {missing[0]}, this machine has GPU {there}; type for example GPU_IDS=0")
         return [by_index[index] for index in ids]
     if count > len(present):
         raise PreflightError(f"{wanted}: this machine has {len(present)} ({there}); type GPUS={len(present)} or less")

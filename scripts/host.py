@@ -4,6 +4,7 @@ For the demo, and for machines without Docker. Nothing is isolated, so the resul
 interpreter's packages and the pins.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -82,10 +83,8 @@ def run(
 
 
 def _kill_group(process: subprocess.Popen) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def differences(found: dict[str, str], locked: dict[str, str]) -> list[str]:

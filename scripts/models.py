@@ -39,7 +39,7 @@ def folder() -> Path:
 def _locked(root: Path) -> Iterator[None]:
     """One process at a time makes files under `root`."""
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / ".lock", "w") as lock:
+    with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

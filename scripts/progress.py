@@ -1,5 +1,6 @@
 """What the person at the terminal sees while a job runs, from the guest's `@{json}` lines."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ class JobDisplay:
     def __init__(self, title: str, log: Path | None = None) -> None:
         self.title = title
         self.console = Console(file=sys.stderr)
-        self.log = open(log, "a", encoding="utf-8") if log else None
+        self.log = log.open("a", encoding="utf-8") if log else None
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.progress.add_task(title, total=None)
@@ -37,10 +38,8 @@ class JobDisplay:
             self.log.write(text + "\n")
             self.log.flush()
         if text.startswith("@{"):
-            try:
+            with contextlib.suppress(ValueError):
                 self._event(json.loads(text[1:]))
-            except ValueError:
-                pass
 
     def phase(self, name: str) -> None:
         """The job enters another phase: load, measure, check…"""

@@ -124,7 +124,7 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
 
 
 def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
-    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.timezone.utc)
+    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
         "engine": engine.name,

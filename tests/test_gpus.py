@@ -148,8 +148,8 @@ def test_a_killed_run_frees_its_gpus(machine: Machine, hold: Callable) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("count=9", ["GPUS=9", "has 2", "0 Fake GPU, 1 Fake GPU", "GPUS=2"]),
-        ("ids=[0, 7]", ["GPU_IDS=0,7", "no GPU 7", "0 Fake GPU, 1 Fake GPU", "GPU_IDS=0"]),
+        ("count=9", ["GPUS=9", "has 2", "0 (Fake GPU), 1 (Fake GPU)", "GPUS=2"]),
+        ("ids=[0, 7]", ["GPU_IDS=0,7", "no GPU 7", "0 (Fake GPU), 1 (Fake GPU)", "GPU_IDS=0"]),
     ],
 )
 def test_absent_gpus_are_named_with_those_that_are_there(machine: Machine, arguments: str, said: list[str]) -> None:

@@ -32,4 +32,4 @@ def find(backend):
     except ModuleNotFoundError as error:
         if error.name != module_name(backend):
             raise
-        raise ValueError("backend {!r} has no module bench/backends/{}.py".format(backend, backend.replace("-", "_")))
+        raise ValueError("backend {!r} has no module bench/backends/{}.py".format(backend, backend.replace("-", "_"))) from None

@@ -2,10 +2,10 @@
 
 import os
 
+import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
-import docker
 from scripts import container, gpu_requests
 from scripts.errors import PreflightError
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+import docker
 import pytest
 
-import docker
 from scripts import build, lock, pins, render
 from scripts.errors import KitError
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import docker
 import pytest
 
-import docker
 from scripts import container, locks
 from scripts.container import Outcome
 from scripts.errors import KitError, PreflightError, UsageError
@@ -326,14 +326,20 @@ def test_docker_stopped_in_mid_run_is_said_and_swept_later(
 # Runners that are stopped
 
 
+def forget_ignored_signals() -> None:
+    """Under nohup, or behind an `&` of a script, some signals come ignored, and runners leave them so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start_runner(image: str, work: Path, gpus: int, *command: str, **more: object) -> subprocess.Popen:
     arguments = [sys.executable, "-m", "tests.images.a_runner", image, str(work), str(gpus), *command]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(arguments, cwd=ROOT, start_new_session=True, **pipes, **more)
+    return subprocess.Popen(arguments, cwd=ROOT, start_new_session=True, preexec_fn=forget_ignored_signals, **pipes, **more)
 
 
 @pytest.fixture
-def sleeping(image: str, tmp_path: Path, left: Callable) -> Iterator[Callable[[str], subprocess.Popen]]:
+def sleeping(client: docker.DockerClient, image: str, tmp_path: Path, left: Callable) -> Iterator[Callable[[str], subprocess.Popen]]:
     """A function that starts a runner whose container sleeps."""
     running = []
 
@@ -347,6 +353,7 @@ def sleeping(image: str, tmp_path: Path, left: Callable) -> Iterator[Callable[[s
     for process in running:
         process.kill()
         process.communicate()
+    container.sweep(client)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -356,6 +363,15 @@ def test_a_stopped_runner_takes_its_container_along(sleeping: Callable, left: Ca
     process.send_signal(number)
     assert process.wait(timeout=30) == code
     assert left() == []
+
+
+def test_a_runner_under_nohup_outlives_its_terminal(image: str, tmp_path: Path, left: Callable) -> None:
+    command = [sys.executable, "-m", "tests.images.a_runner", image, str(tmp_path), "0", "sh", "-c", "echo up; sleep 2; echo done"]
+    process = subprocess.Popen(["nohup", *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=60)[0] == "done\n"
+    assert process.returncode == 0 and left() == []
 
 
 def test_an_impatient_second_ctrl_c_does_not_leave_the_container(sleeping: Callable, left: Callable) -> None:
