@@ -147,17 +147,20 @@ def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None,
 def git_state() -> tuple[str, bool]:
     """(commit, has the code changed since?); the results themselves do not count as changes.
 
-    Where the kit lies without its repository, KIT_COMMIT names the commit that it was taken from.
+    Where git cannot tell (the kit was copied without its repository), KIT_COMMIT names the commit that it was taken from.
     """
-    if os.environ.get("KIT_COMMIT") and not (ROOT / ".git").exists():
-        return os.environ["KIT_COMMIT"], False
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        except OSError:
+            return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
     commit = git("rev-parse", "HEAD")
-    return commit or "unknown", bool(not commit or git("status", "--porcelain", "--", ".", ":!reports"))
+    if not commit:
+        return os.environ.get("KIT_COMMIT") or "unknown", "KIT_COMMIT" not in os.environ
+    return commit, bool(git("status", "--porcelain", "--", ".", ":!reports"))
 
 
 def machine() -> dict:
