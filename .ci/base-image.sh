@@ -2,14 +2,15 @@
 # Make a local stand-in for the public image python:X.Y-slim-bookworm, for a CI machine that reaches no image registry:
 #
 #   .ci/base-image.sh 3.8        # needs DOCKER_HOST, see engine.sh
+#   .ci/base-image.sh trixie     # debian:trixie-slim instead, without Python: an image may take its compiler from there
 #
 # Debian 12 by debootstrap off this machine's own mirror, and in /usr/local a copy of the Python X.Y found here. It carries the
 # label stand-in=true, which builds on it inherit and results report.
 set -euo pipefail
-version=${1:?usage: .ci/base-image.sh X.Y}
-tag=python:$version-slim-bookworm
+version=${1:?usage: .ci/base-image.sh X.Y, or trixie}
+if [ "$version" = trixie ]; then release=trixie tag=debian:trixie-slim; else release=bookworm tag=python:$version-slim-bookworm; fi
 dir=${ENGINE_DIR:-/var/lib/llm-repro-ci}
-tree=$dir/bookworm
+tree=$dir/$release
 # What Python's own modules link to, and what the public image has besides.
 packages=ca-certificates,netbase,tzdata,libbz2-1.0,libexpat1,libffi8,libgdbm6,liblzma5,libncursesw6,libnsl2,libreadline8,libsqlite3-0,libssl3,libtirpc3,libuuid1,zlib1g
 
@@ -36,9 +37,9 @@ make_tree() {
     command -v debootstrap >/dev/null || apt-get install -y -q --no-install-recommends debootstrap >&2
     local mirror
     mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' | awk '$1 == "bookworm" {print $2; exit}')
-    say "Debian 12 by debootstrap"
+    say "Debian $release by debootstrap"
     rm -rf "$tree.partial"
-    debootstrap --variant=minbase --include="$packages" bookworm "$tree.partial" "$mirror" > "$dir/debootstrap.log" 2>&1 \
+    debootstrap --variant=minbase --include="$packages" "$release" "$tree.partial" "$mirror" > "$dir/debootstrap.log" 2>&1 \
         || { tail -20 "$dir/debootstrap.log" >&2; exit 1; }
     rm -rf "$tree.partial"/var/cache/apt/archives/*.deb "$tree.partial"/var/lib/apt/lists/*
     mv "$tree.partial" "$tree"
@@ -55,6 +56,11 @@ copy_python() {
     tar -C "$prefix/lib" -c --exclude=__pycache__ --exclude=site-packages --exclude=test --exclude=tests --exclude=idlelib \
         --exclude='config-*/*.a' "python$version" | tar -C "$1/lib" -x
     mkdir -p "$1/lib/python$version/site-packages"
+}
+
+# The tree as an image of the given name.
+import_tree() {
+    tar -C "$tree" -c --numeric-owner . | docker import --change 'LABEL stand-in=true' --change 'ENV LANG=C.UTF-8' - "$1" >/dev/null
 }
 
 build_from_copy() {
@@ -85,10 +91,16 @@ if docker image inspect "$tag" >/dev/null 2>&1; then
     say "$tag is there"
     exit
 fi
+if [ "$release" = trixie ]; then
+    packages=ca-certificates
+    make_tree
+    import_tree "$tag"
+    say "$tag is made"
+    exit
+fi
 prefix=$(find_prefix)
 make_tree
-docker image inspect llm-repro-ci/bookworm >/dev/null 2>&1 \
-    || tar -C "$tree" -c --numeric-owner . | docker import --change 'LABEL stand-in=true' --change 'ENV LANG=C.UTF-8' - llm-repro-ci/bookworm >/dev/null
+docker image inspect llm-repro-ci/bookworm >/dev/null 2>&1 || import_tree llm-repro-ci/bookworm
 if [ "$prefix" = /usr ]; then build_from_debian; else build_from_copy; fi
 docker run --rm --network none "$tag" sh -c 'python3 --version && pip --version' >&2
 say "$tag is made"

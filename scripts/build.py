@@ -85,12 +85,15 @@ def image_facts(client: docker.DockerClient, image: Image) -> dict:
 
 
 def _refuse_stale(image: Image) -> None:
-    """An image is built from committed files only when these follow from pins.toml."""
+    """An image is built from committed files only when these follow from pins.toml and its patches are there."""
     root = image.folder.parents[2]
     summary = pins.load(root).backends[image.backend]["summary"]
     stale = render.differing(render.image_files(image, summary, dockerfile.template(root)))
     if stale:
         raise KitError(f"{stale[0].relative_to(root)} is not what docker/pins.toml gives: type `make lock render`")
+    missing = render.missing_patches([image])
+    if missing:
+        raise KitError(missing[0])
 
 
 def buildx_command(image: Image, tag: str) -> list[str]:
@@ -101,6 +104,8 @@ def buildx_command(image: Image, tag: str) -> list[str]:
     for name, path in (("ca_bundle", certificates), ("pip_conf", settings)):
         if path and Path(path).is_file():
             command.append(f"--secret=id={name},src={path}")
+    if image.patches:
+        command.append(f"--build-context=patches={image.patches[0].parent}")
     return [*command, str(image.folder)]
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.pins import Image
+from scripts.pins import Image, reference
 
 #: Optional secrets, so that the same Dockerfile builds behind a proxy that brings its own certificates. They leave no trace.
 WITH_SECRETS = (
@@ -29,20 +29,14 @@ def template(root: Path) -> dict[str, str]:
 
 def text(image: Image, summary: str, sections: dict[str, str]) -> str:
     """The sections that this image needs, with its values put in."""
-    compiled = image.options.get("compile")
-    names = ["start", "torch"]
-    if compiled:
-        from_wheels = ["cuda-home-from-wheels"] if compiled["compiler"] == "wheels" else []
-        names += [f"compiler-{compiled['compiler']}", "compile-tools", *from_wheels, "compile"]
-    names += ["final"] + (["compiled-packages"] if compiled else []) + ["packages"]
-    names += ["cuda-on-library-path"] if "cuda_on_library_path" in image.options else []
-    body = "".join(sections[name] for name in [*names, "end"])
+    body = "".join(sections[name] for name in _names(image.options))
     values = {
         "BACKEND": image.backend,
         "STACK": image.stack,
         "SUMMARY": summary,
         "BASE": image.base,
         "PYTHON": image.python,
+        "ADDED_FILES": _added_files(image),
         "CUDA_WHY": image.options.get("cuda_on_library_path", ""),
         "ARGUMENTS": "\n".join(ARGUMENTS),
         "WITH_SECRETS": " \\\n    ".join(WITH_SECRETS),
@@ -52,12 +46,34 @@ def text(image: Image, summary: str, sections: dict[str, str]) -> str:
     return body
 
 
+def _names(options: dict) -> list[str]:
+    """The sections, in their order."""
+    names = ["start", "torch"]
+    if "compile" in options:
+        compiler, patched = options["compile"]["compiler"], "patches" in options["compile"]
+        names += [f"compiler-{compiler}", "compile-tools"] + (["cuda-home-from-wheels"] if compiler == "wheels" else [])
+        names += ["patched-source", "compile-environment", "compile-patched"] if patched else ["compile-environment", "compile"]
+    names += ["final"] + (["compiled-packages"] if "compile" in options else []) + ["packages"]
+    names += ["added-files"] if "added_files" in options else []
+    return names + (["cuda-on-library-path"] if "cuda_on_library_path" in options else []) + ["end"]
+
+
+def _added_files(image: Image) -> str:
+    """One line for each file that goes into site-packages from docker/patches."""
+    packages = f"/opt/venv/lib/python{image.python}/site-packages"
+    files = image.options.get("added_files", {})
+    return "\n".join(f"COPY --from=patches --chmod=644 {name} {packages}/{place}" for place, name in files.items())
+
+
 def _compile_values(image: Image) -> dict[str, str]:
     table = image.options.get("compile")
     if not table:
         return {}
     return {
         "COMPILE_WHY": table["why"],
+        "COMPILER_BASE": reference(table.get("base", {})),
+        "COPIED": " ".join(table.get("copied", [])),
+        "PATCHES": " ".join(table.get("patches", [])),
         "PACKAGES": " ".join(table["packages"]),
         "CUDA_HOME": table["cuda_home"],
         "NVCC": table["nvcc"],

@@ -12,7 +12,7 @@ from scripts.lockfile import cpu_only as cpu_only  # re-exported: the demo's ins
 ROOT = Path(__file__).resolve().parent.parent
 ORIGINS = ("stated", "derived", "chosen")
 
-#: The files that decide what an image holds; `pins_id` is a hash over those that exist.
+#: The files in an image's folder that decide what it holds; `pins_id` is a hash over those that exist, and over its patches.
 INPUTS = ("Dockerfile", "requirements.txt", "torch.txt", "compile.txt", "source.txt")
 
 
@@ -33,7 +33,7 @@ class Image:
     folder       where its Dockerfile and locks lie
     environment  name of the environment for `engine` "host", otherwise ""
     arch_list    GPU architectures of its torch, as "sm_86"
-    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, compile, python
+    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, python
     """
 
     backend: str
@@ -53,8 +53,7 @@ class Image:
     def pins_id(self) -> str:
         """12 hex digits over everything that decides what the image holds."""
         digest = hashlib.sha256(self.base.encode())
-        for name in INPUTS:
-            path = self.folder / name
+        for name, path in [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]:
             if path.exists():
                 digest.update(f"\0{name}\0".encode() + path.read_bytes())
         return digest.hexdigest()[:12]
@@ -62,6 +61,12 @@ class Image:
     @property
     def tag(self) -> str:
         return f"llm-repro/{self.backend}:{self.stack}-{self.pins_id}"
+
+    @property
+    def patches(self) -> list[Path]:
+        """The files of docker/patches that its build uses, whether they exist or not."""
+        names = [*self.options.get("compile", {}).get("patches", []), *self.options.get("added_files", {}).values()]
+        return [self.folder.parents[1] / "patches" / name for name in names]
 
     @property
     def compile_pins(self) -> dict[str, Pin]:
@@ -157,16 +162,17 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
     if "shared" in options:
         merged |= _pins(pins.shared[options["shared"]]["pins"], f"shared.{options['shared']}")
     merged |= _pins(options.get("pins", {}), f"backend.{backend}.{stack}")
+    compiled = options.get("compile", {})
+    _pins({"base": compiled["base"]} if "base" in compiled else {}, f"backend.{backend}.{stack}.compile")
     on_host = table["engine"] == "host"
     environment = options.get("environment", "common") if on_host else ""
-    base = table.get("base", {})
     return Image(
         backend=backend,
         stack=stack,
         engine=table["engine"],
         environment=environment,
         folder=pins.root / "docker" / (f"{stack}/{environment}" if on_host else f"{backend}/{stack}"),
-        base=base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else ""),
+        base=reference(table.get("base", {})),
         python=table["python"]["version"],
         cuda=table["cuda"],
         arch_list=tuple(table["arch_list"]),
@@ -174,6 +180,11 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
         pins=merged,
         options=options,
     )
+
+
+def reference(base: dict) -> str:
+    """A base image as a Dockerfile names it; "" for the empty table."""
+    return base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else "")
 
 
 def _pins(table: dict, place: str) -> dict[str, Pin]:

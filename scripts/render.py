@@ -81,7 +81,7 @@ def differing(files: dict[Path, str]) -> list[Path]:
 
 def problems(loaded: Pins) -> list[str]:
     """What `make check` complains of, one line each with the command that cures it."""
-    found = [f"{place}: {line} (make lock)" for place, line in _lock_problems(loaded)]
+    found = [f"{place}: {line} (make lock)" for place, line in _lock_problems(loaded)] + missing_patches(loaded.images())
     try:
         names = differing(expected(loaded)) + differing(expected_of_images(loaded))
     except KitError as error:
@@ -103,6 +103,16 @@ def _lock_problems(loaded: Pins) -> list[tuple[str, str]]:
                 found.append((place, f"has {name} {locked.get(name, '(absent)')}, pins.toml {version}"))
         found += [(place, f"{name} has no hash") for name, block in lockfile.blocks(text).items() if "--hash" not in block]
     return found
+
+
+def missing_patches(images: list[Image]) -> list[str]:
+    """Files of docker/patches that pins.toml names and that are not there."""
+    return [
+        f"docker/patches/{path.name}: is missing, and {image.backend} on the stack {image.stack} is built with it (git checkout docker/patches)"
+        for image in images
+        for path in image.patches
+        if not path.exists()
+    ]
 
 
 def _leftovers(loaded: Pins) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.job import Job, Result, to_json, write_whole
-from scripts import engines, gpus, jobs, models, pins, preflight, results
+from scripts import engines, gpus, jobs, locks, models, pins, preflight, results
 from scripts.articles import Article, Case
 from scripts.container import Outcome
 from scripts.errors import KitError
@@ -91,9 +91,12 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
     run_id = results.next_id(prefix, runs)
     folder = runs / run_id
     work = folder / "work"
-    work.mkdir(parents=True)
+    lock = locks.take(_lock_of(folder))
+    if lock is None:
+        raise KitError(f"{run_id} is being measured by another process; wait for it, then type the same again")
     try:
-        with JobDisplay(planned.title, folder / "log.txt") as display:
+        work.mkdir(parents=True)
+        with lock, JobDisplay(planned.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(job))
             display.phase("start")
@@ -176,8 +179,16 @@ def machine() -> dict:
     return {"cpu": model, "cpu_count": os.cpu_count(), "memory_total_bytes": psutil.virtual_memory().total}
 
 
+def _lock_of(folder: Path) -> Path:
+    """The lock that the runner of a run holds while it lives."""
+    return locks.folder() / f"{folder.name}.lock"
+
+
 def sweep_unfinished(runs: Path) -> Iterator[Path]:
-    """Work folders that a killed runner left; their runs stay, named as unfinished by the report."""
+    """Work folders that killed runners left; their runs stay, named as unfinished by the report. Those of living runners stay too."""
     for work in runs.glob("*/work"):
-        shutil.rmtree(work, ignore_errors=True)
-        yield work.parent
+        lock = locks.take(_lock_of(work.parent))
+        if lock:
+            with lock:
+                shutil.rmtree(work, ignore_errors=True)
+            yield work.parent

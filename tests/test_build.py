@@ -27,8 +27,8 @@ def test_all_means_every_image_or_those_of_one_stack(monkeypatch):
     ("backend", "stack", "message"),
     [
         ("vllm", "current", "there are transformers, layer-parallel"),
-        ("int8", "2019", "there are 2023-02, current, demo"),
-        ("all", "2019", "there are 2023-02, current, demo"),
+        ("int8", "2019", "there are 2023-02, current, hopper, demo"),
+        ("all", "2019", "there are 2023-02, current, hopper, demo"),
         ("all", "demo", "type `make demo`"),
         ("int8", "demo", "type `make demo`"),
     ],
@@ -70,6 +70,12 @@ def test_secrets_are_passed_only_where_the_machine_has_them(monkeypatch, tmp_pat
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert [part for part in build.buildx_command(IMAGE, "x:y") if "secret" in part] == [f"--secret=id=ca_bundle,src={tmp_path / 'ca.pem'}"]
+
+
+def test_patches_are_given_only_to_an_image_that_has_them():
+    assert not [part for part in build.buildx_command(IMAGE, "x:y") if "build-context" in part]
+    patched = build.buildx_command(LOADED.image("deepspeed", "hopper"), "x:y")
+    assert f"--build-context=patches={pins.ROOT / 'docker/patches'}" in patched
 
 
 def test_a_missing_docker_command_says_what_to_install(monkeypatch, tmp_path):

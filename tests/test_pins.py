@@ -50,7 +50,7 @@ def test_an_unknown_backend_is_named_with_those_there_are():
 
 
 def test_an_unknown_stack_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="no stack '2019': there are 2023-02, current, demo"):
+    with pytest.raises(UsageError, match="no stack '2019': there are 2023-02, current, hopper, demo"):
         LOADED.image("int8", "2019")
 
 
@@ -100,6 +100,21 @@ def test_another_base_image_gives_another_image_name(copy):
     before = pins.load(copy).image("int8", "current").pins_id
     edit(copy, "python:3.12-slim-bookworm", "python:3.12-slim-trixie")
     assert pins.load(copy).image("int8", "current").pins_id != before
+
+
+@pytest.mark.parametrize("name", ["deepspeed-0.7.7-cuda12.patch", "torch_six.py"])
+def test_a_changed_patch_gives_the_images_that_use_it_another_name_and_no_other(copy, name):
+    before = {(image.backend, image.stack): image.tag for image in pins.load(copy).images()}
+    with open(copy / "docker/patches" / name, "a") as file:
+        file.write("# changed\n")
+    after = {(image.backend, image.stack): image.tag for image in pins.load(copy).images()}
+    assert [key for key in before if before[key] != after[key]] == [("deepspeed", "hopper")]
+
+
+def test_the_base_that_a_compiler_comes_from_needs_an_origin_too(copy):
+    edit(copy, 'base = { version = "debian:trixie-slim", origin = "derived"', 'base = { version = "debian:trixie-slim", origin = ""')
+    with pytest.raises(KitError, match=r"\[backend.deepspeed.hopper.compile\]: base needs a version, an origin"):
+        pins.load(copy)
 
 
 def test_two_backends_of_one_environment_may_not_want_two_versions(copy):

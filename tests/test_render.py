@@ -80,16 +80,37 @@ def test_images_of_a_stack_share_their_torch_layer(copy):
 def test_no_dockerfile_leaves_a_placeholder_or_pulls_a_frontend():
     for image in pins.load().images():
         text = (image.folder / "Dockerfile").read_text()
-        assert "@" not in text.replace(image.base, "")
+        compiler_base = pins.reference(image.options.get("compile", {}).get("base", {}))
+        assert "@" not in text.replace(image.base, "").replace(compiler_base, "")
         assert "# syntax=" not in text
         assert "--require-hashes --no-deps" in text
         assert text.rstrip().endswith("USER bench\nWORKDIR /kit")
 
 
 def test_the_compiler_stays_out_of_the_final_image():
-    for stack in ("2023-02", "current"):
+    for stack in ("2023-02", "hopper", "current"):
         final = (pins.load().image("deepspeed", stack).folder / "Dockerfile").read_text().rpartition("\nFROM ")[2]
         assert "apt-get" not in final
+        assert "from=compiler" not in final
+
+
+def test_a_patched_source_is_checked_first_and_compiled_afterwards(copy):
+    text = (copy / "docker/deepspeed/hopper/Dockerfile").read_text()
+    steps = ["pip download --require-hashes", "patch -p1 < /opt/kit/patches/", "pip wheel --no-index"]
+    assert sorted(steps, key=text.index) == steps
+    assert "pip wheel --require-hashes" not in text
+
+
+def test_an_added_file_goes_into_the_image_that_runs(copy):
+    final = (copy / "docker/deepspeed/hopper/Dockerfile").read_text().rpartition("\nFROM ")[2]
+    assert "COPY --from=patches --chmod=644 torch_six.py /opt/venv/lib/python3.11/site-packages/torch/_six.py" in final
+
+
+@pytest.mark.parametrize("name", ["deepspeed-0.7.7-cuda12.patch", "torch_six.py"])
+def test_a_missing_patch_is_named_with_the_image_that_wants_it(copy, name):
+    (copy / "docker/patches" / name).unlink()
+    found = render.problems(pins.load(copy))
+    assert f"docker/patches/{name}: is missing, and deepspeed on the stack hopper is built with it (git checkout docker/patches)" in found
 
 
 def test_compose_gives_every_image_as_a_restricted_service():
