@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from scripts import stats, tables, verdicts
 from scripts.articles import Article
-from scripts.groups import Group
+from scripts.groups import ENGINES, Group
 from scripts.verdicts import NOT_TESTED, Verdict
 
 
@@ -54,7 +54,7 @@ def _setting(judged: Judged) -> str:
     if judged.group is None:
         return tables.NONE
     key = judged.group.key
-    words = f"{key.model}, {key.stack}, {key.weights} weights, {key.variant}"
+    words = f"{key.model}, {key.stack}, {key.weights} weights, {ENGINES[key.engine]}, {key.variant}"
     return f"[{tables.text(words)}](#{judged.group.slug}), {tokens(judged.new_tokens)}"
 
 

@@ -1,6 +1,6 @@
 """From records to the rows that may stand in one table.
 
-A group is everything measured under the same article, variant, stack, device model, weights and scale. Numbers of
+A group is everything measured under the same article, variant, stack, engine, device model, weights and scale. Numbers of
 different groups are never compared.
 """
 
@@ -15,13 +15,20 @@ from scripts.results import Record
 
 GIB = 1 << 30
 
+#: Where a group's jobs ran, in words.
+ENGINES = {"docker": "in containers", "host": "without containers"}
+
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Key:
-    """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability."""
+    """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability.
+
+    `engine` is docker (containers of the pinned images) or host (an interpreter of the machine).
+    """
 
     article: str
     stack: str
+    engine: str
     device: str
     model: str
     facts: str
@@ -102,7 +109,7 @@ class Group:
     @property
     def heading(self) -> str:
         key = self.key
-        return f"{key.stack} · {key.model} · {key.weights} weights, {key.scale} · {key.variant}"
+        return f"{key.stack} · {key.model} · {key.weights} weights, {key.scale} · {ENGINES[key.engine]} · {key.variant}"
 
     def cannot_judge(self) -> str:
         """Why these rows say nothing about claims that an article made of its GPUs, or ""."""
@@ -152,7 +159,7 @@ def _device(record: Record) -> tuple[str, str]:
 def key_of(record: Record) -> Key:
     job = record.job
     model, facts = _device(record)
-    return Key(job.article, job.stack, job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
+    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
 
 
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
@@ -168,7 +175,7 @@ def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
 
 
 def _slug(key: Key) -> str:
-    words = "-".join((key.article, key.stack, key.model, key.weights, key.scale, key.variant))
+    words = "-".join((key.article, key.stack, key.engine, key.model, key.weights, key.scale, key.variant))
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
@@ -188,6 +195,7 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
             key.model,
             key.facts,
             key.weights,
+            key.engine != "docker",
             key.variant != "published",
             key.variant,
         ),

@@ -84,9 +84,9 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def run_prefix(job: Job, pins_id: str, device_model: str) -> str:
+def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
     """A run's id up to its number: readable, and different wherever anything that decides the numbers is."""
-    fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id}".encode()).hexdigest()[:12]
+    fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
     weights = f"{job.model['weights']}-{job.model['scale']}"
     parts = [job.article, job.case, job.variant, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)

@@ -53,7 +53,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
         job = jobs.measuring_job(planned.article, planned.case, planned.variant, target)
-        prefix = jobs.run_prefix(job, image.pins_id, chosen[0].name if chosen else "cpu")
+        prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
         earlier = results.done(prefix, runs)
         if earlier and not options.force:

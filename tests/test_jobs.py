@@ -56,9 +56,10 @@ def test_the_right_answer_is_plain_transformers_in_float32():
 
 def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():
     job = job_of("deepspeed")
-    prefix = jobs.run_prefix(job, "abc", "NVIDIA H200")
+    prefix = jobs.run_prefix(job, "abc", "docker", "NVIDIA H200")
     assert prefix.startswith("inference-tools.deepspeed.published.current.random-full.cuda2.nvidia-h200.")
-    assert jobs.run_prefix(job, "abd", "NVIDIA H200") != prefix
-    assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(job, "abd", "docker", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(job, "abc", "host", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "docker", "NVIDIA H200") != prefix
     moved = dataclasses.replace(job, model={**job.model, "path": "/elsewhere"})
-    assert jobs.run_prefix(moved, "abc", "NVIDIA H200") == prefix
+    assert jobs.run_prefix(moved, "abc", "docker", "NVIDIA H200") == prefix
