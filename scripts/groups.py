@@ -191,6 +191,7 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
             key.article,
             key.device == "cpu",
             key.scale == "tiny",
+            key.stack == "current",  # today's versions come after those that are nearer to the article
             key.stack,
             key.model,
             key.facts,
