@@ -147,13 +147,17 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
     console = Console()
     for group in mine:
         grid = Table(title=escape(f"{group.key.article}: {group.heading}"), title_justify="left")
-        for header in ("case", "devices", "status", "mean ± std, ms", "further token, ms"):
-            grid.add_column(header, justify="left" if header in ("case", "status") else "right")
+        for header in ("case", "n", "status", "ms (new tokens)", "ms/token"):
+            grid.add_column(header, justify="left" if header in ("case", "status") else "right", no_wrap=True)
         for row in group.rows:
             ok = row.status == "ok"
-            times = " | ".join(f"{tables.mean_std(stats.summarise(row.timed_ms(count)))} ({count} tok)" for count in row.new_tokens) if ok else NONE
-            grid.add_row(escape(row.case), str(row.count), tables.status(row).replace("*", ""), times, tables.further_token(row) if ok else NONE)
+            fewest = row.new_tokens[0] if ok else 0
+            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if ok else NONE
+            further = tables.further_token(row).partition(" (")[0] if ok else NONE
+            grid.add_row(escape(row.case), str(row.count), tables.status(row).replace("*", ""), times, further)
         console.print(grid)
+    if mine:
+        console.print("n: devices; ms: mean ± std of the timed calls; ms/token: each token after those", markup=False, highlight=False)
     for one in skipped:
         console.print(f"skipped {one.path}: {one.reason}", markup=False, highlight=False, soft_wrap=True)
 

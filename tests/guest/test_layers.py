@@ -1,0 +1,34 @@
+"""Layer by layer against plain transformers: an error shows in the layer where it begins."""
+
+import json
+import shutil
+import subprocess
+
+from bench.job import to_json
+from tests.guest.conftest import ROOT
+from tests.guest.samples import tiny_job
+
+
+def test_the_first_wrong_layer_is_the_one_that_was_changed(guest, python, checkpoints, tmp_path):
+    right, wrong = checkpoints["bloom"], tmp_path / "wrong"
+    shutil.copytree(right, wrong)
+    file = str(wrong / "model.safetensors")
+    guest.code(
+        "from safetensors.torch import load_file, save_file; "
+        f"t = load_file({file!r}); n = 'transformer.h.2.mlp.dense_4h_to_h.weight'; t[n] = t[n] * 2; save_file(t, {file!r}, metadata={{'format': 'pt'}}); print('null')"
+    )
+    (tmp_path / "job.json").write_text(to_json(tiny_job("bloom", right)))
+    code = (
+        "import json; from bench import layers, job, pretrained, backends; "
+        f"asked = job.parse_job(open({str(tmp_path / 'job.json')!r}).read()); real = pretrained.load_model; calls = []\n"
+        "def load(asked, *args, **kwargs):\n"
+        "    calls.append(1)\n"
+        f"    asked = asked if len(calls) == 1 else __import__('dataclasses').replace(asked, model=dict(asked.model, path={str(wrong)!r}))\n"
+        "    return real(asked, *args, **kwargs)\n"
+        "pretrained.load_model = load\n"
+        "print(json.dumps(layers.compare(asked)))"
+    )
+    done = subprocess.run([str(python), "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])["with_mask"]
+    assert found["layers"][:2] == [0.0, 0.0] and found["layers"][2] > 1e-3 and found["logits"] > 1e-3
