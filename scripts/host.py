@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts import restrictions
 from scripts.container import Outcome
 from scripts.errors import KitError
 
@@ -27,15 +28,7 @@ PASSED_PREFIXES = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
     """The environment of a job's process: offline, unbuffered, the chosen GPUs only."""
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
-    return passed | {
-        "HOME": "/tmp",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids),
-    }
+    return passed | restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
 
 
 def _die_with_parent() -> None:

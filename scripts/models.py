@@ -112,7 +112,7 @@ def hub_checkpoint(model: dict) -> tuple[Path, str]:
 def fetch(model: dict) -> tuple[Path, str]:
     """Fetch a model at its revision, resuming what an earlier try left. Raises KitError with the next command."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     name, token = model["name"], os.environ.get("HF_TOKEN") or False
     try:
@@ -123,7 +123,9 @@ def fetch(model: dict) -> tuple[Path, str]:
         snapshot_download(name, revision=info.sha, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
     except (GatedRepoError, RepositoryNotFoundError) as error:
         raise KitError(f"{name} is gated or unknown: accept its licence on the hub, then type HF_TOKEN=… make models") from error
-    except (HfHubHTTPError, OSError, RuntimeError) as error:
+    except PreflightError:
+        raise
+    except Exception as error:  # whatever the hub's client and the HTTP library below it may raise
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise KitError(f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random") from error
     (path / ".complete").write_text(model["revision"] + "\n")

@@ -71,3 +71,11 @@ def test_a_folder_for_results_that_cannot_be_written_is_told_before_anything_is_
     (tmp_path / "file").write_text("")
     done = make("bench-layer-parallel", "STACK=demo", "ENGINE=host", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", RUNS=str(tmp_path / "file" / "runs"))
     assert done.returncode != 0 and "cannot be written" in error_of(done)
+
+
+def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_path):
+    done = make("models", "ARTICLE=inference-tools", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1", HF_TOKEN="hf_secret")
+    assert done.returncode != 0
+    line = error_of(done)
+    assert "bigscience/bloomz-7b1-mt cannot be fetched" in line and "WEIGHTS=random" in line
+    assert "hf_secret" not in done.stdout + done.stderr

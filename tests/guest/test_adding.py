@@ -1,0 +1,73 @@
+"""A backend is added by what the README says, and by nothing else: here one is added to a copy of the kit, and runs."""
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.guest.conftest import ROOT
+
+MODULE = '''"""A backend that is transformers under another name."""
+
+from bench.backends import transformers
+
+
+def unsupported(job):
+    return ""
+
+
+def load(job):
+    return transformers.load(job)
+'''
+
+PINS = """
+[backend.my-backend]
+summary = "transformers under another name"
+stacks = ["demo"]
+"""
+
+
+@pytest.fixture
+def kit(tmp_path):
+    """A copy of the kit, sharing the environments that are made already."""
+    copy = tmp_path / "kit"
+    left_out = shutil.ignore_patterns(".git", ".venv", ".envs", "models", "demo", "runs", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, copy, ignore=lambda folder, names: left_out(folder, names) if "docker" not in folder else {"__pycache__"} & set(names))
+    (copy / ".envs").symlink_to(ROOT / ".envs")
+    return copy
+
+
+def python(kit, *arguments, **environment):
+    return subprocess.run([sys.executable, *arguments], cwd=kit, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+
+
+def changed(kit):
+    """Files of the copy that are other than the kit's, or new."""
+    names = [path.relative_to(kit) for path in kit.rglob("*") if path.is_file() and not {".envs", "models", "runs", "__pycache__"} & set(path.relative_to(kit).parts)]
+    return {str(name) for name in names if not (ROOT / name).exists() or not filecmp.cmp(kit / name, ROOT / name, shallow=False)}
+
+
+@pytest.mark.usefixtures("python")
+def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit):
+    with (kit / "docker" / "pins.toml").open("a") as pins:
+        pins.write(PINS)
+    (kit / "bench" / "backends" / "my_backend.py").write_text(MODULE)
+    rendered = python(kit, "-m", "scripts.render")
+    assert rendered.returncode == 0, rendered.stderr
+    assert python(kit, "-m", "scripts.render", "--check").returncode == 0
+    assert changed(kit) <= {"docker/pins.toml", "bench/backends/my_backend.py", "README.md", "compose.yaml"}
+
+    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs"}
+    done = python(kit, "-m", "scripts.bench", "my-backend", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (kit / "runs").glob("*/result.json")
+    record = json.loads(path.read_text())
+    assert record["job"]["backend"] == record["job"]["case"] == "my-backend"
+    assert record["guest"]["check"]["passed"]
+
+    told = python(kit, "-m", "scripts.report", "runs", "out")
+    assert told.returncode == 0 and "my-backend" in (kit / "out" / "REPORT.md").read_text(), told.stderr
