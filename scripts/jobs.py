@@ -62,7 +62,7 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target) ->
         runs=article.variants[variant]["runs"],
         warmup_runs=article.protocol["warmup_runs"],
         timed_runs=article.protocol["timed_runs"],
-        tolerance=article.tolerances[load["dtype"]]["value"],
+        tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
     )
 
 

@@ -15,7 +15,7 @@ def job_of(name, variant="published", **changes):
 
 def test_the_published_variant_keeps_the_articles_dtypes():
     assert {name: job_of(name).load["dtype"] for name in CASES} == {
-        "transformers": "float16", "layer-parallel": "float32", "tensor-parallel": "float32", "int8": "int8", "deepspeed": "float16", "bminf": "float32",
+        "transformers": "float16", "layer-parallel": "float32", "tensor-parallel": "float32", "int8": "int8", "deepspeed": "float16", "bminf": "float32", "bminf-int8": "float16",
     }
 
 
@@ -35,7 +35,7 @@ def test_on_a_cpu_float16_becomes_float32():
 
 def test_the_tolerance_is_that_of_the_dtype():
     assert job_of("layer-parallel").tolerance == ARTICLE.tolerances["float32"]["value"]
-    assert job_of("int8").tolerance == ARTICLE.tolerances["int8"]["value"]
+    assert job_of("int8").tolerance == job_of("bminf-int8").tolerance == ARTICLE.tolerances["int8"]["value"]
 
 
 def test_real_weights_bring_their_own_tokenizer_and_length():

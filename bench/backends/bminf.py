@@ -7,6 +7,17 @@ from bench.backends import Loaded
 def unsupported(job):
     if job.device == "cpu":
         return "BMInf asks the CUDA runtime for a GPU when it is imported: it needs an NVIDIA GPU"
+    if job.load.get("quantization"):
+        import torch
+
+        return no_int8_kernel(torch.cuda.get_device_capability(0))
+    return ""
+
+
+def no_int8_kernel(capability):
+    """Why BMInf's int8 mode cannot run on a GPU of this (major, minor), or "": its kernels are machine code for 6.1 to 8.6, without PTX."""
+    if capability[0] > 8:
+        return "BMInf's int8 kernels hold machine code for sm_61 to sm_86 only, this GPU is sm_{}{}".format(*capability)
     return ""
 
 
