@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def make(*arguments, **environment):
-    """`make` as a person runs it, on a machine that shows no GPU unless the environment says otherwise."""
+    """`make` as a person runs it who has no results yet, on a machine that shows no GPU unless the environment says otherwise."""
     kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DOCKER_HOST")}
-    return subprocess.run(["make", *arguments], cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=120)
+    with tempfile.TemporaryDirectory() as runs:
+        return subprocess.run(["make", *arguments], cwd=ROOT, env=kept | {"RUNS": runs} | environment, capture_output=True, text=True, timeout=120)
 
 
 def error_of(done):

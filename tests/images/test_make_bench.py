@@ -29,11 +29,16 @@ def places(tmp_path, monkeypatch):
     return {"RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models"), "KIT_LOCKS": str(tmp_path / "locks")}
 
 
+def _hear_ctrl_c():
+    """A shell's background job is born deaf to it, and so would be its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*arguments, **environment):
     kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.Popen(
         ["make", "bench-layer-parallel", *TINY, *arguments], cwd=ROOT, env=kept | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, start_new_session=True,
+        text=True, start_new_session=True, preexec_fn=_hear_ctrl_c,
     )
 
 
