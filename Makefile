@@ -40,6 +40,10 @@ $(TOOLS): scripts/requirements.txt
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts.demo
 
+.PHONY: bench article build
+bench article build: # without a name, or make would take the folder bench/ for a finished target
+	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
+
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
 	@$(PY) -m scripts.bench $*
 

@@ -51,10 +51,10 @@ def unreachable(error: DockerException | OSError, host: str) -> PreflightError:
     """Why nothing answers at a Docker address."""
     said = str(error)
     if "Permission denied" in said:
-        return PreflightError(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again, or type ENGINE=host")
+        return PreflightError(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again")
     return PreflightError(
         f"no Docker answers at {host}; install Docker Engine 25 or newer, start it with `sudo systemctl start docker`, "
-        "set DOCKER_HOST if it listens elsewhere, or type ENGINE=host"
+        "set DOCKER_HOST if it listens elsewhere, or do without Docker: ENGINE=host PYTHON_HOST=/path/to/python with torch"
     )
 
 

@@ -82,6 +82,7 @@ class HostEngine:
             self.python = demo_env.ensure(self.image.environment)
         else:
             self.python = Path(os.environ.get("PYTHON_HOST") or sys.executable)
+            host.must_have_torch(self.python)
 
     def guest_path(self, path: Path, work: Path) -> str:
         return str(path)

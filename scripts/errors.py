@@ -5,6 +5,7 @@
     └── PreflightError  exit 3   this machine cannot do what was asked
 """
 
+import errno
 import sys
 from collections.abc import Callable
 
@@ -35,4 +36,9 @@ def run_command(command: Callable[[], int | None]) -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"error: no space left on device ({error.filename or 'the output'}); free some and type the same again", file=sys.stderr)
         sys.exit(1)

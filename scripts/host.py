@@ -80,6 +80,19 @@ def _kill_group(process: subprocess.Popen) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def must_have_torch(python: Path) -> None:
+    """Raise KitError where an interpreter does not start or has nothing to measure."""
+    try:
+        found = subprocess.run([str(python), "-c", "import torch, transformers"], capture_output=True, env=environment([]), cwd="/")
+    except OSError as error:
+        raise KitError(f"{python} does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
+    if found.returncode != 0:
+        raise KitError(
+            f"{python} has no torch and transformers that import; type PYTHON_HOST=/path/to/python, "
+            "or STACK=demo ENGINE=host DEVICE=cpu SCALE=tiny WEIGHTS=random"
+        )
+
+
 def differences(found: dict[str, str], locked: dict[str, str]) -> list[str]:
     """One line for each package whose version is not the locked one; a build's local label ("+cpu") does not count."""
     lines = []

@@ -14,7 +14,10 @@ from scripts.errors import PreflightError
 def folder() -> Path:
     """The lock folder of this user, made unless it is there; nobody else may have put it there."""
     path = Path(os.environ.get("KIT_LOCKS") or f"/tmp/llm-repro-{os.getuid()}")
-    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreflightError(f"the folder of locks {path} cannot be made ({error.strerror}); type KIT_LOCKS=/another/folder") from error
     if path.is_symlink() or path.stat().st_uid != os.getuid():
         raise PreflightError(f"{path} belongs to somebody else; remove it, or type KIT_LOCKS=/another/folder")
     return path

@@ -9,6 +9,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -37,11 +38,16 @@ def folder() -> Path:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """One process at a time makes files under `root`."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
+            raise
+        raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
 
 
 @contextlib.contextmanager

@@ -100,10 +100,10 @@ class Pins:
         if backend not in self.backends:
             raise UsageError(f"no backend {backend!r}: there are {', '.join(self.backends)}")
         if stack not in self.stacks:
-            raise UsageError(f"no stack {stack!r}: there are {', '.join(self.stacks)}")
+            raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; type for example STACK=current")
         if stack not in self.backends[backend]["stacks"]:
             allowed = ", ".join(self.backends[backend]["stacks"])
-            raise UsageError(f"{backend} is not in the stack {stack!r}: it is in {allowed}")
+            raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; type for example STACK={allowed.partition(',')[0]}")
         return _image(self, backend, stack)
 
     def images(self, stack: str | None = None) -> list[Image]:

@@ -63,7 +63,7 @@ def problems(job: Job, image: Image, parameters: int, machine: Machine, weights_
         if not runs_on(gpu.compute_capability, image.arch_list):
             sm = "sm_" + gpu.compute_capability.replace(".", "")
             torch = image.pins["torch"].version
-            others = "STACK=current" if image.stack != "current" else "another GPU"
+            others = "STACK=current, or STACK=hopper for Hopper" if image.stack != "current" else "GPU_IDS= of another GPU"
             found.append(
                 f"{gpu.name} is {sm}, but torch {torch} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only; "
                 f"type {others}"
@@ -93,7 +93,7 @@ def problems(job: Job, image: Image, parameters: int, machine: Machine, weights_
             f"{machine.models_free_bytes / GIB:.0f} GiB of disk are free, about {needed / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"
         )
     if machine.runs_free_bytes < 64 << 20:
-        found.append(f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least 64 MiB before measuring")
+        found.append(f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least 64 MiB there, or type RUNS=/another/folder")
     return found
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         _writable(runs)
         earlier = results.done(prefix, runs)
         if earlier and not options.force:
+            print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
         _preflight(planned, job, image, engine, runs)
@@ -69,8 +71,10 @@ def _writable(runs: Path) -> None:
     try:
         runs.mkdir(parents=True, exist_ok=True)
         probe = runs / f".probe-{os.getpid()}"
-        probe.write_bytes(b"\0" * 65536)
-        probe.unlink()
+        try:
+            probe.write_bytes(b"\0" * 65536)
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         raise KitError(f"{runs} cannot be written ({error.strerror}): make it writable and free some space, then type the same again") from error
 

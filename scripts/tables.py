@@ -149,7 +149,10 @@ def further_token(row: Row) -> str:
     if len(row.new_tokens) < 2:
         return NONE
     short, long = row.new_tokens[0], row.new_tokens[-1]
-    value, interval = stats.with_interval(stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short))
+    estimate = stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short)
+    if estimate.value <= 0:
+        return NONE  # the longer calls were not slower: noise, no time of a token
+    value, interval = stats.with_interval(estimate)
     return value + (f" ({interval})" if interval else "")
 
 

@@ -81,3 +81,20 @@ def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_pa
     line = error_of(done)
     assert "bigscience/bloomz-7b1-mt cannot be fetched" in line and "WEIGHTS=random" in line
     assert "hf_secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", ["bench", "article", "build"])
+def test_a_verb_without_a_name_says_what_to_type(verb):
+    done = make(verb)
+    assert done.returncode != 0 and f"make {verb}-" in error_of(done)
+
+
+def test_an_interpreter_without_torch_is_named_with_the_way_out():
+    done = make("bench-layer-parallel", "ENGINE=host", "STACK=current", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random")
+    assert done.returncode != 0 and "has no torch" in error_of(done) and "PYTHON_HOST=" in error_of(done)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("MODELS", "/proc/nowhere"), ("KIT_LOCKS", "/proc/nowhere")])
+def test_a_folder_that_cannot_be_made_is_named(variable, value):
+    done = make("bench-layer-parallel", "ENGINE=host", "STACK=demo", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", **{variable: value})
+    assert done.returncode != 0 and value in error_of(done) and f"{variable}=/another/folder" in error_of(done)

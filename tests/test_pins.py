@@ -50,14 +50,14 @@ def test_an_unknown_backend_is_named_with_those_there_are():
 
 
 def test_an_unknown_stack_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="no stack '2019': there are 2023-02, current, hopper, demo"):
+    with pytest.raises(UsageError, match="STACK is '2019', allowed are 2023-02, current, hopper, demo; type for example"):
         LOADED.image("int8", "2019")
 
 
 def test_a_backend_that_is_not_in_a_stack_says_where_it_is(copy):
     with (copy / "docker/pins.toml").open("a") as file:
         file.write('\n[backend.new]\nsummary = "a test"\nstacks = ["2023-02", "current"]\n')
-    with pytest.raises(UsageError, match="new is not in the stack 'demo': it is in 2023-02, current"):
+    with pytest.raises(UsageError, match="STACK is 'demo', new has 2023-02, current; type for example STACK=2023-02"):
         pins.load(copy).image("new", "demo")
 
 
