@@ -32,6 +32,23 @@ def test_an_interval_that_reaches_one_does_not_reproduce() -> None:
     assert judge(FASTER, *pair(100.0, 100.2, spread=0.05)).word == NOT_REPRODUCED
 
 
+def judge_runs(fast_runs_ms: list[float], slow_ms: float) -> Verdict:
+    """A case that ran several times, the last one counting, against one that ran once."""
+    runs = tuple(record(job("deepspeed"), mean_ms, number=number) for number, mean_ms in enumerate(fast_runs_ms, start=1))
+    slow = record(job("int8"), slow_ms, seed=3)
+    rows = {"deepspeed": Row("deepspeed", runs[-1].job.device_count, runs[-1], runs), "int8": row(slow)}
+    return verdicts.judge({"relations": [FASTER]}, rows, 1)
+
+
+def test_the_ratios_of_repeated_runs_stand_beside_the_interval_of_one() -> None:
+    verdict = judge_runs([15.0, 10.0], 30.0)
+    assert verdict.word == REPRODUCED and "2.00 to 3.00 over repeated runs" in verdict.reason
+
+
+def test_a_direction_that_another_run_of_the_same_case_turns_does_not_reproduce() -> None:
+    assert judge_runs([31.0, 10.0], 30.0).word == NOT_REPRODUCED
+
+
 def test_exactly_one_does_not_reproduce() -> None:
     assert judge(FASTER, *pair(100.0, 100.0, spread=0.0)).word == NOT_REPRODUCED
 
