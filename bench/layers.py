@@ -13,12 +13,6 @@ from bench import backends, inputs, pretrained
 from bench.job import parse_job
 
 
-def layers_of(model):
-    """The list of a model's transformer layers: BLOOM and GPT-J keep it at transformer.h, Llama at model.layers."""
-    model = getattr(model, "module", model)
-    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
-
-
 def outputs(model, input_ids, mask):
     """[each layer's output at the last position…, the last logits], as float32 on the CPU."""
     import torch
@@ -29,7 +23,7 @@ def outputs(model, input_ids, mask):
         hidden = output[0] if isinstance(output, tuple) else output
         kept.append(hidden.reshape(input_ids.shape[0], -1, hidden.shape[-1])[:, -1].float().cpu())
 
-    hooks = [layer.register_forward_hook(keep) for layer in layers_of(model)]
+    hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
     with torch.no_grad():
         arguments = {"attention_mask": torch.ones_like(input_ids)} if mask else {}
         kept.append(model(input_ids, **arguments).logits[:, -1].float().cpu())

@@ -30,5 +30,12 @@ def devices_of(model):
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
+def layers_of(model):
+    """The list of a model's transformer layers: BLOOM and GPT-J keep it at transformer.h, Llama at model.layers."""
+    # DeepSpeed's engine holds the model as its module.
+    model = getattr(model, "module", model)
+    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
+
+
 def first_device(job):
     return "cuda:0" if job.device == "cuda" else "cpu"

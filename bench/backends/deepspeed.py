@@ -33,7 +33,7 @@ def load(job):
         replace_method=job.load.get("replace_method", "auto"),
         replace_with_kernel_inject=job.load.get("replace_with_kernel_inject", True),
     )
-    layer = type(_layers(engine.module)[0])
+    layer = type(pretrained.layers_of(engine)[0])
     injected = "DeepSpeedTransformerInference" in {base.__name__ for base in layer.__mro__}
     if not injected:
         raise RuntimeError("the layers are {}, not DeepSpeedTransformerInference: no kernel was injected".format(layer.__name__))
@@ -65,8 +65,3 @@ def _resident_bytes():
     with open("/proc/self/status") as stream:
         lines = [line.split() for line in stream]
     return {wanted[line[0]]: int(line[1]) * 1024 for line in lines if line and line[0] in wanted}
-
-
-def _layers(model):
-    """The list of a model's transformer layers: BLOOM and GPT-J keep it at transformer.h, Llama at model.layers."""
-    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
