@@ -31,6 +31,12 @@ def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):
     assert lines == ["GPU-a,GPU-b None 1"]
 
 
+def test_what_a_job_imports_is_compiled_once_and_kept(tmp_path):
+    (tmp_path / "imported.py").write_text("")
+    run(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import imported")
+    assert list(tmp_path.glob("__pycache__/imported.*.pyc"))
+
+
 def test_a_job_that_takes_too_long_is_stopped_with_its_children():
     code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(p.pid, flush=True); p.wait()"
     outcome, lines = run(code, timeout_s=1)
