@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 
-from bench import backends, check, compat, environment, inputs, measure, ranks, weights
+from bench import backends, check, compat, environment, forms, inputs, measure, ranks, weights
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 
 
@@ -32,48 +32,6 @@ class Phases:
             return action()
         finally:
             self.spans[name] = [began, time.time()]
-
-
-def synchronizer(job):
-    """A function that waits for all queued work on the job's devices."""
-    if job.device == "cpu":
-        return lambda: None
-    import torch
-
-    def synchronize():
-        for index in range(torch.cuda.device_count()):
-            torch.cuda.synchronize(index)
-
-    if ranks.inside():
-        return torch.cuda.synchronize
-    return synchronize
-
-
-def time_runs(job, loaded, input_ids):
-    """(measurements, the new tokens of the last call of the longest run: [batch, new tokens])."""
-    import torch
-    import transformers
-
-    prompt_tokens = input_ids.shape[1]
-    measurements, outputs = [], {}
-    for number, run in enumerate(job.runs):
-        arguments = dict(run["arguments"])
-        arguments.update(compat.length_arguments(transformers.__version__, arguments, prompt_tokens, run["new_tokens"]))
-
-        def generate(arguments=arguments):
-            outputs["last"] = loaded.model.generate(input_ids, **arguments)
-            return outputs["last"].shape[1] - prompt_tokens
-
-        with torch.no_grad():
-            measurements.append(
-                measure.measure(
-                    generate, run["new_tokens"], job.warmup_runs, job.timed_runs, cold=number == 0, synchronize=synchronizer(job),
-                    progress=lambda word, done, total, run=run: say(run=word, done=done, total=total, new_tokens=run["new_tokens"]),
-                )
-            )
-        if run["new_tokens"] == max(one["new_tokens"] for one in job.runs):
-            outputs["longest"] = outputs["last"][:, prompt_tokens:]
-    return measurements, outputs["longest"]
 
 
 def last_logits(loaded, input_ids):
@@ -112,22 +70,34 @@ def memory_of_ranks(by_rank):
     }
 
 
-def run_measure(job, result, phases):
+#: So many rows of a batch go through the output check: the logits of every position of a large batch would not fit beside the model.
+CHECKED_ROWS = 8
+
+
+def load(job, result, phases):
+    """The job's model on its devices, with the prompt beside it as `input_ids`; the loading is timed."""
     import transformers
 
     transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
-    synchronizer(job)()
+    measure.synchronizer(job)()
     result.load_s = time.monotonic() - began
     result.used = loaded.used
-    input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
-    result.prompt_tokens, result.batch_size = input_ids.shape[1], input_ids.shape[0]
-    measurements, tokens = phases.run("measure", lambda: time_runs(job, loaded, input_ids))
+    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
+    return loaded
+
+
+def run_measure(job, result, phases):
+    form = forms.find(job.form)
+    loaded = load(job, result, phases) if forms.loads(form) else None
+    measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
-    if job.reference:
+    if job.reference and loaded:
+        input_ids = loaded.input_ids[:CHECKED_ROWS]
         logits = phases.run("check", lambda: last_logits(loaded, input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
 
@@ -195,7 +165,8 @@ def main(job_path, result_path):
         job = parse_job(stream.read())
     if job.kind == "measure":
         backend = backends.find(job.backend)
-        reason = backend.unsupported(job)
+        form = forms.find(job.form)
+        reason = backend.unsupported(job) or forms.unsupported(form, job)
         if reason:
             result = Result(id=job.id, status="unsupported", reason=reason, environment=environment.describe())
             write_whole(result_path, to_json(result))

@@ -3,12 +3,13 @@
 What is typed after `make bench-…` comes in the environment; scripts/options.py knows the variables.
 """
 
+import dataclasses
 import os
 import signal
 import sys
 from pathlib import Path
 
-from scripts import articles, options, pins, results, runner
+from scripts import articles, options, pins, results, runner, sweep
 from scripts.articles import Article, Case
 from scripts.errors import KitError, UsageError, run_command
 from scripts.options import Options
@@ -35,6 +36,11 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
     if every:
         return list(article.variants)
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
+
+
+def batch_sizes_of(article: Article, case: Case, variant: str, typed: list[int] | None) -> list[int] | dict:
+    """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
+    return typed if typed and not (case.batch_sizes and len(case.batch_sizes) == 1) else article.batch_sizes_of(case, variant)
 
 
 def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
@@ -66,12 +72,15 @@ def line_of(record: results.Record) -> str:
 
 
 def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool) -> list[results.Record]:
-    """Run cases one after another; where one cannot start and there are more, it is told and the next one goes on."""
+    """Run cases one after another, each in its batch sizes; where one cannot start and there are more, it is told and the next one goes on."""
     for left in runner.sweep_unfinished(runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
-    records, refused = [], []
-    for one in planned:
+    records, refused, tried = [], [], []
+
+    def run_one(one: Planned) -> str | None:
+        """The status that it ended with; None where it could not start."""
         print(one.title, file=sys.stderr, flush=True)
+        tried.append(one)
         try:
             record = runner.perform(one, asked, runs)
         except KitError as error:
@@ -79,11 +88,19 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
                 raise
             print(f"  error: {error}", file=sys.stderr)
             refused.append(error)
-            continue
+            return None
         print(f"  {line_of(record)}\n  {runs / record.id / 'result.json'}", flush=True)
         records.append(record)
+        return record.status
+
+    for one in planned:
+        sizes = batch_sizes_of(one.article, one.case, one.variant, asked.batch_sizes)
+        if sizes == [one.article.prompt["batch_size"]]:
+            run_one(one)
+        else:
+            sweep.walk(sizes, lambda size, one=one: run_one(dataclasses.replace(one, batch_size=size)))
     if refused:
-        raise type(refused[0])(f"{len(refused)} of {len(planned)} cases could not run; the reasons stand above")
+        raise type(refused[0])(f"{len(refused)} of {len(tried)} cases could not run; the reasons stand above")
     return records
 
 

@@ -157,7 +157,7 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
             fewest = row.new_tokens[0] if ok else 0
             times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if ok else NONE
             further = tables.further_token(row).partition(" (")[0] if ok else NONE
-            grid.add_row(escape(row.case), str(row.count), tables.status(row).replace("*", ""), times, further)
+            grid.add_row(escape(row.name), str(row.count), tables.status(row).replace("*", ""), times, further)
         console.print(grid)
     if mine:
         console.print("n: devices; ms: mean ± std of the timed calls; ms/token: each token after those", markup=False, highlight=False)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import forms
 from bench.job import Job, Result, to_json, write_whole
 from scripts import engines, gpus, jobs, locks, models, pins, preflight, results
 from scripts.articles import Article, Case
@@ -25,16 +26,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A case to run in one variant, on a stack that is already decided."""
+    """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's."""
 
     article: Article
     case: Case
     variant: str
     stack: str
+    batch_size: int | None = None
 
     @property
     def title(self) -> str:
-        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack})"
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch})"
 
 
 def device_count(planned: Planned, options: Options) -> int:
@@ -53,7 +56,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, planned.batch_size)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
         earlier = results.done(prefix, runs)
@@ -119,7 +122,9 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
 
 
 def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisplay) -> Job:
-    """The job with the paths of its checkpoint and of its right answer."""
+    """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
+    if not forms.loads(forms.find(job.form)):
+        return job
     if job.model["weights"] == "random":
         checkpoint = models.random_checkpoint(engine, job, display.line)
         model = job.model

@@ -33,7 +33,9 @@ JOB = {
     "stack": str,
     "model": {"weights": str, "scale": str},
     "load": dict,
-    "prompt": dict,
+    "prompt": {"batch_size?": int},
+    "form?": str,
+    "options?": dict,
 }
 
 GUEST = {
@@ -48,6 +50,7 @@ GUEST = {
         "passed": bool,
         "reason?": str,
     },
+    "figures?": dict,
     "used": dict,
     "compat": dict,
     "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},

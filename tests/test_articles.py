@@ -1,5 +1,6 @@
 """The articles as data: what is in them is whole and refers to things that exist."""
 
+import dataclasses
 import shutil
 
 import pytest
@@ -37,6 +38,21 @@ def test_each_ratio_of_a_claim_follows_from_the_published_means():
                     assert relation["ratio"] == pytest.approx(means[relation["slower"]] / means[relation["faster"]], abs=0.006), relation
 
 
+def test_a_published_number_is_one_or_one_a_batch_size():
+    case = articles.Case("x", "x", 1, {}, published={"mean_ms": 5.0, "ms_per_token": {"1": 34.04, "8": 7.41}})
+    assert (case.published_at("mean_ms", 8), case.published_at("ms_per_token", 8)) == (5.0, 7.41)
+    assert case.published_at("ms_per_token", 2) is None and case.published_at("p95_ms", 1) is None
+
+
+def test_a_case_has_batch_sizes_of_its_own_else_the_variant_s_else_the_article_s():
+    article = EVERY["inference-tools"]
+    sweeping = dataclasses.replace(article, variants={**article.variants, "published": {**article.variants["published"], "batch_sizes": [1, 8]}})
+    case = article.cases[0]
+    assert article.batch_sizes_of(case, "published") == [1]
+    assert sweeping.batch_sizes_of(case, "published") == [1, 8]
+    assert sweeping.batch_sizes_of(dataclasses.replace(case, batch_sizes=[4]), "published") == [4]
+
+
 def test_an_unknown_article_explains_itself():
     with pytest.raises(UsageError, match="ARTICLE is 'nope', allowed are demo, inference-tools; type for example"):
         articles.find("nope")
@@ -59,6 +75,7 @@ def copy(tmp_path):
     [
         ('slug = "inference-tools"', "slug = ", "inference-tools.toml is not a valid article"),
         ('title = "LLM inference tools compared"', "", "inference-tools.toml is not a valid article.*title"),
+        ('runs = [{ new_tokens = 1, arguments = {} }]', 'runs = []\nbatch_sizes = { until = "full" }', "inference-tools.toml: a sweep is"),
         ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2 names the case 'tensor-paralel'"),
     ],
 )

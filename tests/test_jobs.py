@@ -8,9 +8,9 @@ ARTICLE = articles.find("inference-tools")
 CASES = {case.name: case for case in ARTICLE.cases}
 
 
-def job_of(name, variant="published", **changes):
+def job_of(name, variant="published", batch_size=None, **changes):
     target = jobs.Target(**{"stack": "current", "device": "cuda", "device_count": 2, "weights": "random", "scale": "full", **changes})
-    return jobs.measuring_job(ARTICLE, CASES[name], variant, target)
+    return jobs.measuring_job(ARTICLE, CASES[name], variant, target, batch_size)
 
 
 def test_the_published_variant_keeps_the_articles_dtypes():
@@ -52,6 +52,26 @@ def test_all_backends_of_a_stack_share_one_right_answer():
 def test_the_right_answer_is_plain_transformers_in_float32():
     asked = jobs.reference_job(job_of("deepspeed"))
     assert (asked.kind, asked.backend, asked.load) == ("reference", "transformers", {"dtype": "float32"})
+
+
+def test_the_right_answer_is_of_one_sequence_whatever_the_batch_size_and_the_form():
+    one, batch = job_of("deepspeed"), job_of("deepspeed", batch_size=8)
+    assert batch.prompt["batch_size"] == 8
+    assert jobs.reference_key(batch) == jobs.reference_key(one)
+    assert jobs.reference_job(dataclasses.replace(batch, form="other", options={"items": 1})) == jobs.reference_job(one)
+
+
+def test_a_batch_shows_in_the_runs_id_and_one_sequence_does_not():
+    assert ".published.b8.current." in jobs.run_prefix(job_of("deepspeed", batch_size=8), "abc", "docker", "NVIDIA H200")
+    assert ".published.current." in jobs.run_prefix(job_of("deepspeed"), "abc", "docker", "NVIDIA H200")
+
+
+def test_a_form_and_options_come_from_the_case_over_the_variant():
+    variants = {**ARTICLE.variants, "published": {**ARTICLE.variants["published"], "options": {"items": 1, "seed": 2}}}
+    article = dataclasses.replace(ARTICLE, variants=variants)
+    case = dataclasses.replace(CASES["deepspeed"], form="other", options={"items": 5})
+    job = jobs.measuring_job(article, case, "published", jobs.Target("current", "cuda", 2, "random", "full"))
+    assert (job.form, job.options) == ("other", {"items": 5, "seed": 2})
 
 
 def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():

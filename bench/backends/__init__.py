@@ -16,6 +16,7 @@ class Loaded(types.SimpleNamespace):
 
     model    answers `model.generate(ids, **arguments)` and `model(ids).logits`
     device   where the prompt's ids have to be
+    input_ids  the job's prompt on the device, [batch_size, tokens]; put there once the model is loaded
     used     what was really used, for the result: dtype, device map, library file, layer class…
     """
 
