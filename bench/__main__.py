@@ -6,6 +6,7 @@ leaves none.
 """
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -74,8 +75,8 @@ def memory_of_ranks(by_rank):
 CHECKED_ROWS = 8
 
 
-def load(job, result, phases):
-    """The job's model on its devices, with the prompt beside it as `input_ids`; the loading is timed."""
+def load(job, result, phases, folder):
+    """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
     import transformers
 
     transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
@@ -85,14 +86,15 @@ def load(job, result, phases):
     measure.synchronizer(job)()
     result.load_s = time.monotonic() - began
     result.used = loaded.used
+    loaded.folder = folder
     loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
 
 
-def run_measure(job, result, phases):
+def run_measure(job, result, phases, folder):
     form = forms.find(job.form)
-    loaded = load(job, result, phases) if forms.loads(form) else None
+    loaded = load(job, result, phases, folder) if forms.loads(form) else None
     measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
@@ -102,7 +104,7 @@ def run_measure(job, result, phases):
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
 
 
-def run_reference(job, result, phases):
+def run_reference(job, result, phases, folder):
     loaded = phases.run("load", lambda: backends.find("layer-parallel").load(job))
     input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     new_tokens = max(run["new_tokens"] for run in job.runs)
@@ -121,7 +123,7 @@ def run_reference(job, result, phases):
     result.used = loaded.used
 
 
-def run_weights(job, result, phases):
+def run_weights(job, result, phases, folder):
     model = job.model
     device = "cuda" if job.device == "cuda" else "cpu"
     result.used = phases.run("weights", lambda: weights.write_checkpoint(
@@ -132,8 +134,8 @@ def run_weights(job, result, phases):
 ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights}
 
 
-def run(job):
-    """The Result of a job: whatever goes wrong in it becomes its status and reason."""
+def run(job, folder="."):
+    """The Result of a job, which may write in `folder`: whatever goes wrong in it becomes its status and reason."""
     result = Result(id=job.id, status="ok")
     phases = Phases()
     out_of_memory = (MemoryError,)
@@ -143,7 +145,7 @@ def run(job):
         out_of_memory += compat.out_of_memory_errors(torch)
         if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
             raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
-        ACTIONS[job.kind](job, result, phases)
+        ACTIONS[job.kind](job, result, phases, folder)
     except out_of_memory as error:
         result.status, result.reason = "oom", first_line(error)
     except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log
@@ -173,7 +175,7 @@ def main(job_path, result_path):
             return 0
         if getattr(backend, "RANKS", False) and not ranks.inside():
             return ranks.start(job.device_count, job_path, result_path)
-    result = run(job)
+    result = run(job, os.path.dirname(os.path.abspath(result_path)))
     if ranks.is_first():
         write_whole(result_path, to_json(result))
     say(status=result.status)

@@ -28,8 +28,8 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
     wanted = article.variants[variant].get("dtype")
     if wanted and load["dtype"] != "int8":
         load["dtype"] = wanted
-    if device == "cpu" and load["dtype"] == "float16":
-        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU
+    if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
+        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
     return load
 
 
@@ -40,13 +40,16 @@ def _model(article: Article, case: Case, target: Target) -> dict:
     return {**model, "weights": target.weights, "scale": target.scale, "seed": SEED if random else None, "path": ""}
 
 
-def measuring_job(article: Article, case: Case, variant: str, target: Target, batch_size: int | None = None) -> Job:
-    """The job that measures a case, in the article's batch size unless another is given.
+def measuring_job(article: Article, case: Case, variant: str, target: Target, batch_size: int | None = None, items: int | None = None) -> Job:
+    """The job that measures a case, in the article's batch size and number of items unless others are given.
 
     Its id, the model's path and the reference's are filled in when it runs.
     """
     load = _load_arguments(article, case, variant, target.device)
     prompt = dict(article.prompt)
+    options = article.options_of(case, variant, target.scale)
+    if items and "items" in options:
+        options["items"] = items
     if batch_size:
         prompt["batch_size"] = batch_size
     if target.weights == "hub":
@@ -64,12 +67,12 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
         model=_model(article, case, target),
         load=load,
         prompt=prompt,
-        runs=article.variants[variant]["runs"],
+        runs=case.runs or article.variants[variant]["runs"],
         warmup_runs=article.protocol["warmup_runs"],
         timed_runs=article.protocol["timed_runs"],
         tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
         form=case.form,
-        options={**article.variants[variant].get("options", {}), **case.options},
+        options=options,
     )
 
 

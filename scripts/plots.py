@@ -33,16 +33,21 @@ STYLE = {
 }
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """The figure as text, without the day it was drawn."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     # No trailing blanks, which version control would complain of.
     return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
 
 
+def wrapped(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, 88))
+
+
 def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
-    lines = textwrap.wrap(title, 88)
+    lines = wrapped(title).splitlines()
     inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
     figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
@@ -128,7 +133,7 @@ def time_plot(group: Group, article: Article | None) -> str | None:
         for axes, (count, rows) in zip(all_axes, panels, strict=True):
             _time_panel(axes, rows, count, published if with_published(count) else {}, article)
         _legend(figure, bool(published))
-        return _svg(figure)
+        return svg(figure)
 
 
 def _legend(figure: Figure, with_published: bool) -> None:
@@ -153,7 +158,7 @@ def memory_plot(group: Group) -> str | None:
         axes.set_yticks(range(len(bars)), [name for name, _ in bars])
         _plain_axes(axes, unit)
         _scale(axes, [size for _, size in bars], False)
-        return _svg(figure)
+        return svg(figure)
 
 
 def _memory_bars(row: Row) -> list[tuple[str, float]]:

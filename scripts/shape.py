@@ -38,6 +38,9 @@ JOB = {
     "options?": dict,
 }
 
+#: Text by text; where all tokens are the same there is no first that differs.
+PADDING = {"first_different_token": list, "logits_relative_error": [NUMBER]}
+
 GUEST = {
     "load_s?": NUMBER,
     "measurements": [{"new_tokens": int, "cold_ms?": NUMBER, "timed_ms": [NUMBER]}],
@@ -50,7 +53,19 @@ GUEST = {
         "passed": bool,
         "reason?": str,
     },
-    "figures?": dict,
+    "figures?": {
+        "calls?": [{"new_tokens": int, "timed_tokens": [int]}],
+        "workload?": {
+            "items": int,
+            "new_tokens": int,
+            "prompt_tokens": int,
+            "padded_prompt_tokens": int,
+            "decode_rows": int,
+            "seconds": NUMBER,
+            "resumed": bool,
+        },
+        "padding?": {"new_tokens": int, "prompt_tokens": [int], "left": PADDING, "right": PADDING},
+    },
     "used": dict,
     "compat": dict,
     "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},
