@@ -82,8 +82,8 @@ test: $(TOOLS) ## Run the tests: the fast ones first, then those that need Docke
 	@$(PY) -m pytest -c tests/pytest.ini
 
 .PHONY: honesty
-honesty: $(TOOLS) ## Time a tiny model with the article's own loop and with the kit, in turn; print the ratio
-	@"$$($(PY) -m scripts.demo_env common)" tests/honesty.py
+honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
+	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

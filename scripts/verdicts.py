@@ -191,8 +191,8 @@ def judge_growth(relation: Mapping, rows: Rows) -> Finding:
         return Finding(NOT_TESTED, f"{case} has {len(sizes)} batch size{'s' * (len(sizes) != 1)} with a right output, two or more are needed")
     steps = [(rate_ratio(larger, smaller), larger, smaller) for smaller, larger in itertools.pairwise(sizes)]
     ratio, larger, smaller = min(steps, key=lambda step: step[0].value if step[0].low is None else step[0].low)
-    told = f"of the steps from {sizes[0].name} to {sizes[-1].name} the one to {larger.name} gains least" if len(steps) > 1 else "the only step"
-    words = f"{told}: {_interval_words(ratio)} times the items/s of batch size {smaller.batch_size}"
+    told = f"of the steps from batch size {sizes[0].batch_size} to {sizes[-1].batch_size} the least gain: " if len(steps) > 1 else ""
+    words = f"{told}batch size {larger.batch_size} makes {_interval_words(ratio)} times the items/s of batch size {smaller.batch_size}"
     if any(step[0].low is None for step in steps):
         return _few_calls(words, ratio)
     return Finding(REPRODUCED if ratio.low > 1 else NOT_REPRODUCED, words, ratio)
