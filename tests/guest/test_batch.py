@@ -72,7 +72,7 @@ def test_a_sampled_answer_may_end_sooner_and_its_tokens_are_counted(guest, check
 
 
 def test_in_float32_left_padding_changes_nothing_and_right_padding_does(either, checkpoints):
-    result = either.run(job(checkpoints, "padding", items=8, templated=True, new_tokens=24))
+    result = either.run(job(checkpoints, "padding", rows=8, templated=True, new_tokens=24))
     assert result.status == "ok", result.reason
     found = result.figures["padding"]
     padded = [place for place, tokens in enumerate(found["prompt_tokens"]) if tokens < max(found["prompt_tokens"])]
