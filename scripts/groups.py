@@ -162,14 +162,18 @@ def key_of(record: Record) -> Key:
     return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
 
 
+def _same_job(one: Record, other: Record) -> bool:
+    """Did two records of a group measure the very same thing with the same pins? Their ids need not say so: what goes into one may grow."""
+    return one is other or (one.host.get("pins_id"), one.job.fingerprint()) == (other.host.get("pins_id"), other.job.fingerprint())
+
+
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
     by_case: dict[tuple[str, int], list[Record]] = {}
     for record in sorted(records, key=lambda one: (one.host["started_at"], one.number, one.id)):
         by_case.setdefault((record.job.case, record.job.device_count), []).append(record)
     rows = []
     for (case, count), mine in by_case.items():
-        prefix = mine[-1].id.rsplit("-", 1)[0]
-        rows.append(Row(case, count, mine[-1], tuple(one for one in mine if one.id.rsplit("-", 1)[0] == prefix)))
+        rows.append(Row(case, count, mine[-1], tuple(one for one in mine if _same_job(one, mine[-1]))))
     order = {case.name: place for place, case in enumerate(article.cases if article else [])}
     return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count)))
 

@@ -118,6 +118,14 @@ def test_of_repeated_runs_the_latest_counts_and_the_spread_is_told(whole: Path) 
     assert re.search(r"deepspeed .*11\.9\d to 12\.5\d? in 2 runs", text_of(whole))
 
 
+def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_other_pins_do_not(tmp_path: Path) -> None:
+    repeated = [record(job("int8"), mean, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 60.0, 70.0))]
+    named = [dataclasses.replace(one, id=one.id.replace("-01", f"-{place}-01")) for place, one in enumerate(repeated)]
+    assert re.search(r"50\S* to 70\S* in 3 runs", page(tmp_path / "same", named))
+    named[0].host["pins_id"] = "of other pins"
+    assert re.search(r"60\S* to 70\S* in 2 runs", page(tmp_path / "other", named))
+
+
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
     first = text_of(whole).partition("## LLM inference tools compared")[0]
     assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel is 1\.5\d+ times as fast as layer-parallel", first)
