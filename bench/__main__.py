@@ -112,10 +112,16 @@ def memory_of_ranks(by_rank):
     }
 
 
-def run_measure(job, result, phases):
+def import_libraries():
+    """Import what every backend begins with, so that load_s is the loading alone."""
+    import torch
     import transformers
 
-    transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
+    transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
+    return torch
+
+
+def run_measure(job, result, phases):
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
@@ -168,8 +174,7 @@ def run(job):
     phases = Phases()
     out_of_memory = (MemoryError,)
     try:
-        import torch
-
+        torch = phases.run("import", import_libraries)
         out_of_memory += compat.out_of_memory_errors(torch)
         if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
             raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))

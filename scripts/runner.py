@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
+    asked_at = time.monotonic()
     with contextlib.ExitStack() as stack:
         chosen = []
         if options.device == "cuda":
@@ -63,7 +65,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
-        return _measure(planned, job, prefix, engine, runs)
+        return _measure(planned, job, prefix, engine, runs, asked_at)
 
 
 def _writable(runs: Path) -> None:
@@ -90,8 +92,8 @@ def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.En
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path) -> Record:
-    """Make what the job needs, run it with the memory sampler beside it, store what came."""
+def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, asked_at: float) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came. `asked_at` is monotonic, in s."""
     run_id = results.next_id(prefix, runs)
     folder = runs / run_id
     work = folder / "work"
@@ -104,10 +106,11 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(job))
             display.phase("start")
+            prepare_s = time.monotonic() - asked_at
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
-        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler), result, reason)
+        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s), result, reason)
         results.store(folder, record)
         return record
     except BaseException:
@@ -130,12 +133,14 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
     return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
 
 
-def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
+def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, prepare_s: float) -> dict:
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
         "engine": engine.name,
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began": round(outcome.started_at, 3),
+        "prepare_s": round(prepare_s, 3),
         "wall_s": round(outcome.finished_at - outcome.started_at, 3),
         "commit": commit,
         "dirty": dirty,

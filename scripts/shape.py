@@ -14,6 +14,8 @@ HOST = {
     "engine": str,
     "started_at": str,
     "wall_s?": NUMBER,
+    "began?": NUMBER,
+    "prepare_s?": NUMBER,
     "commit?": str,
     "dirty?": bool,
     "pins_id?": str,
@@ -50,6 +52,7 @@ GUEST = {
     },
     "used": dict,
     "compat": dict,
+    "phases?": {"import?": [NUMBER], "load?": [NUMBER], "measure?": [NUMBER], "check?": [NUMBER]},
     "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},
 }
 

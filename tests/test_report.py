@@ -118,6 +118,16 @@ def test_of_repeated_runs_the_latest_counts_and_the_spread_is_told(whole: Path) 
     assert re.search(r"deepspeed .*11\.9\d to 12\.5\d? in 2 runs", text_of(whole))
 
 
+def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
+    one = record(job("int8"), 100.0)
+    one.host.update(began=1000.0, prepare_s=2.5, wall_s=12.5)
+    one.guest.phases = {"import": [1000.5, 1004.5], "load": [1004.5, 1008.0], "measure": [1008.0, 1009.8], "check": [1009.8, 1010.0]}
+    older = record(job("deepspeed", 2), 100.0)
+    text = page(tmp_path, [one, older])
+    assert "| int8 | 1 | 2.5 | 0.5 | 4.0 | 3.5 | 0.7 | 1.0 | 0.2 | 2.6 | 15.0 |" in text
+    assert "| deepspeed | 2 | — | — | — | — | 0.7 | 1.0 | — | 10.8 | 12.5 |" in text
+
+
 def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_other_pins_do_not(tmp_path: Path) -> None:
     repeated = [record(job("int8"), mean, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 60.0, 70.0))]
     named = [dataclasses.replace(one, id=one.id.replace("-01", f"-{place}-01")) for place, one in enumerate(repeated)]
