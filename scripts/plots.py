@@ -33,16 +33,21 @@ STYLE = {
 }
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """The figure as text, without the day it was drawn."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     # No trailing blanks, which version control would complain of.
     return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
 
 
+def wrapped(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, 88))
+
+
 def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
-    lines = textwrap.wrap(title, 88)
+    lines = wrapped(title).splitlines()
     inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
     figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
@@ -73,13 +78,13 @@ def _scale(axes: Axes, values: list[float], logarithmic: bool) -> None:
         axes.set_xlim(0, max(values) * 1.4)
 
 
-def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[str, Case]) -> None:
+def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[str, Case], article: Article | None) -> None:
     values, place, ticks = [], 0.0, []
     for row in rows:
         case = published.get(row.case)
         summary = stats.summarise(row.timed_ms(new_tokens))
         first = place
-        if case and case.gpus == row.count:
+        if case and tables.is_published_row(case, row, article):
             values.append(case.published["mean_ms"])
             axes.barh(place, values[-1], height=0.8, color=PUBLISHED)
             _label(axes, values[-1], place, tables.published_mean_std(case.published))
@@ -90,7 +95,7 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
         _whisker(axes, summary.interval, place)
         words = tables.mean_std(summary) + ("" if right else "  (output wrong)" if row.check else "  (output not checked)")
         _label(axes, max(summary.mean, summary.interval.high or 0), place, words)
-        ticks.append(((first + place) / 2, f"{row.case} ×{row.count}"))
+        ticks.append(((first + place) / 2, f"{row.name} ×{row.count}"))
         place += 1.3
     axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     _plain_axes(axes, "")
@@ -126,9 +131,9 @@ def time_plot(group: Group, article: Article | None) -> str | None:
         heights = [sum(1.3 + 0.9 * (with_published(count) and row.case in published) for row in rows) for count, rows in panels]
         figure, all_axes = _figure(heights, group.heading)
         for axes, (count, rows) in zip(all_axes, panels, strict=True):
-            _time_panel(axes, rows, count, published if with_published(count) else {})
+            _time_panel(axes, rows, count, published if with_published(count) else {}, article)
         _legend(figure, bool(published))
-        return _svg(figure)
+        return svg(figure)
 
 
 def _legend(figure: Figure, with_published: bool) -> None:
@@ -153,12 +158,12 @@ def memory_plot(group: Group) -> str | None:
         axes.set_yticks(range(len(bars)), [name for name, _ in bars])
         _plain_axes(axes, unit)
         _scale(axes, [size for _, size in bars], False)
-        return _svg(figure)
+        return svg(figure)
 
 
 def _memory_bars(row: Row) -> list[tuple[str, float]]:
     if row.record.job.device == "cpu":
         resident = row.guest.memory.get("peak_rss_bytes") if row.guest else None
-        return [(f"{row.case} ×{row.count}", resident / GIB)] if resident else []
+        return [(f"{row.name} ×{row.count}", resident / GIB)] if resident else []
     peaks = list(row.peak_used_bytes().values())
-    return [(f"{row.case} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]
+    return [(f"{row.name} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]

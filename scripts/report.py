@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import articles, claims, groups, plots, provenance, results, stats, tables
+from scripts import articles, batches, claims, groups, plots, provenance, results, stats, tables, throughput_plot
 from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
@@ -48,8 +48,10 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
-    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory")):
+    for kind, word in (("throughput", "Items a second over the batch size"), ("time", "Time of the timed calls"), ("memory", "Peak memory")):
+        name = f"{group.slug}-{kind}"
         lines += [f"![{word}: {text(group.heading)}](plots/{name}.svg)", ""] if name in pictures else []
+    lines += batches.section(group, article)
     lines += tables.time_table(group, article)
     lines += tables.without_result(group)
     lines += tables.around_table(group)
@@ -121,7 +123,9 @@ def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     """{name: SVG} of every picture that the groups give."""
     pictures = {}
     for group in mine:
-        for word, picture in (("time", plots.time_plot(group, known.get(group.key.article))), ("memory", plots.memory_plot(group))):
+        article = known.get(group.key.article)
+        drawn = (("time", plots.time_plot(group, article)), ("memory", plots.memory_plot(group)), ("throughput", throughput_plot.draw(group)))
+        for word, picture in drawn:
             if picture:
                 pictures[f"{group.slug}-{word}"] = picture
     return pictures
@@ -159,12 +163,17 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
             fewest = row.new_tokens[0] if ok else 0
             times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if ok else NONE
             further = tables.further_token(row).partition(" (")[0] if ok else NONE
-            grid.add_row(escape(row.case), str(row.count), tables.status(row).replace("*", ""), times, further)
+            grid.add_row(escape(row.name), str(row.count), tables.status(row).replace("*", ""), times, further)
         console.print(grid)
     if mine:
         console.print("n: devices; ms: mean ± std of the timed calls; ms/token: each token after those", markup=False, highlight=False)
     for one in skipped:
         console.print(f"skipped {one.path}: {one.reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _place(article: Article | None) -> tuple[bool, str]:
+    """Articles in the order of their time, then what made no claims."""
+    return not (article and article.claims), article.stack if article else ""
 
 
 def write(runs: Path, out: Path) -> Path:
@@ -173,7 +182,7 @@ def write(runs: Path, out: Path) -> Path:
     known = articles.load_all()
     mine = groups.build(records, known)
     by_article = {slug: list(found) for slug, found in itertools.groupby(mine, key=lambda group: group.key.article)}
-    by_article = dict(sorted(by_article.items(), key=lambda pair: not (pair[0] in known and known[pair[0]].claims)))
+    by_article = dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
     pictures = draw(mine, known)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, pictures, runs_link), pictures)

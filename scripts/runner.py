@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import forms
 from bench.job import Job, Result, to_json, write_whole
-from scripts import engines, gpus, jobs, locks, models, pins, preflight, results
+from scripts import engines, gpus, jobs, locks, models, outputs, pins, preflight, results
 from scripts.articles import Article, Case
 from scripts.container import Outcome
 from scripts.errors import KitError
@@ -26,16 +27,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A case to run in one variant, on a stack that is already decided."""
+    """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's."""
 
     article: Article
     case: Case
     variant: str
     stack: str
+    batch_size: int | None = None
 
     @property
     def title(self) -> str:
-        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack})"
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch})"
 
 
 def device_count(planned: Planned, options: Options) -> int:
@@ -55,7 +58,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, planned.batch_size, options.items)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
         earlier = results.done(prefix, runs)
@@ -65,7 +68,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
-        return _measure(planned, job, prefix, engine, runs, asked_at)
+        return _measure(planned, job, prefix, engine, runs, options, asked_at)
 
 
 def _writable(runs: Path) -> None:
@@ -92,7 +95,7 @@ def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.En
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, asked_at: float) -> Record:
+def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, options: Options, asked_at: float) -> Record:
     """Make what the job needs, run it with the memory sampler beside it, store what came. `asked_at` is monotonic, in s."""
     run_id = results.next_id(prefix, runs)
     folder = runs / run_id
@@ -105,6 +108,8 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
         with lock, JobDisplay(planned.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(job))
+            if not options.force:
+                outputs.hand_over(prefix, runs, work)
             display.phase("start")
             prepare_s = time.monotonic() - asked_at
             with gpus.MemorySampler(engine.gpus) as sampler:
@@ -118,11 +123,14 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             shutil.rmtree(folder, ignore_errors=True)  # nothing was asked of the guest yet
         raise
     finally:
+        outputs.keep(work)
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisplay) -> Job:
-    """The job with the paths of its checkpoint and of its right answer."""
+    """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
+    if not forms.loads(forms.find(job.form)):
+        return job
     if job.model["weights"] == "random":
         checkpoint = models.random_checkpoint(engine, job, display.line)
         model = job.model
@@ -199,5 +207,6 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
         lock = locks.take(_lock_of(work.parent))
         if lock:
             with lock:
+                outputs.keep(work)
                 shutil.rmtree(work, ignore_errors=True)
             yield work.parent

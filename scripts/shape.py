@@ -35,8 +35,13 @@ JOB = {
     "stack": str,
     "model": {"weights": str, "scale": str},
     "load": dict,
-    "prompt": dict,
+    "prompt": {"batch_size?": int},
+    "form?": str,
+    "options?": dict,
 }
+
+#: Text by text; where all tokens are the same there is no first that differs.
+PADDING = {"first_different_token": list, "logits_relative_error": [NUMBER]}
 
 GUEST = {
     "load_s?": NUMBER,
@@ -49,6 +54,19 @@ GUEST = {
         "greedy_tokens?": int,
         "passed": bool,
         "reason?": str,
+    },
+    "figures?": {
+        "calls?": [{"new_tokens": int, "timed_tokens": [int]}],
+        "workload?": {
+            "items": int,
+            "new_tokens": int,
+            "prompt_tokens": int,
+            "padded_prompt_tokens": int,
+            "decode_rows": int,
+            "seconds": NUMBER,
+            "resumed": bool,
+        },
+        "padding?": {"new_tokens": int, "prompt_tokens": [int], "left": PADDING, "right": PADDING},
     },
     "used": dict,
     "compat": dict,

@@ -55,7 +55,7 @@ def published_mean_std(published: dict) -> str:
 
 
 def row_anchor(group: Group, row: Row) -> str:
-    return f"{group.slug}--{row.case}-{row.count}"
+    return f"{group.slug}--{row.case}-{row.count}" + (f"-b{row.batch_size}" if row.batch_size != 1 else "")
 
 
 def devices_word(group: Group) -> str:
@@ -72,14 +72,19 @@ def status(row: Row) -> str:
 
 def case_name(group: Group, row: Row) -> str:
     """The case, linked to where its environment's deviations are listed if there are any."""
-    return text(row.case) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
+    return text(row.name) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
 
 
 def published_by_case(group: Group, article: Article | None) -> dict[str, Case]:
-    """The cases whose published numbers may stand beside this group's: run as published, on a GPU, at full size."""
+    """The cases whose published times of a call may stand beside this group's: run as published, on a GPU, at full size."""
     if article is None or group.key.variant != "published" or group.cannot_judge():
         return {}
-    return {case.name: case for case in article.cases if case.published}
+    return {case.name: case for case in article.cases if "mean_ms" in (case.published or {})}
+
+
+def is_published_row(case: Case, row: Row, article: Article) -> bool:
+    """Is this row the article's own: on as many GPUs, in its batch size?"""
+    return (row.count, row.batch_size) == (case.gpus, article.prompt["batch_size"])
 
 
 def published_tokens(article: Article | None) -> int:
@@ -99,7 +104,7 @@ def time_table(group: Group, article: Article | None) -> list[str]:
         head = [anchor(row_anchor(group, row)) + case_name(group, row), status(row), text(row.dtype) or NONE, str(row.count)]
         for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
             comparable = published.get(row.case) if new_tokens in (0, published_tokens(article)) else None
-            if comparable and comparable.gpus != row.count:
+            if comparable and not is_published_row(comparable, row, article):
                 comparable = None
             rows.append(head + _time_cells(row, new_tokens, comparable, bool(published)))
             head = [case_name(group, row), *head[1:]]
@@ -236,10 +241,10 @@ def _check_cells(check: dict | None) -> list[str]:
 
 def without_result(group: Group) -> list[str]:
     """Why rows have no time or no right output, one line each."""
-    lines = [f"- {text(row.case)} on {row.count}: {row.status} — {text(row.record.reason)}" for row in group.rows if row.status != "ok"]
+    lines = [f"- {text(row.name)} on {row.count}: {row.status} — {text(row.record.reason)}" for row in group.rows if row.status != "ok"]
     for row in group.rows:
         if row.status == "ok" and row.check and not row.check.get("passed"):
-            lines.append(f"- {text(row.case)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
+            lines.append(f"- {text(row.name)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
     return [*lines, ""] if lines else []
 
 
