@@ -111,11 +111,11 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             if not options.force:
                 outputs.hand_over(prefix, runs, work)
             display.phase("start")
-            prepare_s = time.monotonic() - asked_at
+            prepare_s, load_average = time.monotonic() - asked_at, round(os.getloadavg()[0], 2)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
-        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s), result, reason)
+        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
         results.store(folder, record)
         return record
     except BaseException:
@@ -141,7 +141,7 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
     return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
 
 
-def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, prepare_s: float) -> dict:
+def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, prepare_s: float, load_average: float) -> dict:
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
@@ -155,7 +155,7 @@ def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None,
         "pins_id": engine.image.pins_id,
         "image": engine.facts,
         "differences": engine.differences(result),
-        "machine": machine(),
+        "machine": machine() | {"load_average_before": load_average},
         "driver": gpus.driver() if engine.gpus else None,
         "gpus": [
             {key: getattr(gpu, key) for key in ("index", "uuid", "name", "memory_total_bytes", "compute_capability")} for gpu in engine.gpus

@@ -21,7 +21,7 @@ HOST = {
     "pins_id?": str,
     "image?": {"tag": str, "id?": str, "digest?": str, "pins_id?": str, "stand_in?": bool},
     "differences?": [str],
-    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER},
+    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER, "load_average_before?": NUMBER},
     "driver?": {"driver?": str, "cuda_driver?": str},
     "gpus?": [{"index": int, "uuid": str, "name": str, "memory_total_bytes": NUMBER, "compute_capability": str}],
     "gpu_memory?": [{"uuid": str, "peak_used_bytes?": NUMBER}],

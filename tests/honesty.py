@@ -19,7 +19,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import inputs, measure, weights
+from bench import compat, inputs, measure, weights
 from bench.job import parse_job
 
 
@@ -117,13 +117,15 @@ def main(rounds, job_path=None, out=None):
         found = summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds))
     else:
         import torch
+        import transformers
 
         job = parse_job(Path(job_path).read_text(encoding="utf-8"))
         model = articles_model(job)
         device = torch.cuda.current_device()
         ids = inputs.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
         every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
-        found = summary(compare(model, ids, {}, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
+        arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
+        found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
         found.update(case=job.case, stack=job.stack, device_count=job.device_count, gpu=torch.cuda.get_device_name(device))
         if os.environ.get("RANK", "0") != "0":
             return
