@@ -77,6 +77,14 @@ class Article:
         tiny_items = merged.pop("tiny_items", None)
         return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
 
+    def runs_of(self, case: Case, variant: str, scale: str) -> list[dict]:
+        """The runs of a case; `tiny_new_tokens` of a run is its `new_tokens` at scale tiny."""
+        runs = []
+        for run in case.runs or self.variants[variant]["runs"]:
+            tiny = {"new_tokens": run["tiny_new_tokens"]} if scale == "tiny" and "tiny_new_tokens" in run else {}
+            runs.append({name: value for name, value in {**run, **tiny}.items() if name != "tiny_new_tokens"})
+        return runs
+
     def cases_of(self, backend: str) -> list[Case]:
         """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""
         own = [case for case in self.cases if case.backend == backend]

@@ -102,7 +102,14 @@ def test_a_batch_with_a_wrong_output_is_not_the_best() -> None:
 def test_without_both_sides_nothing_is_tested() -> None:
     assert judge(IN_TIME, *sweep(1, 70)) == verdicts.Verdict(NOT_TESTED, "single was not run here")
     assert judge(IN_TIME, a_run("single")) == verdicts.Verdict(NOT_TESTED, "batch was not run here")
-    assert "fewer than 5" in judge(IN_TIME, a_run("single", 1000.0, timed_runs=4), *sweep(1, 70)).reason
+    assert judge(IN_TIME, a_run("single", 1000.0, timed_runs=4), *sweep(1, 70)).reason == "single has no row of 5 timed calls, fewer carry no interval"
+    assert judge(IN_TIME, a_run("single"), a_run("batch", timed_runs=1)).reason == "batch has no row of 5 timed calls, fewer carry no interval"
+
+
+def test_a_batch_that_was_only_tried_whether_it_fits_judges_nothing() -> None:
+    tried = a_run("batch", 10.0, 8, timed_runs=1)
+    assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), tried).reason
+    assert judge(GROWS, *sweep(10, 19), a_run("batch", 9000.0, 8, timed_runs=1)).word == REPRODUCED
 
 
 GROWS = {"case": "batch", "rate_grows_with_batch": True}
@@ -119,7 +126,7 @@ def test_the_batch_that_ran_out_of_memory_is_no_step() -> None:
 
 
 def test_one_batch_size_tests_nothing() -> None:
-    assert judge(GROWS, *sweep(10)).reason == "batch has 1 batch size with a right output, two or more are needed"
+    assert judge(GROWS, *sweep(10)).reason == "batch has 1 batch size with a right output and 5 timed calls, two or more are needed"
 
 
 LEFT = {"case": "padding", "left_padding_needed": True}
