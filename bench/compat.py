@@ -71,6 +71,15 @@ def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens)
     return {"max_new_tokens": new_tokens, "min_length": prompt_tokens + new_tokens}
 
 
+def zero_config_class(transformers_version):
+    """The class that tells `from_pretrained` of ZeRO stage 3; its module moved in 4.33."""
+    import importlib
+
+    module = "transformers.integrations.deepspeed" if release(transformers_version) >= (4, 33) else "transformers.deepspeed"
+    _take("zero_config", module)
+    return importlib.import_module(module).HfDeepSpeedConfig
+
+
 def meta_device(torch, accelerate):
     """A context in which modules are built without memory; torch has one of its own from 2.0 on."""
     if release(torch.__version__) >= (2, 0):

@@ -6,6 +6,7 @@ waits for the host. For backends of one process, on GPUs.
 """
 
 import collections
+import gzip
 import json
 import os
 import statistics
@@ -49,11 +50,34 @@ def summary(found):
     }
 
 
+def trace(call, keep=None):
+    """The Chrome trace of one call as data, by torch's profiler; also written to `keep`, gzipped, where that is a path."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
+    with torch.profiler.profile(activities=activities) as profiler:
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    handle, path = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        profiler.export_chrome_trace(path)
+        with open(path, "rb") as stream:
+            text = stream.read()
+    finally:
+        os.unlink(path)
+    if keep:
+        with gzip.open(keep, "wb") as stream:
+            stream.write(text)
+    return json.loads(text.decode("utf-8", errors="replace"))
+
+
 def profile(job):
     """{"wall_ms", "profiled_wall_ms", and the summary of the kernels}"""
     import torch
     import transformers
-    from torch.profiler import ProfilerActivity
 
     loaded = backends.find(job.backend).load(job)
     input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
@@ -69,15 +93,9 @@ def profile(job):
         return (time.perf_counter() - began) * 1000
 
     wall_ms = [call() for _ in range(13)][3:]
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        profiled_ms = call()
-    handle, path = tempfile.mkstemp(suffix=".json")
-    os.close(handle)
-    profiler.export_chrome_trace(path)
-    with open(path, encoding="utf-8") as stream:
-        found = kernels(json.load(stream))
-    os.unlink(path)
-    return {"wall_ms": statistics.median(wall_ms), "profiled_wall_ms": profiled_ms, **summary(found)}
+    profiled_ms = []
+    found = kernels(trace(lambda: profiled_ms.append(call())))
+    return {"wall_ms": statistics.median(wall_ms), "profiled_wall_ms": profiled_ms[0], **summary(found)}
 
 
 if __name__ == "__main__":
