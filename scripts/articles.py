@@ -20,6 +20,11 @@ class Case:
     batch_sizes   a list, or {from, until = "oom", within}; over what the variant says (scripts/sweep.py); the article's own
                   prompt.batch_size where neither says anything
     published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
+    prompt        what differs from the article's prompt
+    runs          in place of the variant's runs; [] takes the variant's
+    protocol      what differs from the article's protocol
+    variants      the variants that it is run in; [] is every one
+    in_variant    {variant: {load, runs}}: what differs in one variant; `load` over the case's and the variant's
     """
 
     name: str
@@ -32,6 +37,11 @@ class Case:
     form: str = "generate"
     options: dict = field(default_factory=dict)
     batch_sizes: list[int] | dict | None = None
+    prompt: dict = field(default_factory=dict)
+    runs: list[dict] = field(default_factory=list)
+    protocol: dict = field(default_factory=dict)
+    variants: list[str] = field(default_factory=list)
+    in_variant: dict = field(default_factory=dict)
 
     def published_at(self, metric: str, batch_size: int) -> float | None:
         """The article's number for a batch size; a number without batch sizes is for whichever the article ran."""
@@ -62,9 +72,19 @@ class Article:
         """The model that a case runs: the article's own unless the case names another."""
         return self.models[case.model] if case.model else self.model
 
+    def prompt_of(self, case: Case) -> dict:
+        return {**self.prompt, **case.prompt}
+
+    def protocol_of(self, case: Case) -> dict:
+        return {**self.protocol, **case.protocol}
+
+    def runs_of(self, case: Case, variant: str) -> list[dict]:
+        """The calls that a case is timed on: the case's own for this variant, else its own, else the variant's."""
+        return case.in_variant.get(variant, {}).get("runs") or case.runs or self.variants[variant].get("runs", [])
+
     def batch_sizes_of(self, case: Case, variant: str) -> list[int] | dict:
         """The batch sizes that a case is run with, as scripts/sweep.py takes them."""
-        return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt["batch_size"]]
+        return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt_of(case)["batch_size"]]
 
     def cases_of(self, backend: str) -> list[Case]:
         """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""
@@ -82,12 +102,16 @@ def _read(path: Path, tolerances: dict) -> Article:
     for sizes in [one.batch_sizes for one in cases] + [variant.get("batch_sizes") for variant in article.variants.values()]:
         if sizes is not None and sweep.check(sizes):
             raise KitError(f"{path.name}: {sweep.check(sizes)}")
+    for case in cases:
+        unknown = sorted({*case.variants, *case.in_variant} - set(article.variants))
+        if unknown:
+            raise KitError(f"{path.name}: case {case.name} names the variant {unknown[0]!r}, known are {', '.join(article.variants)}")
     known = {case.name for case in cases}
     for claim in article.claims:
         for relation in claim["relations"]:
-            for role in ("faster", "slower", "case"):
-                if relation.get(role, cases[0].name) not in known:
-                    raise KitError(f"{path.name}: claim {claim['id']} names the case {relation[role]!r}, known are {', '.join(sorted(known))}")
+            for name in [relation[role] for role in ("faster", "slower", "case", "lowest") if role in relation] + relation.get("below", []):
+                if name not in known:
+                    raise KitError(f"{path.name}: claim {claim['id']} names the case {name!r}, known are {', '.join(sorted(known))}")
     return article
 
 

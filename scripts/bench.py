@@ -28,13 +28,15 @@ def stack_of(article: Article, backend: str, typed: str, known: pins.Pins) -> st
 
 
 def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
-    """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
-    if typed:
-        if typed not in article.variants:
-            raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
-        return [typed]
-    if every:
-        return list(article.variants)
+    """As typed; else both for a whole article, the published one for a single bench where the article has a number.
+
+    A case that is run in some variants only is in no other, whatever is typed.
+    """
+    if typed and typed not in article.variants:
+        raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
+    mine = case.variants or list(article.variants)
+    if typed or every or case.variants:
+        return [variant for variant in mine if typed in ("", variant)]
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
 
 
@@ -50,12 +52,23 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
         if backend not in known.backends:
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; type for example `make bench-layer-parallel`")
     article = articles.find(asked.article or "inference-tools")
+    chosen = _chosen(article, asked.cases)
     return [
         Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
         for backend in backends
         for case in article.cases_of(backend)
+        if chosen is None or case.name in chosen
         for variant in variants_of(article, case, asked.variant, every)
     ]
+
+
+def _chosen(article: Article, typed: list[str] | None) -> set[str] | None:
+    """The cases that were typed; None for all. Raises UsageError for one that the article has not."""
+    known = [case.name for case in article.cases]
+    for name in typed or []:
+        if name not in known:
+            raise UsageError(f"CASES names {name!r}, {article.slug} has {', '.join(known)}; type for example CASES={known[0]}")
+    return set(typed) if typed else None
 
 
 def line_of(record: results.Record) -> str:
@@ -66,9 +79,12 @@ def line_of(record: results.Record) -> str:
     for measurement in record.guest.measurements:
         summary = summarise(measurement["timed_ms"])
         parts.append(f"{measurement['new_tokens']} new token(s): {summary.mean:.2f} ± {summary.std:.2f} ms, p95 {summary.p95:.2f} ms")
-    check = record.guest.check or {}
+    told = "; ".join(parts or [f"measured: {', '.join(record.guest.figures)}"])
+    check = record.guest.check
+    if check is None:
+        return f"{told} (output not checked)"
     right = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {check.get('reason', 'not made')}"
-    return f"{'; '.join(parts)} ({right})"
+    return f"{told} ({right})"
 
 
 def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool) -> list[results.Record]:
@@ -95,7 +111,7 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
 
     for one in planned:
         sizes = batch_sizes_of(one.article, one.case, one.variant, asked.batch_sizes)
-        if sizes == [one.article.prompt["batch_size"]]:
+        if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
             run_one(one)
         else:
             sweep.walk(sizes, lambda size, one=one: run_one(dataclasses.replace(one, batch_size=size)))

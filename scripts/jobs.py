@@ -28,6 +28,7 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
     wanted = article.variants[variant].get("dtype")
     if wanted and load["dtype"] != "int8":
         load["dtype"] = wanted
+    load.update(case.in_variant.get(variant, {}).get("load", {}))
     if device == "cpu" and load["dtype"] == "float16":
         load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU
     return load
@@ -46,7 +47,8 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
     Its id, the model's path and the reference's are filled in when it runs.
     """
     load = _load_arguments(article, case, variant, target.device)
-    prompt = dict(article.prompt)
+    prompt = article.prompt_of(case)
+    protocol = article.protocol_of(case)
     if batch_size:
         prompt["batch_size"] = batch_size
     if target.weights == "hub":
@@ -64,9 +66,9 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
         model=_model(article, case, target),
         load=load,
         prompt=prompt,
-        runs=article.variants[variant]["runs"],
-        warmup_runs=article.protocol["warmup_runs"],
-        timed_runs=article.protocol["timed_runs"],
+        runs=article.runs_of(case, variant),
+        warmup_runs=protocol["warmup_runs"],
+        timed_runs=protocol["timed_runs"],
         tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
         form=case.form,
         options={**article.variants[variant].get("options", {}), **case.options},

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import articles, claims, groups, plots, provenance, results, stats, tables
+from scripts import articles, batches, claims, curves, groups, mechanisms, plots, provenance, results, stats, tables
 from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
@@ -48,12 +48,14 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
-    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory")):
+    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory"), (f"{group.slug}-batches", "ms/token")):
         lines += [f"![{word}: {text(group.heading)}](plots/{name}.svg)", ""] if name in pictures else []
+    lines += batches.table(group, article)
     lines += tables.time_table(group, article)
     lines += tables.without_result(group)
     lines += tables.around_table(group)
     lines += tables.memory_table(group)
+    lines += mechanisms.section(group, article)
     if any(row.deviations() for row in group.rows):
         lines += [f"{tables.MARK} not exactly the pinned environment, see [its environment](#environment-{group.slug}).", ""]
     if article and not reason:
@@ -119,7 +121,9 @@ def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     """{name: SVG} of every picture that the groups give."""
     pictures = {}
     for group in mine:
-        for word, picture in (("time", plots.time_plot(group, known.get(group.key.article))), ("memory", plots.memory_plot(group))):
+        article = known.get(group.key.article)
+        drawn = (("time", plots.time_plot(group, article)), ("memory", plots.memory_plot(group)), ("batches", curves.batch_plot(group, article)))
+        for word, picture in drawn:
             if picture:
                 pictures[f"{group.slug}-{word}"] = picture
     return pictures
@@ -154,8 +158,8 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
             grid.add_column(header, justify="left" if header in ("case", "status") else "right", no_wrap=True)
         for row in group.rows:
             ok = row.status == "ok"
-            fewest = row.new_tokens[0] if ok else 0
-            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if ok else NONE
+            fewest = row.new_tokens[0] if ok and row.new_tokens else 0
+            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if fewest else NONE
             further = tables.further_token(row).partition(" (")[0] if ok else NONE
             grid.add_row(escape(row.name), str(row.count), tables.status(row).replace("*", ""), times, further)
         console.print(grid)

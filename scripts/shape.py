@@ -38,6 +38,39 @@ JOB = {
     "options?": dict,
 }
 
+#: What the forms of bench/forms give, as far as the report has tables for it.
+FIGURES = {
+    "cycles?": {
+        "sequences": int,
+        "counted_tokens": int,
+        "real_tokens": int,
+        "ranks": int,
+        "memory?": {"before?": [dict], "after?": [dict]},
+    },
+    "fusion?": [{"region": str, "implementation": str, "batch_size": int, "us": [NUMBER], "device_us?": NUMBER, "relative_error?": NUMBER, "reason": str}],
+    "schedules?": [
+        {"schedule": str, "stages": int, "micro_batches": int, "micro_batch_size": int, "wall_ms": [NUMBER], "busy_ms": [[NUMBER]], "identical": int}
+    ],
+    "new_tokens?": int,
+    "prompt_tokens?": int,
+    "kv_offload?": {
+        "context_tokens": int,
+        "memory_limit_bytes?": NUMBER,
+        "caches": [
+            {
+                "cache": str,
+                "most_sequences": int,
+                "searched_to_the_end": bool,
+                "batch_size?": int,
+                "first_ms?": [NUMBER],
+                "all_ms?": [NUMBER],
+                "new_tokens?": int,
+                "identical?": int,
+            }
+        ],
+    },
+}
+
 GUEST = {
     "load_s?": NUMBER,
     "measurements": [{"new_tokens": int, "cold_ms?": NUMBER, "timed_ms": [NUMBER]}],
@@ -50,7 +83,7 @@ GUEST = {
         "passed": bool,
         "reason?": str,
     },
-    "figures?": dict,
+    "figures?": FIGURES,
     "used": dict,
     "compat": dict,
     "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},
