@@ -6,11 +6,12 @@ leaves none.
 """
 
 import json
+import os
 import sys
 import time
 import traceback
 
-from bench import backends, check, compat, environment, forms, inputs, measure, ranks, weights
+from bench import backends, check, compat, environment, forms, inputs, measure, profile, ranks, weights
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 
 
@@ -129,7 +130,17 @@ def run_weights(job, result, phases):
     ))
 
 
-ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights}
+def run_profile(job, result, phases):
+    loaded = load(job, result, phases)
+    keep = os.path.join(WRITES["folder"], "trace.json.gz") if ranks.is_first() else None
+    result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
+    result.memory = memory_of_ranks(ranks.gather(memory(job)))
+
+
+ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights, "profile": run_profile}
+
+#: Where the result goes; what else a job leaves lies beside it.
+WRITES = {"folder": "."}
 
 
 def run(job):
@@ -163,7 +174,8 @@ def first_line(error):
 def main(job_path, result_path):
     with open(job_path, encoding="utf-8") as stream:
         job = parse_job(stream.read())
-    if job.kind == "measure":
+    WRITES["folder"] = os.path.dirname(os.path.abspath(result_path))
+    if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
         form = forms.find(job.form)
         reason = backend.unsupported(job) or forms.unsupported(form, job)

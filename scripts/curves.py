@@ -4,7 +4,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from scripts import batches, tokens
+from scripts import token_table, tokens
 from scripts.articles import Article
 from scripts.groups import Group
 from scripts.plots import GRID, STYLE, WIDTH_INCH, svg
@@ -17,7 +17,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
     """{(case, devices): [(batch size, ms/token by the article's formula)]} of the rows that have a number."""
     found: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for row in batches.rows_of(group, article):
+    for row in token_table.rows_of(group, article):
         estimate = tokens.ms_per_token(row, "article")
         if estimate:
             found.setdefault((row.case, row.count), []).append((row.batch_size, estimate.value))
@@ -26,7 +26,7 @@ def measured_points(group: Group, article: Article | None) -> dict[tuple[str, in
 
 def batch_plot(group: Group, article: Article | None) -> str | None:
     """SVG text; None where no case was measured in more than one batch size."""
-    measured, cases = measured_points(group, article), batches.published(group, article)
+    measured, cases = measured_points(group, article), token_table.published(group, article)
     if max((len(points) for points in measured.values()), default=0) < 2:
         return None
     names = list(dict.fromkeys([*cases, *(case for case, _ in measured)]))
@@ -36,7 +36,7 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         figure.suptitle(group.heading, fontsize=10, x=0.015, ha="left", wrap=True)
         axes = figure.subplots()
         for name, case in cases.items():
-            points = sorted((int(size), value) for size, value in case.published[batches.METRIC].items())
+            points = sorted((int(size), value) for size, value in case.published[token_table.METRIC].items())
             colour, marker = style[name]
             label = f"{name} ×{case.gpus}, published"
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markerfacecolor="white", linestyle=":", linewidth=1, label=label)
@@ -45,7 +45,7 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linewidth=1.4, label=f"{name} ×{count}, measured")
         axes.set_xscale("log")
         axes.set_yscale("log")
-        sizes = batches.sizes_of(batches.rows_of(group, article), list(cases.values()))
+        sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())
         for axis in (axes.xaxis, axes.yaxis):

@@ -75,6 +75,11 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
     )
 
 
+def profile_job(job: Job, profiler: str) -> Job:
+    """The job that profiles one call of what a measuring job times, through plain `generate`; nothing is checked."""
+    return dataclasses.replace(job, kind="profile", form="generate", options={"profiler": profiler}, tolerance=None)
+
+
 def reference_job(job: Job) -> Job:
     """The job that computes the right answer for a measuring job: plain transformers, float32, greedy, one sequence."""
     plain = {"backend": "transformers", "load": {"dtype": "float32"}, "tolerance": None, "form": "generate", "options": {}}
@@ -105,5 +110,6 @@ def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
     fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
     weights = f"{job.model['weights']}-{job.model['scale']}"
     batch = [f"b{job.prompt['batch_size']}"] if job.prompt["batch_size"] != 1 else []
-    parts = [job.article, job.case, job.variant, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
+    profiled = ["profile"] if job.kind == "profile" else []
+    parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)

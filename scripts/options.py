@@ -14,9 +14,10 @@ CHOICES = {
     "DEVICE": ("cuda", "cpu"),
     "FORCE": ("0", "1"),
     "ALLOW_BUSY": ("0", "1"),
+    "PROFILER": ("torch", "nsys"),
 }
 
-DEFAULTS = {"VARIANT": "", "WEIGHTS": "hub", "SCALE": "full", "ENGINE": "docker", "DEVICE": "cuda", "FORCE": "0", "ALLOW_BUSY": "0"}
+DEFAULTS = {"VARIANT": "", "WEIGHTS": "hub", "SCALE": "full", "ENGINE": "docker", "DEVICE": "cuda", "FORCE": "0", "ALLOW_BUSY": "0", "PROFILER": "torch"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Options:
     gpu_ids: list[int] | None
     batch_sizes: list[int] | None
     cases: list[str] | None
+    profiler: str
     force: bool
     timeout_s: float
 
@@ -84,6 +86,7 @@ def parse(typed: Mapping[str, str] = os.environ) -> Options:
         gpu_ids=gpu_ids,
         batch_sizes=_numbers(typed, "BATCH_SIZES", "different whole numbers from 1", "1,8,64", least=1),
         cases=[name for name in typed.get("CASES", "").split(",") if name] or None,
+        profiler=_choice(typed, "PROFILER"),
         force=_choice(typed, "FORCE") == "1",
         timeout_s=float(_count(typed, "TIMEOUT_S") or 3600),
     )

@@ -51,6 +51,7 @@ class JobDisplay:
         if "phase" in event:
             self.phase(event["phase"])
         elif "total" in event:
-            word = f"{event['run']}, {event['new_tokens']} new token(s)" if "run" in event else "writing weights"
+            tokens = f", {event['new_tokens']} new token(s)" if "new_tokens" in event else ""
+            word = f"{event['run']}{tokens}" if "run" in event else "writing weights"
             done = event.get("done", event.get("shard", 0))
             self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event["total"])

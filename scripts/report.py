@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import articles, batches, claims, curves, groups, mechanisms, plots, provenance, results, stats, tables
+from scripts import articles, token_table, claims, curves, groups, mechanisms, plots, profiles, provenance, results, stats, tables
 from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
@@ -48,9 +48,9 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
-    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory"), (f"{group.slug}-batches", "ms/token")):
+    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory"), (f"{group.slug}-token_table", "ms/token")):
         lines += [f"![{word}: {text(group.heading)}](plots/{name}.svg)", ""] if name in pictures else []
-    lines += batches.table(group, article)
+    lines += token_table.table(group, article)
     lines += tables.time_table(group, article)
     lines += tables.without_result(group)
     lines += tables.around_table(group)
@@ -107,6 +107,7 @@ def markdown(
                 lines += [anchor(f"claims-{slug}"), "", f"## Claims of “{tables.prose(known[slug].title)}”", "", *claims.first_page(mine, known[slug])]
         for slug, mine in by_article.items():
             lines += article_section(slug, mine, known.get(slug), pictures)
+        lines += profiles.section(records)
         lines += [anchor("environment"), "", "## Environment and provenance", ""]
         for group in itertools.chain.from_iterable(by_article.values()):
             lines += provenance.environment(group)
@@ -122,7 +123,7 @@ def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     pictures = {}
     for group in mine:
         article = known.get(group.key.article)
-        drawn = (("time", plots.time_plot(group, article)), ("memory", plots.memory_plot(group)), ("batches", curves.batch_plot(group, article)))
+        drawn = (("time", plots.time_plot(group, article)), ("memory", plots.memory_plot(group)), ("token_table", curves.batch_plot(group, article)))
         for word, picture in drawn:
             if picture:
                 pictures[f"{group.slug}-{word}"] = picture

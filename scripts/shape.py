@@ -53,6 +53,15 @@ FIGURES = {
     ],
     "new_tokens?": int,
     "prompt_tokens?": int,
+    "profile?": {
+        "profiler": str,
+        "new_tokens": int,
+        "wall_ms": NUMBER,
+        "profiled_wall_ms": NUMBER,
+        "kernels?": int,
+        "devices?": dict,
+        "top?": [{"name": str, "count": int, "ms": NUMBER}],
+    },
     "kv_offload?": {
         "context_tokens": int,
         "memory_limit_bytes?": NUMBER,

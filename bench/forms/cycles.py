@@ -2,12 +2,13 @@
 
 A call tokenises, generates and turns the answer into text, as that benchmark times it. The batch is the sentences over and over.
 
-options: texts.
+The job's prompt holds the sentences as `texts`.
+options: tokens_times_ranks, which only the report reads: the ZeRO script multiplies its tokens by the number of processes.
 
 figures: {"cycles": {sequences, counted_tokens, real_tokens, ranks, memory: {before, after}}}. `counted_tokens`
 are those of one call as the benchmark counts them: whatever `generate` appended, with the padding after the end token.
 `real_tokens` end with the end token. `memory` is what torch holds on this process's devices before the first call and after
-the last, and its peaks. `ranks` is how many processes ran these same sentences; the benchmark's ZeRO script multiplies its tokens by it.
+the last, and its peaks. `ranks` is how many processes ran these same sentences.
 """
 
 import re
@@ -52,7 +53,7 @@ def run(job, loaded, say):
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"])
-    texts = batch_of(job.options["texts"], job.prompt["batch_size"])
+    texts = batch_of(job.prompt["texts"], job.prompt["batch_size"])
     end_tokens = end_tokens_of(loaded.model)
     (one,) = job.runs
     kept = {}
