@@ -75,8 +75,8 @@ def memory_of_ranks(by_rank):
 CHECKED_ROWS = 8
 
 
-def load(job, result, phases):
-    """The job's model on its devices, with the prompt beside it as `input_ids`; the loading is timed."""
+def load(job, result, phases, folder):
+    """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
     import transformers
 
     transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
@@ -86,14 +86,15 @@ def load(job, result, phases):
     measure.synchronizer(job)()
     result.load_s = time.monotonic() - began
     result.used = loaded.used
+    loaded.folder = folder
     loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
 
 
-def run_measure(job, result, phases):
+def run_measure(job, result, phases, folder):
     form = forms.find(job.form)
-    loaded = load(job, result, phases) if forms.loads(form) else None
+    loaded = load(job, result, phases, folder) if forms.loads(form) else None
     measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
@@ -103,7 +104,7 @@ def run_measure(job, result, phases):
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
 
 
-def run_reference(job, result, phases):
+def run_reference(job, result, phases, folder):
     loaded = phases.run("load", lambda: backends.find("layer-parallel").load(job))
     input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     new_tokens = max(run["new_tokens"] for run in job.runs)
@@ -122,7 +123,7 @@ def run_reference(job, result, phases):
     result.used = loaded.used
 
 
-def run_weights(job, result, phases):
+def run_weights(job, result, phases, folder):
     model = job.model
     device = "cuda" if job.device == "cuda" else "cpu"
     result.used = phases.run("weights", lambda: weights.write_checkpoint(
@@ -130,21 +131,18 @@ def run_weights(job, result, phases):
     ))
 
 
-def run_profile(job, result, phases):
-    loaded = load(job, result, phases)
-    keep = os.path.join(WRITES["folder"], "trace.json.gz") if ranks.is_first() else None
+def run_profile(job, result, phases, folder):
+    loaded = load(job, result, phases, folder)
+    keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
     result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
 
 
 ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights, "profile": run_profile}
 
-#: Where the result goes; what else a job leaves lies beside it.
-WRITES = {"folder": "."}
 
-
-def run(job):
-    """The Result of a job: whatever goes wrong in it becomes its status and reason."""
+def run(job, folder="."):
+    """The Result of a job, which may write in `folder`: whatever goes wrong in it becomes its status and reason."""
     result = Result(id=job.id, status="ok")
     phases = Phases()
     out_of_memory = (MemoryError,)
@@ -154,7 +152,7 @@ def run(job):
         out_of_memory += compat.out_of_memory_errors(torch)
         if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
             raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
-        ACTIONS[job.kind](job, result, phases)
+        ACTIONS[job.kind](job, result, phases, folder)
     except out_of_memory as error:
         result.status, result.reason = "oom", first_line(error)
     except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log
@@ -174,7 +172,6 @@ def first_line(error):
 def main(job_path, result_path):
     with open(job_path, encoding="utf-8") as stream:
         job = parse_job(stream.read())
-    WRITES["folder"] = os.path.dirname(os.path.abspath(result_path))
     if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
         form = forms.find(job.form)
@@ -185,7 +182,7 @@ def main(job_path, result_path):
             return 0
         if getattr(backend, "RANKS", False) and not ranks.inside():
             return ranks.start(job.device_count, job_path, result_path)
-    result = run(job)
+    result = run(job, os.path.dirname(os.path.abspath(result_path)))
     if ranks.is_first():
         write_whole(result_path, to_json(result))
     say(status=result.status)

@@ -93,6 +93,20 @@ def zero_config_class(transformers_version):
     return importlib.import_module(module).HfDeepSpeedConfig
 
 
+def stops_row_by_row(transformers_version):
+    """Does a stopping criterion answer for each row of a batch? It answered for the whole batch until 4.39."""
+    able = release(transformers_version) >= (4, 39)
+    _take("stopping", "row by row" if able else "whole batch")
+    return able
+
+
+def continuous_batching(transformers_version):
+    """Can bench/forms/continuous.py drive this version's continuous batching? Its interface was another in every release before 5.17."""
+    able = release(transformers_version) >= (5, 17)
+    _take("continuous_batching", "yes" if able else "no")
+    return able
+
+
 def meta_device(torch, accelerate):
     """A context in which modules are built without memory; torch has one of its own from 2.0 on."""
     if release(torch.__version__) >= (2, 0):

@@ -16,14 +16,14 @@ class Case:
     """One row of an article's table.
 
     form          how the model is called: a module of bench/forms
-    options       what that form wants to know, over what the variant says
+    options       what that form wants to know, over what the variant and the article say; `tiny_items` is `items` at scale tiny
     batch_sizes   a list, or {from, until = "oom", within}; over what the variant says (scripts/sweep.py); the article's own
                   prompt.batch_size where neither says anything
+    variants      those that the case is run in, all where it names none
+    runs          in place of the variant's
     published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
     prompt        what differs from the article's prompt
-    runs          in place of the variant's runs; [] takes the variant's
     protocol      what differs from the article's protocol
-    variants      the variants that it is run in; [] is every one
     in_variant    {variant: {load, runs}}: what differs in one variant; `load` over the case's and the variant's
     """
 
@@ -38,9 +38,9 @@ class Case:
     options: dict = field(default_factory=dict)
     batch_sizes: list[int] | dict | None = None
     prompt: dict = field(default_factory=dict)
-    runs: list[dict] = field(default_factory=list)
+    runs: list[dict] | None = None
     protocol: dict = field(default_factory=dict)
-    variants: list[str] = field(default_factory=list)
+    variants: list[str] | None = None
     in_variant: dict = field(default_factory=dict)
 
     def published_at(self, metric: str, batch_size: int) -> float | None:
@@ -66,6 +66,7 @@ class Article:
     references: list[str] = field(default_factory=list)
     hardware: dict = field(default_factory=dict)
     models: dict = field(default_factory=dict)
+    options: dict = field(default_factory=dict)
     claims: list[dict] = field(default_factory=list)
 
     def model_of(self, case: Case) -> dict:
@@ -86,6 +87,12 @@ class Article:
         """The batch sizes that a case is run with, as scripts/sweep.py takes them."""
         return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt_of(case)["batch_size"]]
 
+    def options_of(self, case: Case, variant: str, scale: str) -> dict:
+        """What the form of a case gets to know: the article's options, over them the variant's, over them the case's."""
+        merged = {**self.options, **self.variants[variant].get("options", {}), **case.options}
+        tiny_items = merged.pop("tiny_items", None)
+        return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
+
     def cases_of(self, backend: str) -> list[Case]:
         """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""
         own = [case for case in self.cases if case.backend == backend]
@@ -103,13 +110,14 @@ def _read(path: Path, tolerances: dict) -> Article:
         if sizes is not None and sweep.check(sizes):
             raise KitError(f"{path.name}: {sweep.check(sizes)}")
     for case in cases:
-        unknown = sorted({*case.variants, *case.in_variant} - set(article.variants))
+        unknown = sorted({*(case.variants or []), *case.in_variant} - set(article.variants))
         if unknown:
             raise KitError(f"{path.name}: case {case.name} names the variant {unknown[0]!r}, known are {', '.join(article.variants)}")
     known = {case.name for case in cases}
     for claim in article.claims:
         for relation in claim["relations"]:
-            for name in [relation[role] for role in ("faster", "slower", "case", "lowest") if role in relation] + relation.get("below", []):
+            roles = ("faster", "slower", "case", "single", "batched", "lowest")
+            for name in [relation[role] for role in roles if role in relation] + relation.get("below", []):
                 if name not in known:
                     raise KitError(f"{path.name}: claim {claim['id']} names the case {name!r}, known are {', '.join(sorted(known))}")
     return article

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from scripts import articles, options, pins, results, runner, sweep
@@ -28,21 +29,23 @@ def stack_of(article: Article, backend: str, typed: str, known: pins.Pins) -> st
 
 
 def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
-    """As typed; else both for a whole article, the published one for a single bench where the article has a number.
-
-    A case that is run in some variants only is in no other, whatever is typed.
-    """
-    if typed and typed not in article.variants:
-        raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
+    """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
     mine = case.variants or list(article.variants)
-    if typed or every or case.variants:
-        return [variant for variant in mine if typed in ("", variant)]
+    if typed:
+        if typed not in article.variants:
+            raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
+        return [typed] if typed in mine else []
+    if every or len(mine) == 1:
+        return mine
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
 
 
-def batch_sizes_of(article: Article, case: Case, variant: str, typed: list[int] | None) -> list[int] | dict:
+def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | dict:
     """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
-    return typed if typed and not (case.batch_sizes and len(case.batch_sizes) == 1) else article.batch_sizes_of(case, variant)
+    if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
+        return asked.batch_sizes
+    own = article.batch_sizes_of(case, variant)
+    return sweep.on_cpu(own) if asked.device == "cpu" else own
 
 
 def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
@@ -52,23 +55,17 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
         if backend not in known.backends:
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; type for example `make bench-layer-parallel`")
     article = articles.find(asked.article or "inference-tools")
-    chosen = _chosen(article, asked.cases)
+    unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
+    if unknown:
+        names = [case.name for case in article.cases]
+        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; type for example CASES={names[0]}")
     return [
         Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
         for backend in backends
         for case in article.cases_of(backend)
-        if chosen is None or case.name in chosen
+        if not asked.cases or case.name in asked.cases
         for variant in variants_of(article, case, asked.variant, every)
     ]
-
-
-def _chosen(article: Article, typed: list[str] | None) -> set[str] | None:
-    """The cases that were typed; None for all. Raises UsageError for one that the article has not."""
-    known = [case.name for case in article.cases]
-    for name in typed or []:
-        if name not in known:
-            raise UsageError(f"CASES names {name!r}, {article.slug} has {', '.join(known)}; type for example CASES={known[0]}")
-    return set(typed) if typed else None
 
 
 def line_of(record: results.Record) -> str:
@@ -110,7 +107,7 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
         return record.status
 
     for one in planned:
-        sizes = batch_sizes_of(one.article, one.case, one.variant, asked.batch_sizes)
+        sizes = batch_sizes_of(one.article, one.case, one.variant, asked)
         if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
             run_one(one)
         else:

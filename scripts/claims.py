@@ -20,17 +20,14 @@ class Judged:
 
 
 def judge_group(group: Group, article: Article) -> list[Judged]:
-    """Every claim in a group, for each number of new tokens that was timed, or for the claim's own; [] for rows that cannot judge it."""
+    """Every claim in a group, for the number of new tokens it is about, else for each that was timed; [] for rows that cannot judge it."""
     if group.cannot_judge():
         return []
     rows = verdicts.rows_by_case(group, article)
     asked = article.variants.get(group.key.variant, {}).get("runs", [])
     counts = tables.tokens_of(group) or [run["new_tokens"] for run in asked[:1]]
-    return [
-        Judged(claim, verdicts.judge(claim, rows, count), group, count)
-        for claim in article.claims
-        for count in ([claim["new_tokens"]] if "new_tokens" in claim else counts)
-    ]
+    asked_for = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else counts)]
+    return [Judged(claim, verdicts.judge(claim, rows, count), group, count) for claim, count in asked_for]
 
 
 def judge_article(groups: Sequence[Group], article: Article) -> list[Judged]:

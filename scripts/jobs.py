@@ -29,8 +29,8 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
     if wanted and load["dtype"] != "int8":
         load["dtype"] = wanted
     load.update(case.in_variant.get(variant, {}).get("load", {}))
-    if device == "cpu" and load["dtype"] == "float16":
-        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU
+    if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
+        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
     return load
 
 
@@ -41,14 +41,17 @@ def _model(article: Article, case: Case, target: Target) -> dict:
     return {**model, "weights": target.weights, "scale": target.scale, "seed": SEED if random else None, "path": ""}
 
 
-def measuring_job(article: Article, case: Case, variant: str, target: Target, batch_size: int | None = None) -> Job:
-    """The job that measures a case, in the article's batch size unless another is given.
+def measuring_job(article: Article, case: Case, variant: str, target: Target, batch_size: int | None = None, items: int | None = None) -> Job:
+    """The job that measures a case, in the article's batch size and number of items unless others are given.
 
     Its id, the model's path and the reference's are filled in when it runs.
     """
     load = _load_arguments(article, case, variant, target.device)
     prompt = article.prompt_of(case)
     protocol = article.protocol_of(case)
+    options = article.options_of(case, variant, target.scale)
+    if items and "items" in options:
+        options["items"] = items
     if batch_size:
         prompt["batch_size"] = batch_size
     if target.weights == "hub":
@@ -71,7 +74,7 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
         timed_runs=protocol["timed_runs"],
         tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
         form=case.form,
-        options={**article.variants[variant].get("options", {}), **case.options},
+        options=options,
     )
 
 

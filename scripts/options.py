@@ -34,7 +34,8 @@ class Options:
     gpus: int | None
     gpu_ids: list[int] | None
     batch_sizes: list[int] | None
-    cases: list[str] | None
+    items: int | None
+    cases: list[str]
     profiler: str
     force: bool
     timeout_s: float
@@ -85,7 +86,8 @@ def parse(typed: Mapping[str, str] = os.environ) -> Options:
         gpus=gpus,
         gpu_ids=gpu_ids,
         batch_sizes=_numbers(typed, "BATCH_SIZES", "different whole numbers from 1", "1,8,64", least=1),
-        cases=[name for name in typed.get("CASES", "").split(",") if name] or None,
+        items=_count(typed, "ITEMS"),
+        cases=[name for name in typed.get("CASES", "").split(",") if name],
         profiler=_choice(typed, "PROFILER"),
         force=_choice(typed, "FORCE") == "1",
         timeout_s=float(_count(typed, "TIMEOUT_S") or 3600),

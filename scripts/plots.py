@@ -34,15 +34,20 @@ STYLE = {
 
 
 def svg(figure: Figure) -> str:
+    """The figure as text, without the day it was drawn."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     # No trailing blanks, which version control would complain of.
     return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
 
 
+def wrapped(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, 88))
+
+
 def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
-    lines = textwrap.wrap(title, 88)
+    lines = wrapped(title).splitlines()
     inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
     figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)

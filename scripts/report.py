@@ -10,7 +10,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import articles, token_table, claims, curves, groups, mechanisms, plots, profiles, provenance, results, stats, tables
+from scripts import (
+    articles,
+    batches,
+    claims,
+    curves,
+    groups,
+    mechanisms,
+    plots,
+    profiles,
+    provenance,
+    results,
+    stats,
+    tables,
+    throughput_plot,
+    token_table,
+)
 from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
@@ -48,8 +63,16 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
-    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory"), (f"{group.slug}-token_table", "ms/token")):
+    kinds = {
+        "throughput": "Items a second over the batch size",
+        "tokens": "Milliseconds per token over the batch size",
+        "time": "Time of the timed calls",
+        "memory": "Peak memory",
+    }
+    for kind, word in kinds.items():
+        name = f"{group.slug}-{kind}"
         lines += [f"![{word}: {text(group.heading)}](plots/{name}.svg)", ""] if name in pictures else []
+    lines += batches.section(group, article)
     lines += token_table.table(group, article)
     lines += tables.time_table(group, article)
     lines += tables.without_result(group)
@@ -123,7 +146,12 @@ def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     pictures = {}
     for group in mine:
         article = known.get(group.key.article)
-        drawn = (("time", plots.time_plot(group, article)), ("memory", plots.memory_plot(group)), ("token_table", curves.batch_plot(group, article)))
+        drawn = (
+            ("time", plots.time_plot(group, article)),
+            ("memory", plots.memory_plot(group)),
+            ("throughput", throughput_plot.draw(group)),
+            ("tokens", curves.batch_plot(group, article)),
+        )
         for word, picture in drawn:
             if picture:
                 pictures[f"{group.slug}-{word}"] = picture
@@ -170,13 +198,18 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
         console.print(f"skipped {one.path}: {one.reason}", markup=False, highlight=False, soft_wrap=True)
 
 
+def _place(article: Article | None) -> tuple[bool, str]:
+    """Articles in the order of their time, then what made no claims."""
+    return not (article and article.claims), article.stack if article else ""
+
+
 def write(runs: Path, out: Path) -> Path:
     """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
     records, skipped = results.load_all(runs)
     known = articles.load_all()
     mine = groups.build(records, known)
     by_article = {slug: list(found) for slug, found in itertools.groupby(mine, key=lambda group: group.key.article)}
-    by_article = dict(sorted(by_article.items(), key=lambda pair: not (pair[0] in known and known[pair[0]].claims)))
+    by_article = dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
     pictures = draw(mine, known)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, pictures, runs_link), pictures)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import forms
 from bench.job import Job, Result, to_json, write_whole
-from scripts import engines, gpus, jobs, locks, models, nsight, pins, preflight, results
+from scripts import engines, gpus, jobs, locks, models, nsight, outputs, pins, preflight, results
 from scripts.articles import Article, Case
 from scripts.container import Outcome
 from scripts.errors import KitError
@@ -61,7 +61,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, planned.batch_size)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, planned.batch_size, options.items)
         job = jobs.profile_job(job, planned.profiler) if planned.profiler else job
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
@@ -74,7 +74,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             engine.wrapper = nsight.wrapper(options.engine)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
-        return _measure(planned, job, prefix, engine, runs)
+        return _measure(planned, job, prefix, engine, runs, options)
 
 
 def _writable(runs: Path) -> None:
@@ -101,7 +101,7 @@ def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.En
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path) -> Record:
+def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, options: Options) -> Record:
     """Make what the job needs, run it with the memory sampler beside it, store what came."""
     run_id = results.next_id(prefix, runs)
     folder = runs / run_id
@@ -114,6 +114,8 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
         with lock, JobDisplay(planned.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(job))
+            if not options.force:
+                outputs.hand_over(prefix, runs, work)
             display.phase("start")
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
@@ -127,6 +129,7 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             shutil.rmtree(folder, ignore_errors=True)  # nothing was asked of the guest yet
         raise
     finally:
+        outputs.keep(work)
         shutil.rmtree(work, ignore_errors=True)
 
 
@@ -217,5 +220,6 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
         lock = locks.take(_lock_of(work.parent))
         if lock:
             with lock:
+                outputs.keep(work)
                 shutil.rmtree(work, ignore_errors=True)
             yield work.parent

@@ -38,8 +38,22 @@ JOB = {
     "options?": dict,
 }
 
+#: Text by text; where all tokens are the same there is no first that differs.
+PADDING = {"first_different_token": list, "logits_relative_error": [NUMBER]}
+
 #: What the forms of bench/forms give, as far as the report has tables for it.
 FIGURES = {
+    "calls?": [{"new_tokens": int, "timed_tokens": [int]}],
+    "workload?": {
+        "items": int,
+        "new_tokens": int,
+        "prompt_tokens": int,
+        "padded_prompt_tokens": int,
+        "decode_rows": int,
+        "seconds": NUMBER,
+        "resumed": bool,
+    },
+    "padding?": {"new_tokens": int, "prompt_tokens": [int], "left": PADDING, "right": PADDING},
     "cycles?": {
         "sequences": int,
         "counted_tokens": int,

@@ -16,6 +16,18 @@ Try = Callable[[int], str | None]
 WITHIN = 0.25
 
 
+#: The largest batch of a sweep until memory runs out where there is no GPU, for a host that runs out of memory kills others.
+MOST_ON_CPU = 8
+
+
+def on_cpu(asked: Sequence[int] | Mapping) -> Sequence[int]:
+    """The batch sizes for a CPU: of a sweep until memory runs out its first doublings only."""
+    if not isinstance(asked, Mapping):
+        return asked
+    first = asked.get("from", 1)
+    return [first << step for step in range(MOST_ON_CPU.bit_length()) if step == 0 or first << step <= MOST_ON_CPU]
+
+
 def check(asked: Sequence[int] | Mapping) -> str:
     """What is wrong with the batch sizes of an article's file, or ""."""
     if isinstance(asked, Mapping):

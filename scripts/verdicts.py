@@ -14,6 +14,12 @@ number of new tokens. A relation is
                          `gain_at_least`, below `gain_below`, or above `share_of_linear` of to_batch / from_batch
     peak_memory_below_bytes   reproduced where no GPU of the case ever held as much, by the host's NVML
     check_passes         reproduced where the output equals plain transformers' within its tolerance
+    single/batched/item_ratio_at_least   reproduced where the whole 95 % interval of items/s of the best batch size over those of
+                         the case `single` is at or above the bound
+    rate_grows_with_batch     reproduced where from each batch size that was run and fits to the next larger one the whole 95 %
+                         interval of the ratio of items/s lies above 1
+    left_padding_needed  reproduced where every padded text's first logits are within the dtype's tolerance of those of the text
+                         alone when padded on the left, and none are when padded on the right
 
 A row supports nothing where its status is not ok or its output is wrong or unchecked: the relation is then not tested.
 Where batch sizes are named, cases are compared on one number of GPUs: the article's, or the largest that all of them ran on here. ms/token
@@ -22,9 +28,10 @@ One not reproduced relation makes the claim not reproduced, else one not tested 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
-from scripts import stats, tokens
+from scripts import batches, stats, tokens
 from scripts.articles import Article
 from scripts.groups import GIB, Group, Row, run_means_ms, wrong_output
 
@@ -55,9 +62,15 @@ Rows = Mapping[str | tuple[str, int, int], Row | str]
 
 
 def rows_by_case(group: Group, article: Article) -> dict[str | tuple[str, int, int], Row | str]:
-    """The rows of a group as relations look for them."""
+    """The row of each of the article's cases on the article's number of devices, or why there is none.
+
+    Where a case was run in several batch sizes its name stands for the smallest, and "batch b8" for one of them; (case, batch
+    size, devices) is each row that there is, whatever its number of devices.
+    """
+    gpus = {case.name: case.gpus for case in article.cases}
     every = {(row.case, row.batch_size, row.count): row for row in group.rows}
-    return {**every, **{case.name: group.row_of(case.name, case.gpus) for case in article.cases}}
+    every_size = {row.name: row for row in group.rows if row.count == gpus.get(row.case)}
+    return {**every, **every_size, **{name: group.row_of(name, count) for name, count in gpus.items()}}
 
 
 def common_count(rows: Rows, cases: Sequence[str]) -> int | None:
@@ -217,6 +230,78 @@ def judge_check(relation: Mapping, rows: Rows) -> Finding:
     return Finding(REPRODUCED, f"{case}'s {check_words(row.check)}")
 
 
+def sizes_of(rows: Rows, case: str) -> list[Row]:
+    """The rows of a case that ran and whose output is right, from the smallest batch up."""
+    named = [row for name, row in rows.items() if isinstance(name, str) and isinstance(row, Row)]
+    mine = {row.batch_size: row for row in named if row.case == case and not row.unusable()}
+    return [mine[size] for size in sorted(mine)]
+
+
+def rate_ratio(above: Row, below: Row) -> stats.Estimate:
+    """items/s of one row over another's, with its interval."""
+    ratio, times = stats.ratio(batches.timed_ms(below), batches.timed_ms(above)), above.batch_size / below.batch_size
+    return stats.Estimate(*(value and value * times for value in (ratio.value, ratio.low, ratio.high)))
+
+
+def _few_calls(words: str, ratio: stats.Estimate) -> Finding:
+    return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", ratio)
+
+
+def _interval_words(ratio: stats.Estimate) -> str:
+    value, interval = stats.with_interval(ratio, least=2)
+    return value + (f" ({interval})" if interval else "")
+
+
+def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
+    """The Finding on a relation single/batched/item_ratio_at_least."""
+    reason = _unusable(rows, relation["single"])
+    sizes = sizes_of(rows, relation["batched"])
+    if reason or not sizes:
+        return Finding(NOT_TESTED, reason or _unusable(rows, relation["batched"]))
+    single, best = rows[relation["single"]], max(sizes, key=lambda row: batches.items_per_s(row).value)
+    if _question(single)[0] != _question(best)[0]:
+        return Finding(NOT_TESTED, f"{single.name} and {best.name} ran different models")
+    ratio = rate_ratio(best, single)
+    alone, together = (batches.significant(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
+    words = f"{best.name} makes {_interval_words(ratio)} times the items/s of {single.name}: {batches.ITEMS:,} items take {together} h instead of {alone} h"
+    if ratio.low is None:
+        return _few_calls(words, ratio)
+    return Finding(REPRODUCED if ratio.low >= relation["item_ratio_at_least"] else NOT_REPRODUCED, words, ratio)
+
+
+def judge_growth(relation: Mapping, rows: Rows) -> Finding:
+    """The Finding on a relation case/rate_grows_with_batch: the step that gains least decides."""
+    case = relation["case"]
+    sizes = sizes_of(rows, case)
+    if len(sizes) < 2:
+        return Finding(NOT_TESTED, f"{case} has {len(sizes)} batch size{'s' * (len(sizes) != 1)} with a right output, two or more are needed")
+    steps = [(rate_ratio(larger, smaller), larger, smaller) for smaller, larger in itertools.pairwise(sizes)]
+    ratio, larger, smaller = min(steps, key=lambda step: step[0].value if step[0].low is None else step[0].low)
+    told = f"of the steps from {sizes[0].name} to {sizes[-1].name} the one to {larger.name} gains least" if len(steps) > 1 else "the only step"
+    words = f"{told}: {_interval_words(ratio)} times the items/s of batch size {smaller.batch_size}"
+    if any(step[0].low is None for step in steps):
+        return _few_calls(words, ratio)
+    return Finding(REPRODUCED if ratio.low > 1 else NOT_REPRODUCED, words, ratio)
+
+
+def judge_padding(relation: Mapping, rows: Rows) -> Finding:
+    """The Finding on a relation case/left_padding_needed."""
+    reason = _unusable(rows, relation["case"])
+    if reason:
+        return Finding(NOT_TESTED, reason)
+    row = rows[relation["case"]]
+    found, allowed = batches.figures(row, "padding"), row.record.job.tolerance
+    padded = [place for place, tokens in enumerate(found["prompt_tokens"]) if tokens < max(found["prompt_tokens"])] if found else []
+    if not padded or allowed is None:
+        return Finding(NOT_TESTED, f"{row.name} has no padded text or no tolerance")
+    left, right = ([found[side]["logits_relative_error"][place] for place in padded] for side in ("left", "right"))
+    words = (
+        f"the first token's logits of {len(padded)} padded texts are at most {100 * max(left):.2g} % off those of the text alone with padding on the left, "
+        f"at least {100 * min(right):.2g} % with padding on the right, {100 * allowed:.2g} % is allowed"
+    )
+    return Finding(REPRODUCED if max(left) <= allowed < min(right) else NOT_REPRODUCED, words)
+
+
 def check_words(check: Mapping) -> str:
     error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
     if error is None:
@@ -236,6 +321,12 @@ def judge_relation(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
         return judge_memory(relation, rows)
     if "check_passes" in relation:
         return judge_check(relation, rows)
+    if "item_ratio_at_least" in relation:
+        return judge_item_ratio(relation, rows)
+    if "rate_grows_with_batch" in relation:
+        return judge_growth(relation, rows)
+    if "left_padding_needed" in relation:
+        return judge_padding(relation, rows)
     return Finding(NOT_TESTED, f"the kit has no rule for a relation of {', '.join(sorted(relation))}")
 
 
