@@ -78,7 +78,8 @@ def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list
         mine = [row for row in rows if (row.case, row.count) == (case, count)]
         if case == name:
             lines.append([f"{text(name)}, measured", str(count), *[cell(mine, size, "article") for size in sizes]])
-            lines.append([f"{text(name)}, corrected", str(count), *[cell(mine, size, "corrected") for size in sizes]])
+            if any(row.status == "ok" for row in mine):
+                lines.append([f"{text(name)}, corrected", str(count), *[cell(mine, size, "corrected") for size in sizes]])
     return lines
 
 
