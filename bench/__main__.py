@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from bench import backends, check, compat, environment, forms, inputs, measure, ranks, weights
+from bench import backends, check, compat, environment, forms, inputs, measure, profile, ranks, weights
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 
 
@@ -137,7 +137,14 @@ def run_weights(job, result, phases, folder):
     ))
 
 
-ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights}
+def run_profile(job, result, phases, folder):
+    loaded = load(job, result, phases, folder)
+    keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
+    result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
+    result.memory = memory_of_ranks(ranks.gather(memory(job)))
+
+
+ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights, "profile": run_profile}
 
 
 def run(job, folder="."):
@@ -170,7 +177,7 @@ def first_line(error):
 def main(job_path, result_path):
     with open(job_path, encoding="utf-8") as stream:
         job = parse_job(stream.read())
-    if job.kind == "measure":
+    if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
         form = forms.find(job.form)
         reason = backend.unsupported(job) or forms.unsupported(form, job)

@@ -64,6 +64,20 @@ class Row:
         return self.record.guest
 
     @property
+    def figures(self) -> dict:
+        """What the form measured beside the calls; {} for a row that has nothing."""
+        return (self.guest.figures if self.guest else None) or {}
+
+    @property
+    def options(self) -> dict:
+        return self.record.job.options or {}
+
+    @property
+    def measured_without_calls(self) -> bool:
+        """Did this row come out well and time no call, so that its numbers stand in tables of their own?"""
+        return self.status == "ok" and not self.new_tokens and bool(self.figures)
+
+    @property
     def check(self) -> dict | None:
         return self.guest.check if self.guest else None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import forms
 from bench.job import Job, Result, to_json, write_whole
-from scripts import engines, gpus, jobs, locks, models, outputs, pins, preflight, results
+from scripts import engines, gpus, jobs, locks, models, nsight, outputs, pins, preflight, results
 from scripts.articles import Article, Case
 from scripts.container import Outcome
 from scripts.errors import KitError
@@ -27,18 +27,23 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's."""
+    """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's.
+
+    `profiler` is torch or nsys where one call is to be profiled in place of being measured.
+    """
 
     article: Article
     case: Case
     variant: str
     stack: str
     batch_size: int | None = None
+    profiler: str = ""
 
     @property
     def title(self) -> str:
         batch = f", batch {self.batch_size}" if self.batch_size else ""
-        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch})"
+        profiled = f", profiled by {self.profiler}" if self.profiler else ""
+        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch}{profiled})"
 
 
 def device_count(planned: Planned, options: Options) -> int:
@@ -58,7 +63,9 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(planned.batch_size, options.items, options.timed_runs))
+        typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
+        job = jobs.profile_job(job, planned.profiler) if planned.profiler else job
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
         earlier = results.done(prefix, runs)
@@ -66,6 +73,8 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
+        if planned.profiler == "nsys":
+            engine.wrapper = nsight.wrapper(options.engine)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
         return _measure(planned, job, prefix, engine, runs, options, asked_at)
@@ -115,6 +124,7 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
+        _keep_traces(work, folder)
         record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
         results.store(folder, record)
         return record
@@ -127,9 +137,16 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _keep_traces(work: Path, folder: Path) -> None:
+    """What a profiler wrote goes beside the result."""
+    for name in nsight.KEPT:
+        if (work / name).exists():
+            shutil.move(work / name, folder / name)
+
+
 def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisplay) -> Job:
     """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
-    if not forms.loads(forms.find(job.form)):
+    if job.kind == "measure" and not forms.loads(forms.find(job.form)):
         return job
     if job.model["weights"] == "random":
         checkpoint = models.random_checkpoint(engine, job, display.line)
@@ -138,6 +155,8 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
         checkpoint, commit = models.hub_checkpoint(job.model)
         model = {**job.model, "revision": commit}
     job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
+    if job.kind == "profile":
+        return dataclasses.replace(job, reference=None)
     return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
 
 
