@@ -13,7 +13,8 @@ TOOLS := .venv/.ready
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK BATCH_SIZES ITEMS CASES TIMED_RUNS
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
+export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD
 
 .PHONY: help
 help: ## Print this help
@@ -43,12 +44,15 @@ $(TOOLS): scripts/requirements.txt
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts.demo
 
-.PHONY: bench article build
-bench article build: # without a name, or make would take the folder bench/ for a finished target
+.PHONY: bench article build profile
+bench article build profile: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
 	@$(PY) -m scripts.bench $*
+
+profile-%: $(TOOLS) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
+	@$(PY) -m scripts.profile $*
 
 article-%: $(TOOLS) always ## Run all cases of an article in all variants: make article-inference-tools
 	@$(PY) -m scripts.bench --article $*
@@ -63,6 +67,10 @@ models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… o
 .PHONY: report
 report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs
 	@$(PY) -m scripts.report
+
+.PHONY: compare
+compare: $(TOOLS) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs
+	@$(PY) -m scripts.compare
 
 .PHONY: lock
 lock: $(TOOLS) ## Resolve docker/pins.toml into hashed requirements (needs the network)

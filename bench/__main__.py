@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from bench import backends, check, compat, environment, forms, inputs, measure, ranks, weights
+from bench import backends, check, compat, environment, forms, inputs, measure, profile, ranks, weights
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 
 
@@ -71,15 +71,21 @@ def memory_of_ranks(by_rank):
     }
 
 
+def import_libraries():
+    """Import what every backend begins with, so that load_s is the loading alone."""
+    import torch
+    import transformers
+
+    transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
+    return torch
+
+
 #: So many rows of a batch go through the output check: the logits of every position of a large batch would not fit beside the model.
 CHECKED_ROWS = 8
 
 
 def load(job, result, phases, folder):
     """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
-    import transformers
-
-    transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
@@ -131,7 +137,14 @@ def run_weights(job, result, phases, folder):
     ))
 
 
-ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights}
+def run_profile(job, result, phases, folder):
+    loaded = load(job, result, phases, folder)
+    keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
+    result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
+    result.memory = memory_of_ranks(ranks.gather(memory(job)))
+
+
+ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights, "profile": run_profile}
 
 
 def run(job, folder="."):
@@ -140,8 +153,7 @@ def run(job, folder="."):
     phases = Phases()
     out_of_memory = (MemoryError,)
     try:
-        import torch
-
+        torch = phases.run("import", import_libraries)
         out_of_memory += compat.out_of_memory_errors(torch)
         if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
             raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
@@ -165,7 +177,7 @@ def first_line(error):
 def main(job_path, result_path):
     with open(job_path, encoding="utf-8") as stream:
         job = parse_job(stream.read())
-    if job.kind == "measure":
+    if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
         form = forms.find(job.form)
         reason = backend.unsupported(job) or forms.unsupported(form, job)

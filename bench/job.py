@@ -18,8 +18,8 @@ SCHEMA = 1
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 
-#: What a job may do: time a backend, compute the right answer with plain transformers, or write random weights.
-KINDS = ("measure", "reference", "weights")
+#: What a job may do: time a backend, compute the right answer with plain transformers, write random weights, or profile one call.
+KINDS = ("measure", "reference", "weights", "profile")
 
 
 class InvalidDocument(ValueError):

@@ -76,9 +76,12 @@ def line_of(record: results.Record) -> str:
     for measurement in record.guest.measurements:
         summary = summarise(measurement["timed_ms"])
         parts.append(f"{measurement['new_tokens']} new token(s): {summary.mean:.2f} ± {summary.std:.2f} ms, p95 {summary.p95:.2f} ms")
-    check = record.guest.check or {}
+    told = "; ".join(parts or [f"measured: {', '.join(record.guest.figures)}"])
+    check = record.guest.check
+    if check is None:
+        return f"{told} (output not checked)"
     right = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {check.get('reason', 'not made')}"
-    return f"{'; '.join(parts)} ({right})"
+    return f"{told} ({right})"
 
 
 def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool) -> list[results.Record]:
@@ -105,7 +108,7 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
 
     for one in planned:
         sizes = batch_sizes_of(one.article, one.case, one.variant, asked)
-        if sizes == [one.article.prompt["batch_size"]]:
+        if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
             run_one(one)
         else:
             sweep.walk(sizes, lambda size, one=one: run_one(dataclasses.replace(one, batch_size=size)))

@@ -90,13 +90,13 @@ def speed_ups(group: Group, article: Article) -> list[str]:
     for claim in article.claims:
         for relation in claim["relations"]:
             if "faster" in relation:
-                pairs.setdefault((relation["faster"], relation["slower"]), relation)
+                pairs.setdefault((relation["faster"], relation["slower"], relation.get("batch_size")), (relation, claim.get("new_tokens")))
     counts = tables.tokens_of(group)
     rows = []
-    for (faster, slower), relation in pairs.items():
-        findings = [verdicts.judge_speed(relation, rows_by_case, count) for count in counts]
+    for (faster, slower, batch_size), (relation, only) in pairs.items():
+        cells = [_ratio_cell(verdicts.judge_speed(relation, rows_by_case, count)) if only in (None, count) else tables.NONE for count in counts]
         published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE
-        rows.append([f"{tables.text(faster)} over {tables.text(slower)}", published, *[_ratio_cell(finding) for finding in findings]])
+        rows.append([f"{tables.text(faster)} over {tables.text(slower)}" + (f", batch {batch_size}" if batch_size else ""), published, *cells])
     headers = ["how many times as fast", "published", *[f"measured, {tokens(count)} (95 % interval)" for count in counts]]
     return tables.table(headers, rows) if rows and counts else []
 

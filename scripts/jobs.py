@@ -37,6 +37,7 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
     wanted = article.variants[variant].get("dtype")
     if wanted and load["dtype"] != "int8":
         load["dtype"] = wanted
+    load.update(case.in_variant.get(variant, {}).get("load", {}))
     if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
         load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
     return load
@@ -55,7 +56,8 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ty
     Its id, the model's path and the reference's are filled in when it runs.
     """
     load = _load_arguments(article, case, variant, target.device)
-    prompt = dict(article.prompt)
+    prompt = article.prompt_of(case)
+    protocol = article.protocol_of(case)
     options = article.options_of(case, variant, target.scale)
     if typed.items and "items" in options:
         options["items"] = typed.items
@@ -77,12 +79,17 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ty
         load=load,
         prompt=prompt,
         runs=article.runs_of(case, variant, target.scale),
-        warmup_runs=article.protocol["warmup_runs"],
-        timed_runs=typed.timed_runs or article.protocol["timed_runs"],
+        warmup_runs=protocol["warmup_runs"],
+        timed_runs=typed.timed_runs or protocol["timed_runs"],
         tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
         form=case.form,
         options=options,
     )
+
+
+def profile_job(job: Job, profiler: str) -> Job:
+    """The job that profiles one call of what a measuring job times, through plain `generate`; nothing is checked."""
+    return dataclasses.replace(job, kind="profile", form="generate", options={"profiler": profiler}, tolerance=None)
 
 
 def reference_job(job: Job) -> Job:
@@ -115,5 +122,6 @@ def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
     fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
     weights = f"{job.model['weights']}-{job.model['scale']}"
     batch = [f"b{job.prompt['batch_size']}"] if job.prompt["batch_size"] != 1 else []
-    parts = [job.article, job.case, job.variant, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
+    profiled = ["profile"] if job.kind == "profile" else []
+    parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)

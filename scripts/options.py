@@ -14,9 +14,10 @@ CHOICES = {
     "DEVICE": ("cuda", "cpu"),
     "FORCE": ("0", "1"),
     "ALLOW_BUSY": ("0", "1"),
+    "PROFILER": ("torch", "nsys"),
 }
 
-DEFAULTS = {"VARIANT": "", "WEIGHTS": "hub", "SCALE": "full", "ENGINE": "docker", "DEVICE": "cuda", "FORCE": "0", "ALLOW_BUSY": "0"}
+DEFAULTS = {"VARIANT": "", "WEIGHTS": "hub", "SCALE": "full", "ENGINE": "docker", "DEVICE": "cuda", "FORCE": "0", "ALLOW_BUSY": "0", "PROFILER": "torch"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Options:
     items: int | None
     timed_runs: int | None
     cases: list[str]
+    profiler: str
     force: bool
     timeout_s: float
 
@@ -88,6 +90,7 @@ def parse(typed: Mapping[str, str] = os.environ) -> Options:
         items=_count(typed, "ITEMS"),
         timed_runs=_count(typed, "TIMED_RUNS"),
         cases=[name for name in typed.get("CASES", "").split(",") if name],
+        profiler=_choice(typed, "PROFILER"),
         force=_choice(typed, "FORCE") == "1",
         timeout_s=float(_count(typed, "TIMEOUT_S") or 3600),
     )

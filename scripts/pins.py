@@ -156,7 +156,7 @@ def load(root: Path = ROOT) -> Pins:
 
 
 def _image(pins: Pins, backend: str, stack: str) -> Image:
-    table, options = pins.stacks[stack], pins.backends[backend].get(stack, {})
+    table, options = pins.stacks[stack], _options(pins, backend, stack)
     _pins({name: table[name] for name in ("python", "base") if name in table}, f"stack.{stack}")
     merged = _pins(table["pins"], f"stack.{stack}")
     if "shared" in options:
@@ -180,6 +180,18 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
         pins=merged,
         options=options,
     )
+
+
+def _options(pins: Pins, backend: str, stack: str) -> dict:
+    """The table [backend.B.S]; with `same_as` that of another backend on the same stack."""
+    options = pins.backends[backend].get(stack, {})
+    other = options.get("same_as")
+    if other is None:
+        return options
+    if len(options) > 1 or other == backend or stack not in pins.backends.get(other, {}).get("stacks", ()):
+        place = f"[backend.{backend}.{stack}]"
+        raise KitError(f"docker/pins.toml, {place}: same_as is {other!r}; it stands alone there and names another backend that has this stack")
+    return _options(pins, other, stack)
 
 
 def reference(base: dict) -> str:

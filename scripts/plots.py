@@ -124,14 +124,14 @@ def time_plot(group: Group, article: Article | None) -> str | None:
         return None
     published = tables.published_by_case(group, article)
 
-    def with_published(count: int) -> bool:
-        return count == tables.published_tokens(article)
+    def of_tokens(count: int) -> dict[str, Case]:
+        return {name: case for name, case in published.items() if article and tables.published_tokens(case, article) == count}
 
     with matplotlib.rc_context(STYLE):
-        heights = [sum(1.3 + 0.9 * (with_published(count) and row.case in published) for row in rows) for count, rows in panels]
+        heights = [sum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
         figure, all_axes = _figure(heights, group.heading)
         for axes, (count, rows) in zip(all_axes, panels, strict=True):
-            _time_panel(axes, rows, count, published if with_published(count) else {}, article)
+            _time_panel(axes, rows, count, of_tokens(count), article)
         _legend(figure, bool(published))
         return svg(figure)
 

@@ -64,7 +64,8 @@ class JobDisplay:
         if "phase" in event:
             self.phase(event["phase"])
         elif "total" in event:
-            word = f"{event['run']}, {event['new_tokens']} new token(s)" if "run" in event else "writing weights"
+            tokens = f", {event['new_tokens']} new token(s)" if "new_tokens" in event else ""
+            word = f"{event['run']}{tokens}" if "run" in event else "writing weights"
             done = event.get("done", event.get("shard", 0))
             if "left_s" in event:
                 word = f"{event['run']}, {left(event['left_s'])}"

@@ -10,7 +10,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import articles, batches, claims, groups, plots, provenance, results, stats, tables, throughput_plot
+from scripts import (
+    articles,
+    batches,
+    claims,
+    curves,
+    groups,
+    mechanisms,
+    plots,
+    profiles,
+    provenance,
+    results,
+    stats,
+    tables,
+    throughput_plot,
+    token_table,
+)
 from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
@@ -48,14 +63,24 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
-    for kind, word in (("throughput", "Items a second over the batch size"), ("time", "Time of the timed calls"), ("memory", "Peak memory")):
+    kinds = {
+        "throughput": "Items a second over the batch size",
+        "tokens": "Milliseconds per token over the batch size",
+        "time": "Time of the timed calls",
+        "memory": "Peak memory",
+    }
+    for kind, word in kinds.items():
         name = f"{group.slug}-{kind}"
         lines += [f"![{word}: {text(group.heading)}](plots/{name}.svg)", ""] if name in pictures else []
     lines += batches.section(group, article)
+    lines += token_table.table(group, article)
     lines += tables.time_table(group, article)
     lines += tables.without_result(group)
     lines += tables.around_table(group)
     lines += tables.memory_table(group)
+    lines += mechanisms.section(group, article)
+    parts = tables.parts_table(group)
+    lines += ["<details><summary>Where the time of each run went</summary>", "", *parts, "</details>", ""] if parts else []
     if any(row.deviations() for row in group.rows):
         lines += [f"{tables.MARK} not exactly the pinned environment, see [its environment](#environment-{group.slug}).", ""]
     if article and not reason:
@@ -107,6 +132,7 @@ def markdown(
                 lines += [anchor(f"claims-{slug}"), "", f"## Claims of “{tables.prose(known[slug].title)}”", "", *claims.first_page(mine, known[slug])]
         for slug, mine in by_article.items():
             lines += article_section(slug, mine, known.get(slug), pictures)
+        lines += profiles.section(records)
         lines += [anchor("environment"), "", "## Environment and provenance", ""]
         for group in itertools.chain.from_iterable(by_article.values()):
             lines += provenance.environment(group)
@@ -122,7 +148,12 @@ def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     pictures = {}
     for group in mine:
         article = known.get(group.key.article)
-        drawn = (("time", plots.time_plot(group, article)), ("memory", plots.memory_plot(group)), ("throughput", throughput_plot.draw(group)))
+        drawn = (
+            ("time", plots.time_plot(group, article)),
+            ("memory", plots.memory_plot(group)),
+            ("throughput", throughput_plot.draw(group)),
+            ("tokens", curves.batch_plot(group, article)),
+        )
         for word, picture in drawn:
             if picture:
                 pictures[f"{group.slug}-{word}"] = picture
@@ -158,8 +189,8 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
             grid.add_column(header, justify="left" if header in ("case", "status") else "right", no_wrap=True)
         for row in group.rows:
             ok = row.status == "ok"
-            fewest = row.new_tokens[0] if ok else 0
-            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if ok else NONE
+            fewest = row.new_tokens[0] if ok and row.new_tokens else 0
+            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if fewest else NONE
             further = tables.further_token(row).partition(" (")[0] if ok else NONE
             grid.add_row(escape(row.name), str(row.count), tables.status(row).replace("*", ""), times, further)
         console.print(grid)

@@ -43,13 +43,42 @@ def test_the_first_article_is_quoted_to_the_last_digit():
     assert set(published) == {"layer-parallel", "tensor-parallel", "int8", "deepspeed", "bminf"}
 
 
-def test_each_ratio_of_a_claim_follows_from_the_published_means():
+def published_ms(article, case, batch_size):
+    """The number of a case that a relation compares: ms/token in the batch size, or the mean of a call."""
+    found = next(one for one in article.cases if one.name == case)
+    return found.published_at("ms_per_token", batch_size) if batch_size else found.published["mean_ms"]
+
+
+def test_each_ratio_of_a_claim_follows_from_the_published_numbers():
+    checked = 0
     for article in EVERY.values():
-        means = {case.name: case.published["mean_ms"] for case in article.cases if "mean_ms" in (case.published or {})}
         for claim in article.claims:
             for relation in claim["relations"]:
-                if "ratio" in relation:
-                    assert relation["ratio"] == pytest.approx(means[relation["slower"]] / means[relation["faster"]], abs=0.006), relation
+                if "ratio" not in relation:
+                    continue
+                above, below = (relation["case"],) * 2 if "from_batch" in relation else (relation["slower"], relation["faster"])
+                sizes = (relation["from_batch"], relation["to_batch"]) if "from_batch" in relation else (relation.get("batch_size"),) * 2
+                ratio = published_ms(article, above, sizes[0]) / published_ms(article, below, sizes[1])
+                assert relation["ratio"] == pytest.approx(ratio, abs=0.006), relation
+                checked += 1
+    assert checked > 10
+
+
+def test_the_second_article_is_quoted_to_the_last_digit():
+    cases = {case.name: case for case in EVERY["deepspeed-inference"].cases}
+    assert cases["gptj-deepspeed"].published == {"mean_ms": 2413.18, "std_ms": 1.47, "p95_ms": 2415.4563972260803}
+    assert cases["pipeline-deepspeed-4"].published["p95_ms"] == 553.2004246022552
+    table = {name: [cases[name].published_at("ms_per_token", size) for size in (1, 8, 16, 32, 64, 128)] for name in ("accelerate-int8", "ds-zero")}
+    assert table == {"accelerate-int8": [89.64, 15.41, 9.16, 5.83, 4.52, 3.82], "ds-zero": [145.6, 18.56, 9.26, 4.62, 2.35, 1.17]}
+    assert cases["fusion-deepspeed"].published_at("speed_up_bias_residual", 1) == 3.0
+
+
+def test_a_case_has_what_it_does_not_say_from_its_article_and_variant():
+    article = EVERY["deepspeed-inference"]
+    cases = {case.name: case for case in article.cases}
+    assert article.prompt_of(cases["schedule-2"])["text"] == article.prompt["text"] and article.prompt_of(cases["schedule-2"])["tokens"] == 128
+    assert article.protocol_of(cases["ds-zero"])["timed_runs"] == 5 and article.protocol_of(cases["gptj-deepspeed"])["timed_runs"] == 10
+    assert article.runs_of(cases["ds-zero"], "published")[0]["new_tokens"] == 100 and article.runs_of(cases["gptj-deepspeed"], "published")[0]["new_tokens"] == 128
 
 
 def test_a_published_number_is_one_or_one_a_batch_size():
@@ -68,7 +97,7 @@ def test_a_case_has_batch_sizes_of_its_own_else_the_variant_s_else_the_article_s
 
 
 def test_an_unknown_article_explains_itself():
-    with pytest.raises(UsageError, match="ARTICLE is 'nope', allowed are batch-generate, demo, inference-tools; type for example"):
+    with pytest.raises(UsageError, match=f"ARTICLE is 'nope', allowed are {', '.join(EVERY)}; type for example"):
         articles.find("nope")
 
 
@@ -90,6 +119,7 @@ def copy(tmp_path):
         ('slug = "inference-tools"', "slug = ", "inference-tools.toml is not a valid article"),
         ('title = "LLM inference tools compared"', "", "inference-tools.toml is not a valid article.*title"),
         ('runs = [{ new_tokens = 1, arguments = {} }]', 'runs = []\nbatch_sizes = { until = "full" }', "inference-tools.toml: a sweep is"),
+        ('name = "transformers"\n', 'name = "transformers"\nvariants = ["mine"]\n', "case transformers names the variant 'mine', known are published, controlled"),
         ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2 names the case 'tensor-paralel'"),
     ],
 )

@@ -28,7 +28,7 @@ def error_of(done):
 def test_make_alone_prints_every_target_with_what_it_does():
     done = make()
     assert done.returncode == 0
-    for target in ("demo", "bench-%", "article-%", "build-%", "models", "report", "lock", "render", "check", "test", "clean", "honesty"):
+    for target in ("demo", "bench-%", "article-%", "profile-%", "build-%", "models", "report", "lock", "render", "check", "test", "clean", "honesty"):
         assert f"\n  {target} " in done.stdout, target
 
 
@@ -42,6 +42,8 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bench-deepspeed", "VARIANT=best"], ["'best'", "published", "controlled"]),
         (["bench-transformers", "ARTICLE=batch-generate", "STACK=current", "CASES=singel"], ["'singel'", "single", "batch", "CASES="]),
         (["article-nope"], ["'nope'", "inference-tools", "make article-"]),
+        (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
+        (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),
         (["build-nope"], ["'nope'", "layer-parallel"]),
         (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "DEVICE=cpu"]),
         (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
@@ -84,7 +86,7 @@ def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_pa
     assert "hf_secret" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("verb", ["bench", "article", "build"])
+@pytest.mark.parametrize("verb", ["bench", "article", "build", "profile"])
 def test_a_verb_without_a_name_says_what_to_type(verb):
     done = make(verb)
     assert done.returncode != 0 and f"make {verb}-" in error_of(done)

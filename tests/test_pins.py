@@ -50,7 +50,7 @@ def test_an_unknown_backend_is_named_with_those_there_are():
 
 
 def test_an_unknown_stack_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="STACK is '2019', allowed are 2023-02, current, hopper, demo; type for example"):
+    with pytest.raises(UsageError, match="STACK is '2019', allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo; type for example"):
         LOADED.image("int8", "2019")
 
 
@@ -113,7 +113,7 @@ def test_a_changed_patch_gives_the_images_that_use_it_another_name_and_no_other(
 
 def test_the_base_that_a_compiler_comes_from_needs_an_origin_too(copy):
     edit(copy, 'base = { version = "debian:trixie-slim", origin = "derived"', 'base = { version = "debian:trixie-slim", origin = ""')
-    with pytest.raises(KitError, match=r"\[backend.deepspeed.hopper.compile\]: base needs a version, an origin"):
+    with pytest.raises(KitError, match=r"\[backend.deepspeed.2024-06.compile\]: base needs a version, an origin"):
         pins.load(copy)
 
 
@@ -131,3 +131,16 @@ def test_a_cpu_lock_has_the_cpu_build_of_torch_and_nothing_of_cuda():
     assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
     assert all(digest in lockfile.blocks(cpu)["torch"] for digest in LOADED.stacks["demo"]["cpu_wheels"].values())
     assert set(lockfile.versions(full)) - set(names) >= {"triton", "nvidia-cublas"}
+
+
+def test_a_backend_may_be_the_same_as_another_one_on_a_stack():
+    zero, kernels = LOADED.image("deepspeed-zero", "2023-05"), LOADED.image("deepspeed", "2023-05")
+    assert (zero.pins, zero.options, zero.lock_text()) == (kernels.pins, kernels.options, kernels.lock_text())
+    assert zero.tag != kernels.tag
+
+
+@pytest.mark.parametrize("wrong", ['"nope"', '"bminf"', '"deepspeed-zero"', '"deepspeed"\nadded_files = {}'])
+def test_the_same_as_nothing_or_as_itself_is_refused(copy, wrong):
+    edit(copy, '[backend.deepspeed-zero.2023-05]\nsame_as = "deepspeed"', f"[backend.deepspeed-zero.2023-05]\nsame_as = {wrong}")
+    with pytest.raises(KitError, match=r"\[backend.deepspeed-zero.2023-05\]: same_as is"):
+        pins.load(copy)
