@@ -73,7 +73,11 @@ def length(draw, lengths):
 
 
 def workload(job, tokenizer, count):
-    """The first `count` Items of the job's workload: the same for the same seed on every machine and Python."""
+    """The first `count` Items of the job's workload: the same for the same seed on every machine and Python.
+
+    No answer is longer than the job's run allows.
+    """
+    most = job.runs[0]["new_tokens"]
     sizes = {word: len(tokenizer.encode(" " + word, add_special_tokens=False)) for word in WORDS}
     items = []
     for number in range(count):
@@ -83,7 +87,7 @@ def workload(job, tokenizer, count):
         while tokens < wanted:
             words.append(draw.choice(WORDS))
             tokens += sizes[words[-1]]
-        items.append(Item(number, rendered(job, tokenizer, " ".join(words)), new_tokens))
+        items.append(Item(number, rendered(job, tokenizer, " ".join(words)), min(new_tokens, most)))
     return items
 
 

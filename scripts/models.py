@@ -146,13 +146,19 @@ def _room_for(path: Path, needed_bytes: int) -> None:
 
 
 def main() -> None:
-    """Fetch the models of every article, or of ARTICLE."""
+    """Fetch the models of every article, or of ARTICLE; one that cannot be had does not keep the others back."""
     wanted = os.environ.get("ARTICLE")
     chosen = [articles.find(wanted)] if wanted else [one for one in articles.load_all().values() if one.hardware]
-    for article in chosen:
-        for model in (article.model, *article.models.values()):
+    refused = []
+    for model in (model for article in chosen for model in (article.model, *article.models.values())):
+        try:
             path, commit = hub_checkpoint(model)
-            print(f"{model['name']} at {commit[:12]}: {path}")
+        except KitError as error:
+            refused.append(error)
+            continue
+        print(f"{model['name']} at {commit[:12]}: {path}")
+    if refused:
+        raise type(refused[0])("\n       ".join(str(error) for error in refused))
 
 
 if __name__ == "__main__":

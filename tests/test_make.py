@@ -86,6 +86,12 @@ def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_pa
     assert "hf_secret" not in done.stdout + done.stderr
 
 
+def test_a_model_that_cannot_be_fetched_does_not_keep_the_others_back(tmp_path):
+    done = make("models", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1")
+    assert done.returncode != 0
+    assert all(f"{name} cannot be fetched" in done.stderr for name in ("meta-llama/Meta-Llama-3-8B-Instruct", "bigscience/bloomz-7b1-mt"))
+
+
 @pytest.mark.parametrize("verb", ["bench", "article", "build", "profile"])
 def test_a_verb_without_a_name_says_what_to_type(verb):
     done = make(verb)

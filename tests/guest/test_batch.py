@@ -86,7 +86,7 @@ def test_in_float32_left_padding_changes_nothing_and_right_padding_does(either, 
 def workload(checkpoints, form="workload", **options):
     batch_size = options.pop("batch_size", 4)
     lengths = {"median": 3, "sigma": 0.8, "least": 1, "most": 6}
-    return job(checkpoints, form, batch_size, **{"order": "naive", "attention": "paged|sdpa", "items": 22, "answer_tokens": lengths, "terminators": [], **options})
+    return job(checkpoints, form, batch_size, options.pop("new_tokens", 6), **{"order": "naive", "attention": "paged|sdpa", "items": 22, "answer_tokens": lengths, "terminators": [], **options})
 
 
 def answers_of(folder):
@@ -118,6 +118,14 @@ def test_static_and_continuous_batches_give_each_text_the_same_answer(guest, che
     assert {one["prompt_tokens"] for one in facts.values()} == {facts["one"]["padded_prompt_tokens"]}
     assert facts["naive"]["padded_prompt_tokens"] > facts["sorted"]["padded_prompt_tokens"] > facts["one"]["padded_prompt_tokens"]
     assert facts["naive"]["decode_rows"] > facts["one"]["decode_rows"] == facts["continuous"]["decode_rows"]
+
+
+def test_no_answer_of_a_workload_is_longer_than_the_run_allows(guest, checkpoints, tmp_path):
+    for form in ("workload", "continuous"):
+        result = guest.run(workload(checkpoints, form, new_tokens=2))
+        assert result.status == "ok", result.reason
+        assert {made for made, _ in answers_of(tmp_path).values()} == {1, 2}
+        (tmp_path / outputs.NAME).unlink()
 
 
 def test_a_workload_is_the_same_for_the_same_seed_in_every_python(either, checkpoints, tmp_path):
