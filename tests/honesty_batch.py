@@ -2,7 +2,7 @@
 
     PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
-Without a checkpoint it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, on a GPU where
+Without a checkpoint (or with -) it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, on a GPU where
 there is one. Each round makes two calls by the article's loop and two by the kit's form, each first in every other round, both from the same seed. Printed: the
 ratio of their times with its spread over the rounds. They should be within 3 % of each other on a GPU.
 """
@@ -41,7 +41,7 @@ def job_of(checkpoint, batch, new_tokens, device):
     article = articles.find("batch-generate")
     (case,) = [case for case in article.cases if case.name == "batch"]
     target = jobs.Target("current", device, 1, "random", "full" if device == "cuda" else "tiny")
-    job = jobs.measuring_job(article, case, "published", target, batch)
+    job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch))
     runs = [{**run, "new_tokens": new_tokens} for run in job.runs]
     return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, runs=runs, warmup_runs=0, timed_runs=1)
 
@@ -80,7 +80,7 @@ def main(checkpoint, batch, rounds, new_tokens):
 if __name__ == "__main__":
     given = sys.argv[1:]
     batch, rounds = (int(given[place]) if len(given) > place else default for place, default in ((1, 4), (2, 10)))
-    if given:
+    if given and given[0] != "-":
         main(given[0], batch, rounds, 256)
     else:
         with tempfile.TemporaryDirectory() as folder:

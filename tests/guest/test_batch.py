@@ -176,3 +176,11 @@ def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(python, checkpoints
     assert sorted(answers_of(tmp_path)) == list(range(items))
     assert result.figures["workload"]["items"] == items and result.figures["workload"]["resumed"] is True
     assert len(result.measurements[0]["timed_ms"]) == lines_in(tmp_path / outputs.NAME) - 1
+
+
+def test_the_articles_own_loop_runs_beside_the_kits_row(python):
+    """How near they are is for a quiet machine to say (make honesty); that both make the same work of the same texts is seen here."""
+    done = subprocess.run([str(python), "tests/honesty_batch.py", "-", "2", "2"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ratio = float(done.stdout.partition("kit / article's loop: ")[2].split()[0])
+    assert 0.2 < ratio < 5
