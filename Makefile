@@ -14,7 +14,7 @@ TOOLS := .venv/.ready
 
 # What may be typed after a target; scripts/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD
+export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT
 
 .PHONY: help
 help: ## Print this help
@@ -65,7 +65,7 @@ models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… o
 	@$(PY) -m scripts.models
 
 .PHONY: report
-report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs
+report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
 	@$(PY) -m scripts.report
 
 .PHONY: compare
