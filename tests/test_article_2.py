@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.job import Job
-from scripts import articles, curves, groups, mechanisms, report, results, token_table, tokens, verdicts
+from scripts import articles, curves, groups, mechanisms, nsight, report, results, token_table, tokens, verdicts
+from scripts.errors import UsageError
 from scripts.groups import Group
 from scripts.results import Record
 from scripts.verdicts import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
@@ -96,6 +97,17 @@ def test_every_cell_is_a_number_or_says_why_there_is_none() -> None:
     assert lines["ds-inference, measured"][0] == "**failed**"
     assert lines["ds-zero, measured"][2] == "not run" and lines["ds-zero, measured"][3] == "4.62 ✗"
     assert not any(cell == "" for cells in lines.values() for cell in cells)
+
+
+@pytest.mark.parametrize(("error", "right"), [(9e-4, True), (2e-3, False), (None, False)])
+def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_claim(error: float | None, right: bool) -> None:
+    record = cell("ds-zero", 128, 1.17)
+    record.guest.figures["cycles"]["padded_logits_relative_error"] = error
+    records = changed(published_cells(), "ds-zero", 128, record)
+    shown = next(line[-1] for line in table_of(records) if line[0] == "ds-zero, measured")
+    assert shown.endswith("✗") is not right
+    verdict = judge("2.7", records)
+    assert verdict.word == (REPRODUCED if right else NOT_TESTED) and (right or "when padded" in verdict.reason)
 
 
 def test_a_table_measured_on_fewer_gpus_says_on_how_many() -> None:
@@ -254,6 +266,11 @@ def test_neither_calls_nor_figures_is_a_damaged_result(tmp_path: Path) -> None:
     synthetic.write(tmp_path, [measured("fusion-deepspeed", {})])
     records, skipped = results.load_all(tmp_path)
     assert not records and "without a timed call" in skipped[0].reason
+
+
+def test_nsight_systems_is_refused_around_a_container() -> None:
+    with pytest.raises(UsageError, match="ENGINE is 'docker'.*type ENGINE=host, or PROFILER=torch"):
+        nsight.wrapper("docker")
 
 
 def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def test_sentences_of_different_lengths_are_one_batch_and_every_token_of_it_is_c
     cycles = result.figures["cycles"]
     assert (cycles["sequences"], cycles["counted_tokens"], cycles["ranks"]) == (4, 20, 1)
     assert 4 <= cycles["real_tokens"] <= 20
+    assert 0 <= cycles["padded_logits_relative_error"] < 1e-5
 
 
 def test_the_first_sentence_of_a_padded_batch_continues_as_it_does_alone(guest, checkpoints, tmp_path):
@@ -43,6 +44,21 @@ def test_tokens_behind_an_end_token_are_counted_by_the_article_and_not_by_us(gue
     code = "import json; from bench.forms import cycles; print(json.dumps([cycles.real_tokens(rows, {2}) for rows in {!r}]))"
     code = code.replace("{!r}", "[[[5, 2, 3, 3], [5, 5, 5, 5]], [[2, 2, 2, 2]], [[5, 5, 5, 2]], []]")
     assert guest.code(code) == [6, 1, 4, 0]
+
+
+BLIND = """
+import json, types, torch, transformers
+from bench.forms import cycles
+path = {path!r}
+model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
+tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+blind = types.SimpleNamespace(device="cpu", model=lambda input_ids, attention_mask: model(input_ids))
+print(json.dumps(cycles.padding_error(blind, tokenizer, {texts!r}, True)))
+"""
+
+
+def test_a_model_that_does_not_see_the_padding_is_seen(guest, checkpoints):
+    assert guest.code(BLIND.format(path=str(checkpoints["bloom"]), texts=SENTENCES)) > 1e-2
 
 
 def test_a_batch_repeats_its_sentences(guest):
