@@ -13,7 +13,7 @@ TOOLS := .venv/.ready
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK BATCH_SIZES ITEMS CASES PROFILER
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER
 
 .PHONY: help
 help: ## Print this help
@@ -30,6 +30,7 @@ help: ## Print this help
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
+	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
 
 $(TOOLS): scripts/requirements.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
@@ -85,8 +86,8 @@ test: $(TOOLS) ## Run the tests: the fast ones first, then those that need Docke
 	@$(PY) -m pytest -c tests/pytest.ini
 
 .PHONY: honesty
-honesty: $(TOOLS) ## Time a tiny model with the article's own loop and with the kit, in turn; print the ratio
-	@"$$($(PY) -m scripts.demo_env common)" tests/honesty.py
+honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
+	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

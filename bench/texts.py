@@ -93,12 +93,12 @@ def batch_of(job, tokenizer):
 
 
 def asked_of(job, tokenizer, run):
-    """The arguments of `generate` for a run: the article's, with its terminators; or none of them before all tokens are there."""
+    """The arguments of `generate` for a run: the article's with its terminators, or, for answers of equal lengths, with none that ends one.
+
+    -1 is no token's id. A least length instead would copy the scores of the whole vocabulary at each step.
+    """
     arguments = dict(run["arguments"], max_new_tokens=run["new_tokens"], pad_token_id=tokenizer.pad_token_id)
-    if run.get("up_to"):
-        arguments["eos_token_id"] = terminators(job, tokenizer)
-    else:
-        arguments["min_new_tokens"] = run["new_tokens"]
+    arguments["eos_token_id"] = terminators(job, tokenizer) if run.get("up_to") else -1
     return arguments
 
 

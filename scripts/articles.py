@@ -24,7 +24,7 @@ class Case:
     published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
     prompt        what differs from the article's prompt
     protocol      what differs from the article's protocol
-    in_variant    {variant: {load, runs}}: what differs in one variant; `load` over the case's and the variant's
+    in_variant    {variant: {load}}: what differs in one variant, over the case's and the variant's
     """
 
     name: str
@@ -79,10 +79,6 @@ class Article:
     def protocol_of(self, case: Case) -> dict:
         return {**self.protocol, **case.protocol}
 
-    def runs_of(self, case: Case, variant: str) -> list[dict]:
-        """The calls that a case is timed on: the case's own for this variant, else its own, else the variant's."""
-        return case.in_variant.get(variant, {}).get("runs") or case.runs or self.variants[variant].get("runs", [])
-
     def batch_sizes_of(self, case: Case, variant: str) -> list[int] | dict:
         """The batch sizes that a case is run with, as scripts/sweep.py takes them."""
         return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt_of(case)["batch_size"]]
@@ -92,6 +88,14 @@ class Article:
         merged = {**self.options, **self.variants[variant].get("options", {}), **case.options}
         tiny_items = merged.pop("tiny_items", None)
         return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
+
+    def runs_of(self, case: Case, variant: str, scale: str = "full") -> list[dict]:
+        """The runs of a case; `tiny_new_tokens` of a run is its `new_tokens` at scale tiny."""
+        runs = []
+        for run in case.runs or self.variants[variant]["runs"]:
+            tiny = {"new_tokens": run["tiny_new_tokens"]} if scale == "tiny" and "tiny_new_tokens" in run else {}
+            runs.append({name: value for name, value in {**run, **tiny}.items() if name != "tiny_new_tokens"})
+        return runs
 
     def cases_of(self, backend: str) -> list[Case]:
         """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""

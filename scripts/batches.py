@@ -85,8 +85,6 @@ def published_hours(article: Article | None, case_name: str) -> str:
 
 
 def _memory_cells(row: Row) -> list[str]:
-    if row.status != "ok":
-        return [NONE, NONE]
     return [gib(max(row.peak_used_bytes().values(), default=None)), gib(row.torch_peak_bytes("peak_allocated_bytes"))]
 
 

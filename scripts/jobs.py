@@ -22,6 +22,15 @@ class Target:
     scale: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """What stands in for the article's own where it was typed."""
+
+    batch_size: int | None = None
+    items: int | None = None
+    timed_runs: int | None = None
+
+
 def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict:
     """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
     load = dict(case.load)
@@ -41,8 +50,8 @@ def _model(article: Article, case: Case, target: Target) -> dict:
     return {**model, "weights": target.weights, "scale": target.scale, "seed": SEED if random else None, "path": ""}
 
 
-def measuring_job(article: Article, case: Case, variant: str, target: Target, batch_size: int | None = None, items: int | None = None) -> Job:
-    """The job that measures a case, in the article's batch size and number of items unless others are given.
+def measuring_job(article: Article, case: Case, variant: str, target: Target, typed: Typed = Typed()) -> Job:
+    """The job that measures a case, with the article's batch size, items and timed calls unless others are typed.
 
     Its id, the model's path and the reference's are filled in when it runs.
     """
@@ -50,10 +59,10 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
     prompt = article.prompt_of(case)
     protocol = article.protocol_of(case)
     options = article.options_of(case, variant, target.scale)
-    if items and "items" in options:
-        options["items"] = items
-    if batch_size:
-        prompt["batch_size"] = batch_size
+    if typed.items and "items" in options:
+        options["items"] = typed.items
+    if typed.batch_size:
+        prompt["batch_size"] = typed.batch_size
     if target.weights == "hub":
         prompt["tokens"] = None  # the model's own tokenizer counts
     return Job(
@@ -69,9 +78,9 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ba
         model=_model(article, case, target),
         load=load,
         prompt=prompt,
-        runs=article.runs_of(case, variant),
+        runs=article.runs_of(case, variant, target.scale),
         warmup_runs=protocol["warmup_runs"],
-        timed_runs=protocol["timed_runs"],
+        timed_runs=typed.timed_runs or protocol["timed_runs"],
         tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
         form=case.form,
         options=options,

@@ -35,6 +35,7 @@ class Options:
     gpu_ids: list[int] | None
     batch_sizes: list[int] | None
     items: int | None
+    timed_runs: int | None
     cases: list[str]
     profiler: str
     force: bool
@@ -87,6 +88,7 @@ def parse(typed: Mapping[str, str] = os.environ) -> Options:
         gpu_ids=gpu_ids,
         batch_sizes=_numbers(typed, "BATCH_SIZES", "different whole numbers from 1", "1,8,64", least=1),
         items=_count(typed, "ITEMS"),
+        timed_runs=_count(typed, "TIMED_RUNS"),
         cases=[name for name in typed.get("CASES", "").split(",") if name],
         profiler=_choice(typed, "PROFILER"),
         force=_choice(typed, "FORCE") == "1",

@@ -61,7 +61,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, planned.batch_size, options.items)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(planned.batch_size, options.items, options.timed_runs))
         job = jobs.profile_job(job, planned.profiler) if planned.profiler else job
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)

@@ -16,7 +16,7 @@ number of new tokens. A relation is
     check_passes         reproduced where the output equals plain transformers' within its tolerance
     single/batched/item_ratio_at_least   reproduced where the whole 95 % interval of items/s of the best batch size over those of
                          the case `single` is at or above the bound
-    rate_grows_with_batch     reproduced where from each batch size that was run and fits to the next larger one the whole 95 %
+    rate_grows_with_batch     reproduced where from each batch size with five timed calls to the next larger one the whole 95 %
                          interval of the ratio of items/s lies above 1
     left_padding_needed  reproduced where every padded text's first logits are within the dtype's tolerance of those of the text
                          alone when padded on the left, and none are when padded on the right
@@ -233,10 +233,13 @@ def judge_check(relation: Mapping, rows: Rows) -> Finding:
 
 
 def sizes_of(rows: Rows, case: str) -> list[Row]:
-    """The rows of a case that ran and whose output is right, from the smallest batch up."""
+    """The rows of a case whose output is right and whose calls carry an interval, from the smallest batch up.
+
+    A batch that was called a time or two, to see whether it fits, neither speaks for a claim nor against it.
+    """
     named = [row for name, row in rows.items() if isinstance(name, str) and isinstance(row, Row)]
     mine = {row.batch_size: row for row in named if row.case == case and not row.unusable()}
-    return [mine[size] for size in sorted(mine)]
+    return [mine[size] for size in sorted(mine) if len(batches.timed_ms(mine[size])) >= stats.LEAST_SAMPLES]
 
 
 def rate_ratio(above: Row, below: Row) -> stats.Estimate:
@@ -245,8 +248,8 @@ def rate_ratio(above: Row, below: Row) -> stats.Estimate:
     return stats.Estimate(*(value and value * times for value in (ratio.value, ratio.low, ratio.high)))
 
 
-def _few_calls(words: str, ratio: stats.Estimate) -> Finding:
-    return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", ratio)
+def _few(case: str) -> str:
+    return f"{case} has no row of {stats.LEAST_SAMPLES} timed calls, fewer carry no interval"
 
 
 def _interval_words(ratio: stats.Estimate) -> str:
@@ -258,16 +261,16 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
     """The Finding on a relation single/batched/item_ratio_at_least."""
     reason = _unusable(rows, relation["single"])
     sizes = sizes_of(rows, relation["batched"])
+    if not reason and len(batches.timed_ms(rows[relation["single"]])) < stats.LEAST_SAMPLES:
+        reason = _few(relation["single"])
     if reason or not sizes:
-        return Finding(NOT_TESTED, reason or _unusable(rows, relation["batched"]))
+        return Finding(NOT_TESTED, reason or _unusable(rows, relation["batched"]) or _few(relation["batched"]))
     single, best = rows[relation["single"]], max(sizes, key=lambda row: batches.items_per_s(row).value)
     if _question(single)[0] != _question(best)[0]:
         return Finding(NOT_TESTED, f"{single.name} and {best.name} ran different models")
     ratio = rate_ratio(best, single)
     alone, together = (batches.significant(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
     words = f"{best.name} makes {_interval_words(ratio)} times the items/s of {single.name}: {batches.ITEMS:,} items take {together} h instead of {alone} h"
-    if ratio.low is None:
-        return _few_calls(words, ratio)
     return Finding(REPRODUCED if ratio.low >= relation["item_ratio_at_least"] else NOT_REPRODUCED, words, ratio)
 
 
@@ -276,13 +279,12 @@ def judge_growth(relation: Mapping, rows: Rows) -> Finding:
     case = relation["case"]
     sizes = sizes_of(rows, case)
     if len(sizes) < 2:
-        return Finding(NOT_TESTED, f"{case} has {len(sizes)} batch size{'s' * (len(sizes) != 1)} with a right output, two or more are needed")
+        words = f"{case} has {len(sizes)} batch size{'s' * (len(sizes) != 1)} with a right output and {stats.LEAST_SAMPLES} timed calls"
+        return Finding(NOT_TESTED, f"{words}, two or more are needed")
     steps = [(rate_ratio(larger, smaller), larger, smaller) for smaller, larger in itertools.pairwise(sizes)]
-    ratio, larger, smaller = min(steps, key=lambda step: step[0].value if step[0].low is None else step[0].low)
-    told = f"of the steps from {sizes[0].name} to {sizes[-1].name} the one to {larger.name} gains least" if len(steps) > 1 else "the only step"
-    words = f"{told}: {_interval_words(ratio)} times the items/s of batch size {smaller.batch_size}"
-    if any(step[0].low is None for step in steps):
-        return _few_calls(words, ratio)
+    ratio, larger, smaller = min(steps, key=lambda step: step[0].low)
+    told = f"of the steps from batch size {sizes[0].batch_size} to {sizes[-1].batch_size} the least gain: " if len(steps) > 1 else ""
+    words = f"{told}batch size {larger.batch_size} makes {_interval_words(ratio)} times the items/s of batch size {smaller.batch_size}"
     return Finding(REPRODUCED if ratio.low > 1 else NOT_REPRODUCED, words, ratio)
 
 

@@ -40,6 +40,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bench-deepspeed", "STACK=2022"], ["'2022'", "2023-02", "current"]),
         (["bench-deepspeed", "ARTICLE=nope"], ["'nope'", "inference-tools"]),
         (["bench-deepspeed", "VARIANT=best"], ["'best'", "published", "controlled"]),
+        (["bench-transformers", "ARTICLE=batch-generate", "STACK=current", "CASES=singel"], ["'singel'", "single", "batch", "CASES="]),
         (["article-nope"], ["'nope'", "inference-tools", "make article-"]),
         (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
         (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),

@@ -43,6 +43,13 @@ def test_the_largest_that_fits_is_found_as_near_as_asked(room):
     assert len(tried) == len(set(tried))
 
 
+def test_on_a_cpu_a_sweep_until_memory_runs_out_ends_soon():
+    assert sweep.on_cpu({"until": "oom"}) == [1, 2, 4, 8]
+    assert sweep.on_cpu({"from": 3, "until": "oom"}) == [3, 6]
+    assert sweep.on_cpu({"from": 64, "until": "oom"}) == [64]
+    assert sweep.on_cpu([1, 64]) == [1, 64]
+
+
 def test_not_even_one_fits():
     assert walk({"until": "oom"}, room=0) == [1]
 
