@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.job import Job
-from scripts import articles, curves, groups, mechanisms, nsight, report, results, token_table, tokens, verdicts
+from scripts import articles, curves, groups, mechanisms, nsight, plots, report, results, token_table, tokens, verdicts
 from scripts.errors import UsageError
 from scripts.groups import Group
 from scripts.results import Record
@@ -123,6 +123,12 @@ def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> Non
     picture = curves.batch_plot(group, ARTICLE)
     assert picture.startswith("<?xml") and picture == curves.batch_plot(group, ARTICLE)
     assert curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
+
+
+def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
+    group = group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)])
+    heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (plots.memory_plot(group), plots.time_plot(group, ARTICLE))]
+    assert heights[0] < 800 and heights[1] < 250, "24 rows and 2, not 194 bars; the sweep's times have a picture of their own"
 
 
 # ------------------------------------------------------------------------------------------------ claims
