@@ -13,7 +13,8 @@ TOOLS := .venv/.ready
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
+export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD
 
 .PHONY: help
 help: ## Print this help
@@ -66,6 +67,10 @@ models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… o
 .PHONY: report
 report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs
 	@$(PY) -m scripts.report
+
+.PHONY: compare
+compare: $(TOOLS) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs
+	@$(PY) -m scripts.compare
 
 .PHONY: lock
 lock: $(TOOLS) ## Resolve docker/pins.toml into hashed requirements (needs the network)

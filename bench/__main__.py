@@ -71,15 +71,21 @@ def memory_of_ranks(by_rank):
     }
 
 
+def import_libraries():
+    """Import what every backend begins with, so that load_s is the loading alone."""
+    import torch
+    import transformers
+
+    transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
+    return torch
+
+
 #: So many rows of a batch go through the output check: the logits of every position of a large batch would not fit beside the model.
 CHECKED_ROWS = 8
 
 
 def load(job, result, phases, folder):
     """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
-    import transformers
-
-    transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
@@ -147,8 +153,7 @@ def run(job, folder="."):
     phases = Phases()
     out_of_memory = (MemoryError,)
     try:
-        import torch
-
+        torch = phases.run("import", import_libraries)
         out_of_memory += compat.out_of_memory_errors(torch)
         if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
             raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))

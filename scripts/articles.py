@@ -24,7 +24,7 @@ class Case:
     published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
     prompt        what differs from the article's prompt
     protocol      what differs from the article's protocol
-    in_variant    {variant: {load}}: what differs in one variant, over the case's and the variant's
+    in_variant    {variant: {load, runs}}: what differs in one variant, over the case's and the variant's
     """
 
     name: str
@@ -90,9 +90,12 @@ class Article:
         return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
 
     def runs_of(self, case: Case, variant: str, scale: str = "full") -> list[dict]:
-        """The runs of a case; `tiny_new_tokens` of a run is its `new_tokens` at scale tiny."""
+        """The calls that a case is timed on: its own for this variant, else its own, else the variant's.
+
+        `tiny_new_tokens` of a run is its `new_tokens` at scale tiny.
+        """
         runs = []
-        for run in case.runs or self.variants[variant]["runs"]:
+        for run in case.in_variant.get(variant, {}).get("runs") or case.runs or self.variants[variant].get("runs", []):
             tiny = {"new_tokens": run["tiny_new_tokens"]} if scale == "tiny" and "tiny_new_tokens" in run else {}
             runs.append({name: value for name, value in {**run, **tiny}.items() if name != "tiny_new_tokens"})
         return runs

@@ -82,7 +82,9 @@ class HostEngine:
         if self.image.engine == "host":
             self.python = demo_env.ensure(self.image.environment)
         else:
-            self.python = Path(os.environ.get("PYTHON_HOST") or sys.executable)
+            # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
+            typed = os.environ.get("PYTHON_HOST") or sys.executable
+            self.python = Path(typed.replace("{backend}", self.image.backend))
             host.must_have_torch(self.python)
 
     def guest_path(self, path: Path, work: Path) -> str:

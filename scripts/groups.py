@@ -39,7 +39,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case in one batch size on one number of devices: its latest run counts, `runs` are all runs of the very same job, oldest first."""
+    """One case in one batch size on one number of devices: its median run counts, `runs` are all runs of the very same job, oldest first."""
 
     case: str
     count: int
@@ -193,14 +193,32 @@ def key_of(record: Record) -> Key:
     return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
 
 
+def _same_job(one: Record, other: Record) -> bool:
+    """Did two records of a group measure the very same thing with the same pins? Their ids need not say so: what goes into one may grow."""
+    return one is other or (one.host.get("pins_id"), one.job.fingerprint()) == (other.host.get("pins_id"), other.job.fingerprint())
+
+
+def _that_counts(runs: tuple[Record, ...]) -> Record:
+    """Of repeated runs, oldest first: the median one by the mean of its shortest calls, the later of the two in the middle of an even number.
+
+    One run on a busy machine then neither makes nor breaks a row. Where the latest did not come to an end, that is what counts.
+    """
+    ended = [one for one in runs if one.status == "ok" and series(one)]
+    if runs[-1] not in ended:
+        return runs[-1]
+    by_mean = sorted(ended, key=lambda one: stats.summarise(series(one)[min(series(one))]).mean)
+    middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
+    return max(middle, key=ended.index)
+
+
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
     by_case: dict[tuple[str, int, int], list[Record]] = {}
     for record in sorted(records, key=lambda one: (one.host["started_at"], one.number, one.id)):
         by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
     rows = []
     for (case, count, _), mine in by_case.items():
-        prefix = mine[-1].id.rsplit("-", 1)[0]
-        rows.append(Row(case, count, mine[-1], tuple(one for one in mine if one.id.rsplit("-", 1)[0] == prefix)))
+        runs = tuple(one for one in mine if _same_job(one, mine[-1]))
+        rows.append(Row(case, count, _that_counts(runs), runs))
     order = {case.name: place for place, case in enumerate(article.cases if article else [])}
     return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
 

@@ -79,6 +79,8 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     lines += tables.around_table(group)
     lines += tables.memory_table(group)
     lines += mechanisms.section(group, article)
+    parts = tables.parts_table(group)
+    lines += ["<details><summary>Where the time of each run went</summary>", "", *parts, "</details>", ""] if parts else []
     if any(row.deviations() for row in group.rows):
         lines += [f"{tables.MARK} not exactly the pinned environment, see [its environment](#environment-{group.slug}).", ""]
     if article and not reason:

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,13 +56,15 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
+    asked_at = time.monotonic()
     with contextlib.ExitStack() as stack:
         chosen = []
         if options.device == "cuda":
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(planned.batch_size, options.items, options.timed_runs))
+        typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
         job = jobs.profile_job(job, planned.profiler) if planned.profiler else job
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
@@ -74,7 +77,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             engine.wrapper = nsight.wrapper(options.engine)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
-        return _measure(planned, job, prefix, engine, runs, options)
+        return _measure(planned, job, prefix, engine, runs, options, asked_at)
 
 
 def _writable(runs: Path) -> None:
@@ -101,8 +104,8 @@ def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.En
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, options: Options) -> Record:
-    """Make what the job needs, run it with the memory sampler beside it, store what came."""
+def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, options: Options, asked_at: float) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came. `asked_at` is monotonic, in s."""
     run_id = results.next_id(prefix, runs)
     folder = runs / run_id
     work = folder / "work"
@@ -117,11 +120,12 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             if not options.force:
                 outputs.hand_over(prefix, runs, work)
             display.phase("start")
+            prepare_s, load_average = time.monotonic() - asked_at, round(os.getloadavg()[0], 2)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
         _keep_traces(work, folder)
-        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler), result, reason)
+        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
         results.store(folder, record)
         return record
     except BaseException:
@@ -156,19 +160,21 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
     return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
 
 
-def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
+def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, prepare_s: float, load_average: float) -> dict:
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
         "engine": engine.name,
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began": round(outcome.started_at, 3),
+        "prepare_s": round(prepare_s, 3),
         "wall_s": round(outcome.finished_at - outcome.started_at, 3),
         "commit": commit,
         "dirty": dirty,
         "pins_id": engine.image.pins_id,
         "image": engine.facts,
         "differences": engine.differences(result),
-        "machine": machine(),
+        "machine": machine() | {"load_average_before": load_average},
         "driver": gpus.driver() if engine.gpus else None,
         "gpus": [
             {key: getattr(gpu, key) for key in ("index", "uuid", "name", "memory_total_bytes", "compute_capability")} for gpu in engine.gpus

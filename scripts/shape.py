@@ -14,12 +14,14 @@ HOST = {
     "engine": str,
     "started_at": str,
     "wall_s?": NUMBER,
+    "began?": NUMBER,
+    "prepare_s?": NUMBER,
     "commit?": str,
     "dirty?": bool,
     "pins_id?": str,
     "image?": {"tag": str, "id?": str, "digest?": str, "pins_id?": str, "stand_in?": bool},
     "differences?": [str],
-    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER},
+    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER, "load_average_before?": NUMBER},
     "driver?": {"driver?": str, "cuda_driver?": str},
     "gpus?": [{"index": int, "uuid": str, "name": str, "memory_total_bytes": NUMBER, "compute_capability": str}],
     "gpu_memory?": [{"uuid": str, "peak_used_bytes?": NUMBER}],
@@ -110,6 +112,7 @@ GUEST = {
     "figures?": FIGURES,
     "used": dict,
     "compat": dict,
+    "phases?": {"import?": [NUMBER], "load?": [NUMBER], "measure?": [NUMBER], "check?": [NUMBER]},
     "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},
 }
 

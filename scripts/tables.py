@@ -151,6 +151,41 @@ def around_table(group: Group) -> list[str]:
     return table(headers, rows) if rows else []
 
 
+#: The parts of a run in their order, and what each is; what no part claims is the last column.
+PARTS = ("prepare", "start", "import", "load", "cold and warm-up calls", "timed calls", "check")
+
+
+def parts_table(group: Group) -> list[str]:
+    """Where the time of each run went, in seconds; ok rows only. Older results tell neither when they were asked for nor of their imports."""
+    headers = ["case", devices_word(group), *(f"{part}, s" for part in PARTS), "rest, s", "whole run, s"]
+    rows = []
+    for row in group.rows:
+        wall_s, prepare_s = row.record.host.get("wall_s"), row.record.host.get("prepare_s")
+        if row.status != "ok" or not row.guest or wall_s is None:
+            continue
+        parts = parts_s(row)
+        rest_s = wall_s - sum(value for name, value in parts.items() if value is not None and name != "prepare")
+        cells = [NONE if value is None else f"{value:.1f}" for value in (*parts.values(), max(0.0, rest_s), wall_s + (prepare_s or 0))]
+        rows.append([case_name(group, row), str(row.count), *cells])
+    return table(headers, rows) if rows else []
+
+
+def parts_s(row: Row) -> dict[str, float | None]:
+    """Seconds of each of PARTS, None where the result does not tell: "start" is from the process or container to the guest's first line."""
+    phases, began = row.guest.phases or {}, row.record.host.get("began")
+    spans = {name: phases[name][1] - phases[name][0] for name in ("import", "load", "check") if len(phases.get(name) or []) == 2}
+    calls = row.guest.measurements
+    before_ms = sum(sum(one.get("warmup_ms") or []) + (one.get("cold_ms") or 0) for one in calls)
+    found = {
+        "prepare": row.record.host.get("prepare_s"),
+        "start": phases["import"][0] - began if began is not None and "import" in spans else None,
+        "cold and warm-up calls": before_ms / 1000,
+        "timed calls": sum(sum(one["timed_ms"]) for one in calls) / 1000,
+        **spans,
+    }
+    return {part: found.get(part) for part in PARTS}
+
+
 def further_token(row: Row) -> str:
     """ms of one further token with its interval, from the row's shortest and longest calls."""
     if len(row.new_tokens) < 2:
