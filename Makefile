@@ -92,7 +92,7 @@ test: $(TOOLS) ## Run the tests: the fast ones first, then those that need Docke
 
 .PHONY: honesty
 honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py
+	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py && "$$python" tests/honesty_tokens.py
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay
