@@ -6,13 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import docker
 from docker.errors import ImageNotFound
 
-from scripts import dockerfile, lockfile, pins, render
+from scripts import dockerfile, images, lockfile, pins, render
 from scripts.container import connect
 from scripts.errors import KitError, PreflightError, UsageError, run_command
 from scripts.pins import Image, Pins
@@ -87,8 +88,7 @@ def image_facts(client: docker.DockerClient, image: Image) -> dict:
 def _refuse_stale(image: Image) -> None:
     """An image is built from committed files only when these follow from pins.toml and its patches are there."""
     root = image.folder.parents[2]
-    summary = pins.load(root).backends[image.backend]["summary"]
-    stale = render.differing(render.image_files(image, summary, dockerfile.template(root)))
+    stale = render.differing(render.image_files(pins.load(root), image))
     if stale:
         raise KitError(f"{stale[0].relative_to(root)} is not what docker/pins.toml gives: type `make lock render`")
     missing = render.missing_patches([image])
@@ -99,6 +99,8 @@ def _refuse_stale(image: Image) -> None:
 def buildx_command(image: Image, tag: str) -> list[str]:
     """The command line; secrets only where this machine has its own certificates or pip settings."""
     command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
+    # The date stands in the image's own description too. Attestations would tell of the machine, and of the hour.
+    command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={image.build_scripts}"]
     certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE", "")
     settings = os.environ.get("PIP_CONFIG_FILE", "")
     for name, path in (("ca_bundle", certificates), ("pip_conf", settings)):
@@ -142,16 +144,21 @@ def _run_buildx(image: Image, tag: str) -> None:
 
 def ask(client: docker.DockerClient, tag: str) -> dict:
     """The versions an image answers with: python, cuda, arch_list, packages."""
-    container = client.containers.create(tag, ["python3", "-c", QUESTION], network_mode="none", init=True)
+    return json.loads(output_of(client, tag, ["python3", "-c", QUESTION]).splitlines()[-1])
+
+
+def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
+    """What a command prints in a container of an image, without a network; KitError with what it complains of where it fails."""
+    container = client.containers.create(tag, command, network_mode="none", init=True)
     try:
         container.start()
         exit_code = container.wait(timeout=300)["StatusCode"]
         output = container.logs(stdout=True, stderr=False).decode()
         if exit_code != 0:
-            raise KitError(f"{tag} cannot tell its versions:\n{container.logs(stdout=False).decode()[-2000:]}")
+            raise KitError(f"{tag} cannot tell what it holds:\n{container.logs(stdout=False).decode()[-2000:]}")
     finally:
         container.remove(force=True)
-    return json.loads(output.splitlines()[-1])
+    return output
 
 
 def differences(image: Image, answer: dict) -> list[str]:
@@ -198,7 +205,11 @@ def main() -> None:
     if len(sys.argv) != 2:
         raise UsageError("name one backend, or all: make build-layer-parallel, make build-all STACK=current")
     for image in wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
-        print(f"{image.tag}: {'built, and holds what its lock says' if build(image) else 'is there'}")
+        began = time.monotonic()
+        new = build(image)
+        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
+        if new and sys.argv[1] == "all":
+            images.record(connect(), image, time.monotonic() - began)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,18 @@ from scripts.errors import KitError, run_command
 from scripts.pins import Image, Pins
 
 
-def image_files(image: Image, summary: str, sections: dict[str, str]) -> dict[Path, str]:
+def image_files(loaded: Pins, image: Image) -> dict[Path, str]:
     """Dockerfile and the parts of the lock that it installs by themselves."""
-    text = image.lock_text()
+    text, plain = image.lock_text(), loaded.plain(image.stack)
     own = {lockfile.normalized(name) for name in image.pins} - {"torch"}
+    shared = lockfile.shared_layer(text, plain.lock_text()) if plain else ""
+    summary, sections = loaded.backends[image.backend]["summary"], dockerfile.template(loaded.root)
     files = {
-        image.folder / "Dockerfile": dockerfile.text(image, summary, sections),
+        image.folder / "Dockerfile": dockerfile.text(image, summary, sections, shares=bool(shared)),
         image.folder / "torch.txt": lockfile.torch_layer(text, own),
     }
+    if shared:
+        files[image.folder / "shared.txt"] = shared
     if "compile" in image.options:
         files[image.folder / "source.txt"] = lockfile.blocks(text)[image.options["compile"]["source"]]
     return files
@@ -59,10 +63,9 @@ def _service(image: Image) -> str:
 
 def expected(loaded: Pins) -> dict[Path, str]:
     """Every generated file but the locks: its path and what it must hold. Needs the locks."""
-    sections = dockerfile.template(loaded.root)
     files: dict[Path, str] = {}
     for image in loaded.images():
-        files |= image_files(image, loaded.backends[image.backend]["summary"], sections)
+        files |= image_files(loaded, image)
     return files
 
 
