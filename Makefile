@@ -40,8 +40,8 @@ $(TOOLS): scripts/requirements.txt
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts.demo
 
-.PHONY: bench article build
-bench article build: # without a name, or make would take the folder bench/ for a finished target
+.PHONY: bench article build verify rebuild
+bench article build verify rebuild: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
@@ -52,6 +52,16 @@ article-%: $(TOOLS) always ## Run all cases of an article in all variants: make 
 
 build-%: $(TOOLS) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
 	@$(PY) -m scripts.build $*
+
+verify-%: $(TOOLS) always ## Ask an image for everything it holds; one line for each difference from pins and lock
+	@$(PY) -m scripts.verify $*
+
+rebuild-%: $(TOOLS) always ## Build an image twice from nothing and compare the two, layer by layer
+	@$(PY) -m scripts.rebuild $*
+
+.PHONY: images
+images: $(TOOLS) ## List the images: built, stale or missing, size, what they share, age
+	@$(PY) -m scripts.images
 
 .PHONY: models
 models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)

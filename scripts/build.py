@@ -49,7 +49,7 @@ def build(image: Image) -> bool:
         return False
     _refuse_stale(image)
     unchecked = f"{image.tag}-unchecked"
-    _run_buildx(image, unchecked)
+    run_buildx(image, unchecked)
     try:
         found = differences(image, ask(client, unchecked))
         if found:
@@ -96,7 +96,7 @@ def _refuse_stale(image: Image) -> None:
         raise KitError(missing[0])
 
 
-def buildx_command(image: Image, tag: str) -> list[str]:
+def buildx_command(image: Image, tag: str, *options: str) -> list[str]:
     """The command line; secrets only where this machine has its own certificates or pip settings."""
     command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
     # The date stands in the image's own description too. Attestations would tell of the machine, and of the hour.
@@ -108,7 +108,7 @@ def buildx_command(image: Image, tag: str) -> list[str]:
             command.append(f"--secret=id={name},src={path}")
     if image.patches:
         command.append(f"--build-context=patches={image.patches[0].parent}")
-    return [*command, str(image.folder)]
+    return [*command, *options, str(image.folder)]
 
 
 def require_buildx() -> None:
@@ -119,10 +119,10 @@ def require_buildx() -> None:
         raise PreflightError("`docker buildx` is missing: install the package docker-buildx-plugin (on Debian docker-buildx)")
 
 
-def _run_buildx(image: Image, tag: str) -> None:
-    """Stream the build; on failure its last 20 lines are in the error."""
+def run_buildx(image: Image, tag: str, *options: str) -> None:
+    """Stream the build, with more options of buildx; on failure its last 20 lines are in the error."""
     require_buildx()
-    process = subprocess.Popen(buildx_command(image, tag), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    process = subprocess.Popen(buildx_command(image, tag, *options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     last: collections.deque[str] = collections.deque(maxlen=20)
     full = told = False
     try:
