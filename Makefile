@@ -13,7 +13,7 @@ TOOLS := .venv/.ready
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK BACKEND ARCHIVES WHEELS ONLY
 
 .PHONY: help
 help: ## Print this help
@@ -62,6 +62,14 @@ rebuild-%: $(TOOLS) always ## Build an image twice from nothing and compare the 
 .PHONY: images
 images: $(TOOLS) ## List the images: built, stale or missing, size, what they share, age
 	@$(PY) -m scripts.images
+
+.PHONY: archive
+archive: $(TOOLS) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
+	@$(PY) -m scripts.archive archive
+
+.PHONY: restore
+restore: $(TOOLS) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
+	@$(PY) -m scripts.archive restore
 
 .PHONY: models
 models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)

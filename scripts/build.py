@@ -1,13 +1,16 @@
 """make build-<backend>: build an image from its generated Dockerfile, then ask it whether it holds what the lock says."""
 
 import collections
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -96,19 +99,36 @@ def _refuse_stale(image: Image) -> None:
         raise KitError(missing[0])
 
 
-def buildx_command(image: Image, tag: str, *options: str) -> list[str]:
-    """The command line; secrets only where this machine has its own certificates or pip settings."""
+def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = None) -> list[str]:
+    """The command line. `kit` is the folder of what every Dockerfile runs, docker/build unless it is given."""
     command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
     # The date stands in the image's own description too. Attestations would tell of the machine, and of the hour.
-    command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={image.build_scripts}"]
-    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE", "")
-    settings = os.environ.get("PIP_CONFIG_FILE", "")
-    for name, path in (("ca_bundle", certificates), ("pip_conf", settings)):
-        if path and Path(path).is_file():
-            command.append(f"--secret=id={name},src={path}")
+    command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={kit or image.build_scripts}"]
+    command += secrets(kit)
     if image.patches:
         command.append(f"--build-context=patches={image.patches[0].parent}")
     return [*command, *options, str(image.folder)]
+
+
+def secrets(kit: Path | None = None) -> list[str]:
+    """What a build may read and no image keeps: this machine's certificates and pip settings, where it has some of its own."""
+    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE", "")
+    settings = kit / "pip.conf" if kit else os.environ.get("PIP_CONFIG_FILE", "")
+    named = (("ca_bundle", certificates), ("pip_conf", settings))
+    return [f"--secret=id={name},src={path}" for name, path in named if path and Path(path).is_file()]
+
+
+@contextlib.contextmanager
+def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
+    """docker/build with the files of a folder beside it, and pip settings that let a build see no others: for a build without an index."""
+    if not any(wheels.glob("*")):
+        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; type for example WHEELS=archives/wheels/{image.stack}")
+    with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
+        kit = Path(name)
+        shutil.copytree(image.build_scripts, kit, dirs_exist_ok=True)
+        shutil.copytree(wheels, kit / "wheels", copy_function=os.link)
+        (kit / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /run/kit/wheels\n", encoding="utf-8")
+        yield kit
 
 
 def require_buildx() -> None:
@@ -120,9 +140,18 @@ def require_buildx() -> None:
 
 
 def run_buildx(image: Image, tag: str, *options: str) -> None:
-    """Stream the build, with more options of buildx; on failure its last 20 lines are in the error."""
+    """Build, with more options of buildx; with WHEELS=folder from the files in it, and without a package index."""
     require_buildx()
-    process = subprocess.Popen(buildx_command(image, tag, *options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    wheels = os.environ.get("WHEELS")
+    if not wheels:
+        return _stream(image, buildx_command(image, tag, *options))
+    with with_wheels(image, Path(wheels).resolve()) as kit:
+        return _stream(image, buildx_command(image, tag, *options, kit=kit))
+
+
+def _stream(image: Image, command: list[str]) -> None:
+    """Run a build and print what it says; on failure its last 20 lines are in the error."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     last: collections.deque[str] = collections.deque(maxlen=20)
     full = told = False
     try:

@@ -28,7 +28,7 @@ def error_of(done):
 def test_make_alone_prints_every_target_with_what_it_does():
     done = make()
     assert done.returncode == 0
-    for target in ("demo", "bench-%", "article-%", "build-%", "verify-%", "rebuild-%", "images", "models", "report", "lock", "render", "check", "test", "clean", "honesty"):
+    for target in ("demo", "bench-%", "article-%", "build-%", "verify-%", "rebuild-%", "images", "archive", "restore", "models", "report", "lock", "render", "check", "test", "clean", "honesty"):
         assert f"\n  {target} " in done.stdout, target
 
 

@@ -6,6 +6,7 @@ from scripts import build
 from scripts.errors import KitError
 from tests.images.conftest import LOCK, rendered
 
+
 def test_an_image_is_built_once_and_tells_where_it_comes_from(kit, client, image):
     ours = rendered(kit)
     assert build.build(ours) is True
