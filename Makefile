@@ -40,8 +40,8 @@ $(TOOLS): scripts/requirements.txt
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts.demo
 
-.PHONY: bench article build verify rebuild
-bench article build verify rebuild: # without a name, or make would take the folder bench/ for a finished target
+.PHONY: bench article build verify rebuild sbom
+bench article build verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
@@ -58,6 +58,9 @@ verify-%: $(TOOLS) always ## Ask an image for everything it holds; one line for 
 
 rebuild-%: $(TOOLS) always ## Build an image twice from nothing and compare the two, layer by layer
 	@$(PY) -m scripts.rebuild $*
+
+sbom-%: $(TOOLS) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
+	@$(PY) -m scripts.sbom $*
 
 .PHONY: images
 images: $(TOOLS) ## List the images: built, stale or missing, size, what they share, age
