@@ -16,6 +16,9 @@ import time
 
 from bench import clock, pretrained
 
+#: What comes before the layers in BLOOM, GPT-J and Llama: the first stage alone has it.
+EMBEDDINGS = ("word_embeddings", "word_embeddings_layernorm", "wte", "embed_tokens")
+
 
 def twin(module, **replaced):
     """A copy of a module that shares its parameters and has other children in the named places."""
@@ -89,8 +92,8 @@ def cut(model, devices):
         mine = torch.nn.ModuleList([_as_layer(layer, index) for index, layer in enumerate(layers[start:stop])])
         first, last = number == 0, number == len(devices) - 1
         replaced = {"h" if "h" in names else "layers": mine}
-        if not first and "word_embeddings_layernorm" in names:
-            replaced["word_embeddings_layernorm"] = torch.nn.Identity()
+        if not first:
+            replaced.update({name: torch.nn.Identity() for name in EMBEDDINGS if name in names})
         if not last:
             replaced["ln_f" if "ln_f" in names else "norm"] = torch.nn.Identity()
         for layer in layers[start:stop]:

@@ -24,7 +24,7 @@ class Case:
     published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
     prompt        what differs from the article's prompt
     protocol      what differs from the article's protocol
-    in_variant    {variant: {load, runs}}: what differs in one variant; `load` over the case's and the variant's
+    in_variant    {variant: {load, runs}}: what differs in one variant, over the case's and the variant's
     """
 
     name: str

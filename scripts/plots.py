@@ -19,6 +19,7 @@ MEASURED, PUBLISHED, INK, GRID = "#2c6fb0", "#b3b3b3", "#222222", "#dddddd"
 #: Above this ratio of the longest bar to the shortest the axis is logarithmic.
 LOG_ABOVE = 20
 BAR_INCH = 0.27
+MOST_BARS = 60
 WIDTH_INCH = 8.0
 
 STYLE = {
@@ -119,7 +120,8 @@ def _label(axes: Axes, value: float, place: float, words: str) -> None:
 def time_plot(group: Group, article: Article | None) -> str | None:
     """Bars of the mean with its 95 % interval, a panel for each number of new tokens; None where nothing was timed."""
     counts = tables.tokens_of(group)
-    panels = [(count, [row for row in group.rows if row.status == "ok" and row.timed_ms(count)]) for count in counts]
+    shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures]  # those have a picture of their own
+    panels = [(count, rows) for count in counts if (rows := [row for row in shown if row.timed_ms(count)])]
     if not panels:
         return None
     published = tables.published_by_case(group, article)
@@ -145,8 +147,13 @@ def _legend(figure: Figure, with_published: bool) -> None:
 
 
 def memory_plot(group: Group) -> str | None:
-    """Bars of the peak of each GPU as the host's NVML saw it, on a CPU of the guest's resident set; None without any."""
+    """Bars of the peak of each GPU as the host's NVML saw it, on a CPU of the guest's resident set; None without any.
+
+    Where that were more than MOST_BARS, each row has one bar: of its GPU that held most.
+    """
     bars = [bar for row in group.rows if row.status == "ok" for bar in _memory_bars(row)]
+    if len(bars) > MOST_BARS:
+        bars = [max(mine, key=lambda bar: bar[1]) for row in group.rows if row.status == "ok" and (mine := _memory_bars(row))]
     if not bars:
         return None
     unit = "peak of the guest's resident set, GiB" if group.key.device == "cpu" else "peak of a GPU as the host's NVML saw it, GiB"

@@ -61,6 +61,7 @@ FIGURES = {
         "counted_tokens": int,
         "real_tokens": int,
         "ranks": int,
+        "padded_logits_relative_error?": NUMBER,
         "memory?": {"before?": [dict], "after?": [dict]},
     },
     "fusion?": [{"region": str, "implementation": str, "batch_size": int, "us": [NUMBER], "device_us?": NUMBER, "relative_error?": NUMBER, "reason": str}],

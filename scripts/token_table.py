@@ -43,8 +43,13 @@ def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
     estimate = tokens.ms_per_token(row, formula)
     if estimate is None:
         return "no tokens told"
-    wrong = "" if row.check and row.check.get("passed") else f" {WRONG}"
+    wrong = "" if is_right(row) else f" {WRONG}"
     return stats.number(estimate.value, stats.decimals(estimate.value, significant=3)) + wrong
+
+
+def is_right(row: Row) -> bool:
+    """Did the output pass its check, and does padding leave it as it is?"""
+    return bool(row.check and row.check.get("passed")) and not tokens.wrong_when_padded(row)
 
 
 def lines_of(rows: Sequence[Row]) -> list[tuple[str, int]]:
@@ -67,8 +72,8 @@ def table(group: Group, article: Article | None) -> list[str]:
         lines += _measured(rows, name, sizes)
     headers = ["ms/token in batches of", tables.devices_word(group), *[str(size) for size in sizes]]
     notes = "By the article's formula; *corrected* counts the tokens that were really made, once."
-    if any(row.status == "ok" and not (row.check and row.check.get("passed")) for row in rows):
-        notes += f" {WRONG}: the output failed its check or was not checked."
+    if any(row.status == "ok" and not is_right(row) for row in rows):
+        notes += f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
     return ["#### Milliseconds per token over batch sizes", "", *tables.table(headers, lines), notes, "", *around(group, rows)]
 
 
@@ -87,6 +92,7 @@ def around(group: Group, rows: Sequence[Row]) -> list[str]:
     """Start to ready, the first call, both together, and torch's memory of the first process before and after, as the scripts' logs tell them."""
     headers = ["case", tables.devices_word(group), "start to ready, s", "first call, s", "start to finish, s"]
     headers += ["tokens of a call: counted / real", "allocated before / after / peak of a GPU, GiB", "reserved after / peak, GiB"]
+    headers += ["first sentence padded against alone, %"]
     lines = []
     for row in rows:
         if row.status != "ok" or not row.guest:
@@ -96,7 +102,8 @@ def around(group: Group, rows: Sequence[Row]) -> list[str]:
         both = ready + first if ready is not None and first is not None else None
         counted = " / ".join(str(tokens.tokens_of_a_call(row, formula)) for formula in tokens.FORMULAS)
         seconds = [NONE if value is None else f"{value:.2f}" for value in (ready, first, both)]
-        lines.append([text(row.name), str(row.count), *seconds, counted, *_memory(row)])
+        error = tokens.padding_error(row)
+        lines.append([text(row.name), str(row.count), *seconds, counted, *_memory(row), NONE if error is None else f"{100 * error:.2g}"])
     return tables.table(headers, lines) if lines else []
 
 

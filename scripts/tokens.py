@@ -31,3 +31,16 @@ def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
     if row.status != "ok" or not tokens or not row.new_tokens:
         return None
     return scaled(stats.mean(row.timed_ms(row.new_tokens[-1])), 1 / tokens)
+
+
+def padding_error(row: Row) -> float | None:
+    """How far the first sentence's logits are off when it is padded in a batch; None where that was not told or was not finite."""
+    return (row.figures.get("cycles") or {}).get("padded_logits_relative_error")
+
+
+def wrong_when_padded(row: Row) -> bool:
+    """Is the first sentence's answer another one among padded sentences, by more than the output check allows?"""
+    if "padded_logits_relative_error" not in (row.figures.get("cycles") or {}):
+        return False
+    error, allowed = padding_error(row), row.record.job.tolerance
+    return error is None or (allowed is not None and error > allowed)

@@ -94,6 +94,8 @@ def _in_batches(rows: Rows, wanted: Sequence[tuple[str, int]], new_tokens: int) 
     for case, batch_size in wanted:
         row = rows.get((case, batch_size, count))
         reason = row.unusable(new_tokens) if isinstance(row, Row) else f"{case} b{batch_size} was not run on {count} here"
+        if not reason and tokens.wrong_when_padded(row):
+            reason = f"{row.name}'s output is another one when padded: its numbers do not count"
         if reason:
             return {}, reason
         found[case, batch_size] = row

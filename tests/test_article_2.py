@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.job import Job
-from scripts import articles, curves, groups, mechanisms, report, results, token_table, tokens, verdicts
+from scripts import articles, curves, groups, mechanisms, nsight, plots, report, results, token_table, tokens, verdicts
+from scripts.errors import UsageError
 from scripts.groups import Group
 from scripts.results import Record
 from scripts.verdicts import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
@@ -98,6 +99,17 @@ def test_every_cell_is_a_number_or_says_why_there_is_none() -> None:
     assert not any(cell == "" for cells in lines.values() for cell in cells)
 
 
+@pytest.mark.parametrize(("error", "right"), [(9e-4, True), (2e-3, False), (None, False)])
+def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_claim(error: float | None, right: bool) -> None:
+    record = cell("ds-zero", 128, 1.17)
+    record.guest.figures["cycles"]["padded_logits_relative_error"] = error
+    records = changed(published_cells(), "ds-zero", 128, record)
+    shown = next(line[-1] for line in table_of(records) if line[0] == "ds-zero, measured")
+    assert shown.endswith("✗") is not right
+    verdict = judge("2.7", records)
+    assert verdict.word == (REPRODUCED if right else NOT_TESTED) and (right or "when padded" in verdict.reason)
+
+
 def test_a_table_measured_on_fewer_gpus_says_on_how_many() -> None:
     lines = table_of([*published_cells(), cell("ds-inference", 1, 5.0, count=2)])
     assert [line[1] for line in lines if line[0] == "ds-inference, measured"] == ["2", "8"]
@@ -111,6 +123,12 @@ def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> Non
     picture = curves.batch_plot(group, ARTICLE)
     assert picture.startswith("<?xml") and picture == curves.batch_plot(group, ARTICLE)
     assert curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
+
+
+def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
+    group = group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)])
+    heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (plots.memory_plot(group), plots.time_plot(group, ARTICLE))]
+    assert heights[0] < 800 and heights[1] < 250, "24 rows and 2, not 194 bars; the sweep's times have a picture of their own"
 
 
 # ------------------------------------------------------------------------------------------------ claims
@@ -254,6 +272,11 @@ def test_neither_calls_nor_figures_is_a_damaged_result(tmp_path: Path) -> None:
     synthetic.write(tmp_path, [measured("fusion-deepspeed", {})])
     records, skipped = results.load_all(tmp_path)
     assert not records and "without a timed call" in skipped[0].reason
+
+
+def test_nsight_systems_is_refused_around_a_container() -> None:
+    with pytest.raises(UsageError, match="ENGINE is 'docker'.*type ENGINE=host, or PROFILER=torch"):
+        nsight.wrapper("docker")
 
 
 def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> None:

@@ -5,15 +5,19 @@ A call tokenises, generates and turns the answer into text, as that benchmark ti
 The job's prompt holds the sentences as `texts`.
 options: tokens_times_ranks, which only the report reads: the ZeRO script multiplies its tokens by the number of processes.
 
-figures: {"cycles": {sequences, counted_tokens, real_tokens, ranks, memory: {before, after}}}. `counted_tokens`
-are those of one call as the benchmark counts them: whatever `generate` appended, with the padding after the end token.
-`real_tokens` end with the end token. `memory` is what torch holds on this process's devices before the first call and after
-the last, and its peaks. `ranks` is how many processes ran these same sentences.
+figures: {"cycles": {sequences, counted_tokens, real_tokens, ranks, memory: {before, after}, padded_logits_relative_error}}.
+`counted_tokens` are those of one call as the benchmark counts them: whatever `generate` appended, with the padding after the end
+token. `real_tokens` end with the end token. `memory` is what torch holds on this process's devices before the first call and after
+the last, and its peaks. `ranks` is how many processes ran these same sentences. The error is of the first sentence's last logits,
+padded in a batch against alone, by this very model: the output check has no padding.
 """
 
 import re
 
 from bench import measure, ranks
+
+#: So many texts are compared with the first one alone; the logits of every position of a large batch would not fit.
+CHECKED_ROWS = 8
 
 
 def batch_of(texts, batch_size):
@@ -48,6 +52,17 @@ def padded(tokenizer, texts, cut):
     return {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(masks)}
 
 
+def padding_error(loaded, tokenizer, texts, cut):
+    """|x - y| / |y| of the first text's last logits, x padded among the texts and y alone; None where it is not finite."""
+    def last_logits(some):
+        inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, some, cut).items()}
+        return loaded.model(**inputs).logits[0, -1].float()
+
+    among, alone = last_logits(texts), last_logits(texts[:1])
+    error = float((among - alone).norm() / alone.norm())
+    return error if error == error and error != float("inf") else None
+
+
 def run(job, loaded, say):
     import torch
     import transformers
@@ -78,6 +93,8 @@ def run(job, loaded, say):
         "ranks": ranks.total(),
         "memory": {"before": before, "after": memory_now(job)},
     }
+    with torch.no_grad():
+        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, texts[:CHECKED_ROWS], cut=job.prompt["tokens"] is not None)
     first_is_prompt = texts[0] == job.prompt["text"]
     return [measurement], kept["new"][:1] if first_is_prompt else None, {"cycles": figures}
 
