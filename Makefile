@@ -14,7 +14,7 @@ TOOLS := .venv/.ready
 
 # What may be typed after a target; scripts/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD
+export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY
 
 .PHONY: help
 help: ## Print this help
@@ -44,8 +44,8 @@ $(TOOLS): scripts/requirements.txt
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts.demo
 
-.PHONY: bench article build profile
-bench article build profile: # without a name, or make would take the folder bench/ for a finished target
+.PHONY: bench article build profile verify rebuild sbom
+bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
@@ -60,12 +60,33 @@ article-%: $(TOOLS) always ## Run all cases of an article in all variants: make 
 build-%: $(TOOLS) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
 	@$(PY) -m scripts.build $*
 
+verify-%: $(TOOLS) always ## Ask an image for everything it holds; one line for each difference from pins and lock
+	@$(PY) -m scripts.verify $*
+
+rebuild-%: $(TOOLS) always ## Build an image twice from nothing and compare the two, layer by layer
+	@$(PY) -m scripts.rebuild $*
+
+sbom-%: $(TOOLS) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
+	@$(PY) -m scripts.sbom $*
+
+.PHONY: images
+images: $(TOOLS) ## List the images: built, stale or missing, size, what they share, age
+	@$(PY) -m scripts.images
+
+.PHONY: archive
+archive: $(TOOLS) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
+	@$(PY) -m scripts.archive archive
+
+.PHONY: restore
+restore: $(TOOLS) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
+	@$(PY) -m scripts.archive restore
+
 .PHONY: models
 models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
 	@$(PY) -m scripts.models
 
 .PHONY: report
-report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs
+report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
 	@$(PY) -m scripts.report
 
 .PHONY: compare

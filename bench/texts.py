@@ -19,6 +19,9 @@ WORDS = (
     "man woman child dog horse bird boat train bicycle umbrella lamp stands runs sits holds crosses watches under over beside behind"
 ).split()
 
+#: No model has a token of this id.
+NO_TOKEN = 2**31 - 1
+
 
 class Item:
     """One text of a workload: `number` in its order, the `text`, and after how many new tokens its answer ends."""
@@ -95,10 +98,10 @@ def batch_of(job, tokenizer):
 def asked_of(job, tokenizer, run):
     """The arguments of `generate` for a run: the article's with its terminators, or, for answers of equal lengths, with none that ends one.
 
-    -1 is no token's id. A least length instead would copy the scores of the whole vocabulary at each step.
+    A least length instead would copy the scores of the whole vocabulary at each step.
     """
     arguments = dict(run["arguments"], max_new_tokens=run["new_tokens"], pad_token_id=tokenizer.pad_token_id)
-    arguments["eos_token_id"] = terminators(job, tokenizer) if run.get("up_to") else -1
+    arguments["eos_token_id"] = terminators(job, tokenizer) if run.get("up_to") else NO_TOKEN
     return arguments
 
 

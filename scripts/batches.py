@@ -112,7 +112,7 @@ def rate_table(group: Group, article: Article | None) -> list[str]:
 
 def workload_table(group: Group) -> list[str]:
     """What each way through the same uneven texts makes of its time."""
-    headers = ["workload", "batch size", "items", "items/s", "wanted tokens/s", f"{ITEMS:,} items, h"]
+    headers = ["workload", "texts at once", "items", "items/s", "wanted tokens/s", f"{ITEMS:,} items, h"]
     headers += ["padding in prompts, %", "decoded beyond an answer's end, %", "went on after a stop"]
     rows = []
     for row in rows_of(group, WORKLOAD_FORMS):
@@ -122,7 +122,7 @@ def workload_table(group: Group) -> list[str]:
         rows.append(
             [
                 tables.case_name(group, row),
-                "its own" if row.record.job.form == "continuous" else str(row.batch_size),
+                str(row.batch_size),
                 f"{done['items']:,}",
                 *_rate_cells(row),
                 share(done["prompt_tokens"], done["padded_prompt_tokens"]),

@@ -1,18 +1,22 @@
 """make build-<backend>: build an image from its generated Dockerfile, then ask it whether it holds what the lock says."""
 
 import collections
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
 from docker.errors import ImageNotFound
 
-from scripts import dockerfile, lockfile, pins, render
+from scripts import dockerfile, images, lockfile, pins, render
 from scripts.container import connect
 from scripts.errors import KitError, PreflightError, UsageError, run_command
 from scripts.pins import Image, Pins
@@ -48,7 +52,7 @@ def build(image: Image) -> bool:
         return False
     _refuse_stale(image)
     unchecked = f"{image.tag}-unchecked"
-    _run_buildx(image, unchecked)
+    run_buildx(image, unchecked)
     try:
         found = differences(image, ask(client, unchecked))
         if found:
@@ -87,8 +91,7 @@ def image_facts(client: docker.DockerClient, image: Image) -> dict:
 def _refuse_stale(image: Image) -> None:
     """An image is built from committed files only when these follow from pins.toml and its patches are there."""
     root = image.folder.parents[2]
-    summary = pins.load(root).backends[image.backend]["summary"]
-    stale = render.differing(render.image_files(image, summary, dockerfile.template(root)))
+    stale = render.differing(render.image_files(pins.load(root), image))
     if stale:
         raise KitError(f"{stale[0].relative_to(root)} is not what docker/pins.toml gives: type `make lock render`")
     missing = render.missing_patches([image])
@@ -96,17 +99,36 @@ def _refuse_stale(image: Image) -> None:
         raise KitError(missing[0])
 
 
-def buildx_command(image: Image, tag: str) -> list[str]:
-    """The command line; secrets only where this machine has its own certificates or pip settings."""
+def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = None) -> list[str]:
+    """The command line. `kit` is the folder of what every Dockerfile runs, docker/build unless it is given."""
     command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
-    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE", "")
-    settings = os.environ.get("PIP_CONFIG_FILE", "")
-    for name, path in (("ca_bundle", certificates), ("pip_conf", settings)):
-        if path and Path(path).is_file():
-            command.append(f"--secret=id={name},src={path}")
+    # The date stands in the image's own description too. Attestations would tell of the machine, and of the hour.
+    command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={kit or image.build_scripts}"]
+    command += secrets(kit)
     if image.patches:
         command.append(f"--build-context=patches={image.patches[0].parent}")
-    return [*command, str(image.folder)]
+    return [*command, *options, str(image.folder)]
+
+
+def secrets(kit: Path | None = None) -> list[str]:
+    """What a build may read and no image keeps: this machine's certificates and pip settings, where it has some of its own."""
+    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE", "")
+    settings = kit / "pip.conf" if kit else os.environ.get("PIP_CONFIG_FILE", "")
+    named = (("ca_bundle", certificates), ("pip_conf", settings))
+    return [f"--secret=id={name},src={path}" for name, path in named if path and Path(path).is_file()]
+
+
+@contextlib.contextmanager
+def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
+    """docker/build with the files of a folder beside it, and pip settings that let a build see no others: for a build without an index."""
+    if not any(wheels.glob("*")):
+        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; type for example WHEELS=archives/wheels/{image.stack}")
+    with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
+        kit = Path(name)
+        shutil.copytree(image.build_scripts, kit, dirs_exist_ok=True)
+        shutil.copytree(wheels, kit / "wheels", copy_function=os.link)
+        (kit / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /run/kit/wheels\n", encoding="utf-8")
+        yield kit
 
 
 def require_buildx() -> None:
@@ -117,10 +139,19 @@ def require_buildx() -> None:
         raise PreflightError("`docker buildx` is missing: install the package docker-buildx-plugin (on Debian docker-buildx)")
 
 
-def _run_buildx(image: Image, tag: str) -> None:
-    """Stream the build; on failure its last 20 lines are in the error."""
+def run_buildx(image: Image, tag: str, *options: str) -> None:
+    """Build, with more options of buildx; with WHEELS=folder from the files in it, and without a package index."""
     require_buildx()
-    process = subprocess.Popen(buildx_command(image, tag), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    wheels = os.environ.get("WHEELS")
+    if not wheels:
+        return _stream(image, buildx_command(image, tag, *options))
+    with with_wheels(image, Path(wheels).resolve()) as kit:
+        return _stream(image, buildx_command(image, tag, *options, kit=kit))
+
+
+def _stream(image: Image, command: list[str]) -> None:
+    """Run a build and print what it says; on failure its last 20 lines are in the error."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     last: collections.deque[str] = collections.deque(maxlen=20)
     full = told = False
     try:
@@ -142,16 +173,21 @@ def _run_buildx(image: Image, tag: str) -> None:
 
 def ask(client: docker.DockerClient, tag: str) -> dict:
     """The versions an image answers with: python, cuda, arch_list, packages."""
-    container = client.containers.create(tag, ["python3", "-c", QUESTION], network_mode="none", init=True)
+    return json.loads(output_of(client, tag, ["python3", "-c", QUESTION]).splitlines()[-1])
+
+
+def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
+    """What a command prints in a container of an image, without a network; KitError with what it complains of where it fails."""
+    container = client.containers.create(tag, command, network_mode="none", init=True)
     try:
         container.start()
         exit_code = container.wait(timeout=300)["StatusCode"]
         output = container.logs(stdout=True, stderr=False).decode()
         if exit_code != 0:
-            raise KitError(f"{tag} cannot tell its versions:\n{container.logs(stdout=False).decode()[-2000:]}")
+            raise KitError(f"{tag} cannot tell what it holds:\n{container.logs(stdout=False).decode()[-2000:]}")
     finally:
         container.remove(force=True)
-    return json.loads(output.splitlines()[-1])
+    return output
 
 
 def differences(image: Image, answer: dict) -> list[str]:
@@ -198,7 +234,11 @@ def main() -> None:
     if len(sys.argv) != 2:
         raise UsageError("name one backend, or all: make build-layer-parallel, make build-all STACK=current")
     for image in wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
-        print(f"{image.tag}: {'built, and holds what its lock says' if build(image) else 'is there'}")
+        began = time.monotonic()
+        new = build(image)
+        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
+        if new and sys.argv[1] == "all":
+            images.record(connect(), image, time.monotonic() - began)
 
 
 if __name__ == "__main__":

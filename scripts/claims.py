@@ -64,14 +64,31 @@ def tokens(count: int) -> str:
 
 
 def first_page(groups: Sequence[Group], article: Article) -> list[str]:
-    """Claim, verdict, the number behind it, and what it was measured on."""
+    """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is the same."""
+    lines = judge_article(groups, article)
+    rows = []
+    for claim in article.claims:
+        nearest, *others = [judged for judged in lines if judged.claim["id"] == claim["id"]]
+        same = sum(judged.verdict.word == nearest.verdict.word for judged in others)
+        elsewhere = f"[the same in {same} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
+        title = f"{claim['id']} {tables.prose(claim['text'])}"
+        rows.append([title, _word(nearest.verdict), tables.text(nearest.verdict.reason), _setting(nearest), elsewhere])
+    headers = ["claim", "verdict", "the number behind it", "measured on, nearest to the article", "other settings"]
+    return tables.table(headers, rows, left=5) if rows else []
+
+
+def everywhere(groups: Sequence[Group], article: Article) -> list[str]:
+    """Every claim in every setting that tested it, where one line a claim does not tell all."""
+    lines = judge_article(groups, article)
+    if len(lines) <= len(article.claims):
+        return []
     rows, told = [], ""
-    for judged in judge_article(groups, article):
+    for judged in lines:
         name = judged.claim["id"]
         claim = name if name == told else f"{name} {tables.prose(judged.claim['text'])}"
         told = name
         rows.append([claim, _word(judged.verdict), tables.text(judged.verdict.reason), _setting(judged)])
-    return tables.table(["claim", "verdict", "the number behind it", "measured on"], rows, left=4) if rows else []
+    return tables.table(["claim", "verdict", "the number behind it", "measured on"], rows, left=4)
 
 
 def of_group(group: Group, article: Article) -> list[str]:

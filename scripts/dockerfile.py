@@ -4,16 +4,19 @@ from pathlib import Path
 
 from scripts.pins import Image, reference
 
-#: Optional secrets, so that the same Dockerfile builds behind a proxy that brings its own certificates. They leave no trace.
-WITH_SECRETS = (
-    "--mount=type=secret,id=pip_conf,target=/etc/pip.conf",
-    "--mount=type=secret,id=ca_bundle,target=/run/secrets/ca_bundle",
-    "if [ -s /run/secrets/ca_bundle ]; then export PIP_CERT=/run/secrets/ca_bundle; fi",
-)
+#: The scripts of docker/build, which begin and end every RUN whose layer is kept.
+WITH_KIT = ("--mount=type=bind,from=kit,target=/run/kit",)
 
-#: Settings of a build that do not stay in the image. With a fixed date pip makes bytecode that is the same in every build.
+#: Optional secrets, so that the same Dockerfile builds behind a proxy that brings its own certificates. They leave no trace.
+WITH_SECRETS = ("--mount=type=secret,id=pip_conf", "--mount=type=secret,id=ca_bundle", *WITH_KIT)
+
+#: The date that everything in an image gets: the oldest that a zip file can hold.
+SOURCE_DATE_EPOCH = 315532800
+
+#: Settings of a build that do not stay in the image. With a fixed date and seed pip makes bytecode that is the same in every build.
+#: pip is the base image's own and installs into the environment from outside, so that this holds what the lock names and nothing else.
 ARGUMENTS = (
-    "ARG SOURCE_DATE_EPOCH=315532800",
+    f"ARG SOURCE_DATE_EPOCH={SOURCE_DATE_EPOCH} PYTHONHASHSEED=0 PIP_PYTHON=/opt/venv/bin/python3",
     "ARG PIP_NO_CACHE_DIR=1 PIP_DEFAULT_TIMEOUT=120 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off PIP_ROOT_USER_ACTION=ignore",
 )
 
@@ -27,9 +30,9 @@ def template(root: Path) -> dict[str, str]:
     return sections
 
 
-def text(image: Image, summary: str, sections: dict[str, str]) -> str:
-    """The sections that this image needs, with its values put in."""
-    body = "".join(sections[name] for name in _names(image.options))
+def text(image: Image, summary: str, sections: dict[str, str], *, shares: bool) -> str:
+    """The sections that this image needs, with its values put in. `shares`: it has a shared.txt."""
+    body = "".join(sections[name] for name in _names(image.options, shares))
     values = {
         "BACKEND": image.backend,
         "STACK": image.stack,
@@ -39,6 +42,7 @@ def text(image: Image, summary: str, sections: dict[str, str]) -> str:
         "ADDED_FILES": _added_files(image),
         "CUDA_WHY": image.options.get("cuda_on_library_path", ""),
         "ARGUMENTS": "\n".join(ARGUMENTS),
+        "WITH_KIT": " \\\n    ".join(WITH_KIT),
         "WITH_SECRETS": " \\\n    ".join(WITH_SECRETS),
     }
     for name, value in (values | _compile_values(image)).items():
@@ -46,23 +50,23 @@ def text(image: Image, summary: str, sections: dict[str, str]) -> str:
     return body
 
 
-def _names(options: dict) -> list[str]:
+def _names(options: dict, shares: bool) -> list[str]:
     """The sections, in their order."""
     names = ["start", "torch"]
     if "compile" in options:
-        compiler, patched = options["compile"]["compiler"], "patches" in options["compile"]
+        compiler = options["compile"]["compiler"]
         names += [f"compiler-{compiler}", "compile-tools"] + (["cuda-home-from-wheels"] if compiler == "wheels" else [])
-        names += ["patched-source", "compile-environment", "compile-patched"] if patched else ["compile-environment", "compile"]
-    names += ["final"] + (["compiled-packages"] if "compile" in options else []) + ["packages"]
+        names += ["source"] + (["patches"] if "patches" in options["compile"] else []) + ["compile-environment", "compile"]
+    names += ["final"] + (["shared-packages"] if shares else []) + (["compiled-packages"] if "compile" in options else []) + ["packages"]
     names += ["added-files"] if "added_files" in options else []
     return names + (["cuda-on-library-path"] if "cuda_on_library_path" in options else []) + ["end"]
 
 
 def _added_files(image: Image) -> str:
-    """One line for each file that goes into site-packages from docker/patches."""
+    """The commands that put files of docker/patches into site-packages."""
     packages = f"/opt/venv/lib/python{image.python}/site-packages"
     files = image.options.get("added_files", {})
-    return "\n".join(f"COPY --from=patches --chmod=644 {name} {packages}/{place}" for place, name in files.items())
+    return " && \\\n    ".join(f"install -m 644 /run/patches/{name} {packages}/{place}" for place, name in files.items())
 
 
 def _compile_values(image: Image) -> dict[str, str]:
@@ -77,5 +81,6 @@ def _compile_values(image: Image) -> dict[str, str]:
         "PACKAGES": " ".join(table["packages"]),
         "CUDA_HOME": table["cuda_home"],
         "NVCC": table["nvcc"],
+        "SOURCE": table["source"],
         "COMPILE_ENVIRONMENT": " \\\n    ".join(f'{key}="{value}"' for key, value in table["environment"].items()),
     }

@@ -9,7 +9,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from scripts import lockfile, pins
+from scripts import bases, lockfile, pins
 from scripts.errors import KitError, run_command
 from scripts.pins import Image, Pin, Pins
 
@@ -155,6 +155,8 @@ def main() -> None:
         print(f"{path.relative_to(loaded.root)}: {'unchanged' if not lines else f'{len(lines)} changes' if old else 'new'}")
         print("".join(f"{line}\n" for line in lines if old), end="")
     write_all({path: text for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text})
+    for line in bases.record(loaded):
+        print(line)
 
 
 if __name__ == "__main__":

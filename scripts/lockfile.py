@@ -58,6 +58,13 @@ def cpu_only(text: str) -> str:
     return header(text) + "".join(kept.values())
 
 
+def shared_layer(text: str, plain: str) -> str:
+    """The packages of a stack's plain image beside torch's: what an image can have in common with it, byte for byte; "" where one differs."""
+    own = blocks(text)
+    common = {name: block for name, block in blocks(plain).items() if name != "torch" and not needs_cuda(name)}
+    return "".join(common.values()) if all(own.get(name) == block for name, block in common.items()) else ""
+
+
 def torch_layer(text: str, not_torchs: set[str]) -> str:
     """torch and its CUDA packages: the part that all images of a stack have in common, byte for byte.
 

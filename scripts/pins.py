@@ -12,8 +12,8 @@ from scripts.lockfile import cpu_only as cpu_only  # re-exported: the demo's ins
 ROOT = Path(__file__).resolve().parent.parent
 ORIGINS = ("stated", "derived", "chosen")
 
-#: The files in an image's folder that decide what it holds; `pins_id` is a hash over those that exist, and over its patches.
-INPUTS = ("Dockerfile", "requirements.txt", "torch.txt", "compile.txt", "source.txt")
+#: The files in an image's folder that decide what it holds; `pins_id` is a hash over those that exist, its patches and docker/build.
+INPUTS = ("Dockerfile", "requirements.txt", "torch.txt", "shared.txt", "compile.txt", "source.txt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Image:
     def pins_id(self) -> str:
         """12 hex digits over everything that decides what the image holds."""
         digest = hashlib.sha256(self.base.encode())
-        for name, path in [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]:
+        named = [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]
+        for name, path in named + [(f"build/{path.name}", path) for path in sorted(self.build_scripts.glob("*.*"))]:
             if path.exists():
                 digest.update(f"\0{name}\0".encode() + path.read_bytes())
         return digest.hexdigest()[:12]
@@ -67,6 +68,11 @@ class Image:
         """The files of docker/patches that its build uses, whether they exist or not."""
         names = [*self.options.get("compile", {}).get("patches", []), *self.options.get("added_files", {}).values()]
         return [self.folder.parents[1] / "patches" / name for name in names]
+
+    @property
+    def build_scripts(self) -> Path:
+        """The folder of what every Dockerfile runs."""
+        return self.folder.parents[1] / "build"
 
     @property
     def compile_pins(self) -> dict[str, Pin]:
@@ -110,6 +116,13 @@ class Pins:
         """All Docker images, or those of one stack, in the order of pins.toml."""
         every = [self.image(backend, name) for backend, table in self.backends.items() for name in table["stacks"]]
         return [image for image in every if image.engine == "docker" and stack in (None, image.stack)]
+
+    def plain(self, stack: str) -> Image | None:
+        """The first image that holds a stack's own pins and nothing else."""
+        for image in self.images(stack):
+            if not image.options:
+                return image
+        return None
 
     def environments(self) -> dict[str, list[Image]]:
         """Name of a host environment -> the backends that run in it."""

@@ -21,6 +21,7 @@ from scripts import (
     profiles,
     provenance,
     results,
+    site,
     stats,
     tables,
     throughput_plot,
@@ -95,6 +96,8 @@ def article_section(slug: str, mine: Sequence[Group], article: Article | None, p
         lines += [f"The kit has no article {text(slug)} any more; its runs stand here without published numbers.", ""]
     else:
         lines += _about(article)
+        every = claims.everywhere(mine, article)
+        lines += [anchor(f"verdicts-{slug}"), "", "### Verdicts in every setting", "", *every] if every else []
     for group in mine:
         lines += group_section(group, article, pictures)
     if article and article.measured:
@@ -228,7 +231,12 @@ def main() -> None:
     runs = Path(named or results.RUNS)
     if named and not runs.is_dir():
         raise UsageError(f"RUNS is {named!r}, which is no folder; type for example python -m scripts.report reports/runs")
-    write(runs, Path(typed[1] if len(typed) > 1 else os.environ.get("OUT") or results.RUNS.parent))
+    form = os.environ.get("FORMAT") or "md"
+    if form not in ("md", "html"):
+        raise UsageError(f"FORMAT is {form!r}, allowed are md, html; type for example make report FORMAT=html")
+    path = write(runs, Path(typed[1] if len(typed) > 1 else os.environ.get("OUT") or results.RUNS.parent))
+    if form == "html":
+        print(site.build(path.parent, runs))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,20 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int) -> di
     }
 
 
+def for_compose() -> dict:
+    """The same settings under Compose's names, but for the limits that follow from a machine's memory; /tmp and /dev/shm get the most."""
+    ours = settings(32 * GIB, None, 4 * GIB)
+    same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
+    return {
+        "pull_policy": "never",
+        "user": f"{NOBODY}:{NOBODY}",
+        **{name: ours[name] for name in same},
+        "ipc": ours["ipc_mode"],
+        "tmpfs": [f"{place}:{options}" for place, options in ours["tmpfs"].items()],
+        "logging": {"driver": ours["log_config"].type},
+    }
+
+
 def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None) -> list[Mount]:
     """The folders of this machine that a job sees; it may write the first."""
     seen = [_mount("/run/job", work_dir, read_only=False), _mount("/kit/bench", bench_dir)]

@@ -91,7 +91,7 @@ def test_the_articles_options_are_under_the_variants_and_those_under_the_cases()
 
 def test_the_items_of_a_workload_are_as_typed_else_the_articles_else_few_for_a_tiny_model():
     assert batch_job("workload-naive").options["items"] == 10_000
-    assert batch_job("workload-naive", scale="tiny").options["items"] == 600
+    assert batch_job("workload-naive", scale="tiny").options["items"] == 300
     assert batch_job("workload-naive", scale="tiny", items=7).options["items"] == 7
     assert "items" not in batch_job("batch", items=7).options
     assert all("tiny_items" not in batch_job(case.name).options for case in BATCHES.cases)

@@ -96,14 +96,14 @@ def test_the_compiler_stays_out_of_the_final_image():
 
 def test_a_patched_source_is_checked_first_and_compiled_afterwards(copy):
     text = (copy / "docker/deepspeed/hopper/Dockerfile").read_text()
-    steps = ["pip download --require-hashes", "patch -p1 < /opt/kit/patches/", "pip wheel --no-index"]
+    steps = ["pip download --require-hashes", "patch -p1 < /run/patches/", "pip wheel --no-index"]
     assert sorted(steps, key=text.index) == steps
     assert "pip wheel --require-hashes" not in text
 
 
 def test_an_added_file_goes_into_the_image_that_runs(copy):
     final = (copy / "docker/deepspeed/hopper/Dockerfile").read_text().rpartition("\nFROM ")[2]
-    assert "COPY --from=patches --chmod=644 torch_six.py /opt/venv/lib/python3.11/site-packages/torch/_six.py" in final
+    assert "install -m 644 /run/patches/torch_six.py /opt/venv/lib/python3.11/site-packages/torch/_six.py" in final
 
 
 @pytest.mark.parametrize("name", ["deepspeed-0.7.7-cuda12.patch", "torch_six.py"])

@@ -1,7 +1,7 @@
 """The same workload through transformers' continuous batching: a text takes the place of one that is answered at once.
 
-Options: as of bench/forms/workload.py; its order is "naive", and the job's batch size is not used: the library takes as many texts
-as fit its cache. A timed call is the time between two writes of what was answered meanwhile.
+Options: as of bench/forms/workload.py, and `attention`, which of the library's paged attentions. The job's batch size is how many texts
+are at work at once, as in a static batch. A timed call is the time between two writes of what was answered meanwhile.
 """
 
 import time
@@ -13,8 +13,8 @@ from bench.outputs import Outputs
 #: Answers are written as soon as there are so many, or after so many seconds.
 WRITE_ITEMS, WRITE_S = 256, 2.0
 
-#: On a CPU the library would take most of the host's memory for its cache.
-ON_CPU = {"num_blocks": 512, "block_size": 32, "max_batch_tokens": 512, "max_requests_per_batch": 64}
+#: Tokens of a cache block, and at most in one step, prompts and answers together.
+BLOCK_TOKENS, STEP_TOKENS = 32, 1024
 
 
 def unsupported(job):
@@ -39,6 +39,15 @@ def _answers(manager, count):
             yield output
 
 
+def settings_of(requests, longest):
+    """The library's settings for so many texts at once, each of at most `longest` tokens with its answer.
+
+    Of itself it would take nine tenths of the memory for its cache, and as many texts as go in.
+    """
+    blocks = requests * -(-longest // BLOCK_TOKENS) + 1
+    return {"num_blocks": blocks, "block_size": BLOCK_TOKENS, "max_batch_tokens": max(STEP_TOKENS, requests), "max_requests_per_batch": requests}
+
+
 def _line(answers, tokenizer, width_of):
     prompt_tokens = sum(width_of[int(one.request_id)] for one in answers)
     new_tokens = sum(len(one.generated_tokens) for one in answers)
@@ -58,11 +67,11 @@ def run(job, loaded, say):
     width_of = {number: len(ids) for number, ids in prompts.items()}
     if not waiting:
         return result(job, outputs)
-    # The one paged attention that every environment has; of itself the library would look for others, on the network too.
     usual = loaded.model.config._attn_implementation
-    loaded.model.set_attn_implementation("paged|sdpa")
-    loaded.used["attention"] = "paged|sdpa"
-    settings = transformers.ContinuousBatchingConfig(**(ON_CPU if job.device == "cpu" else {}))
+    loaded.model.set_attn_implementation(job.options["attention"])
+    longest = max(width_of.values()) + job.runs[0]["new_tokens"]
+    loaded.used["continuous"] = dict(settings_of(job.prompt["batch_size"], longest), attention=job.options["attention"])
+    settings = transformers.ContinuousBatchingConfig(**settings_of(job.prompt["batch_size"], longest))
     config = transformers.GenerationConfig(**arguments_of(job, tokenizer))
     progress = Progress(say, job, len(done))
     with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=settings, timeout=5) as manager:

@@ -1,6 +1,6 @@
 """Is a batch right? The greedy answers of one padded batch against each text's alone, padded on the left and on the right.
 
-Options: bench/texts.py, and `items`, how many texts the batch has (the job's batch size is not used). The timed calls are the
+Options: bench/texts.py, and `rows`, how many texts the batch has (the job's batch size is not used). The timed calls are the
 left-padded batch's. Figures: {padding: {new_tokens, prompt_tokens: [each text's], left, right}}; each side has, text by
 text, `first_different_token` (null where all are the same) and `logits_relative_error` of the first new token's logits
 against those of the text alone, |x - y| / |y| in the 2-norm.
@@ -30,7 +30,7 @@ def run(job, loaded, say):
     import torch
 
     tokenizer, model = texts.tokenizer_of(job), loaded.model
-    batch = [item.text for item in texts.workload(job, tokenizer, job.options["items"])]
+    batch = [item.text for item in texts.workload(job, tokenizer, job.options["rows"])]
     asked = texts.asked_of(job, tokenizer, job.runs[0])
     padded = {side: _padded(job, tokenizer, batch, side, loaded.device) for side in ("left", "right")}
 

@@ -72,7 +72,7 @@ def test_a_sampled_answer_may_end_sooner_and_its_tokens_are_counted(guest, check
 
 
 def test_in_float32_left_padding_changes_nothing_and_right_padding_does(either, checkpoints):
-    result = either.run(job(checkpoints, "padding", items=8, templated=True, new_tokens=24))
+    result = either.run(job(checkpoints, "padding", rows=8, templated=True, new_tokens=24))
     assert result.status == "ok", result.reason
     found = result.figures["padding"]
     padded = [place for place, tokens in enumerate(found["prompt_tokens"]) if tokens < max(found["prompt_tokens"])]
@@ -86,7 +86,7 @@ def test_in_float32_left_padding_changes_nothing_and_right_padding_does(either, 
 def workload(checkpoints, form="workload", **options):
     batch_size = options.pop("batch_size", 4)
     lengths = {"median": 3, "sigma": 0.8, "least": 1, "most": 6}
-    return job(checkpoints, form, batch_size, **{"order": "naive", "items": 22, "answer_tokens": lengths, "terminators": [], **options})
+    return job(checkpoints, form, batch_size, **{"order": "naive", "attention": "paged|sdpa", "items": 22, "answer_tokens": lengths, "terminators": [], **options})
 
 
 def answers_of(folder):
@@ -104,6 +104,7 @@ def test_static_and_continuous_batches_give_each_text_the_same_answer(guest, che
         "sorted": workload(checkpoints, order="sorted"),
         "one": workload(checkpoints, batch_size=1),
         "continuous": workload(checkpoints, "continuous"),
+        "continuous, all at once": workload(checkpoints, "continuous", batch_size=32),
     }.items():
         result = guest.run(asked)
         assert result.status == "ok", result.reason

@@ -1,16 +1,45 @@
 """Tests with a real Docker. Without one they are skipped, loudly; KIT_NEEDS_DOCKER=1 makes that a failure."""
 
 import os
+import shutil
+from pathlib import Path
 
 import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
-from scripts import container, gpu_requests
+from scripts import container, gpu_requests, lock, pins, render
 from scripts.errors import PreflightError
 
 #: The base of the kit's own images: whoever has built one has it.
 BASES = ("python:3.12-slim-bookworm", "python:3.8-slim-bookworm")
+
+PINS = """
+[host]
+summary = "none"
+python = ">=3.11"
+exclude_newer = "2026-11-20"
+pins = {}
+
+[stack.tiny]
+summary = "a test"
+engine = "docker"
+exclude_newer = "2026-11-20"
+cuda = ""
+arch_list = []
+python = { version = "PYTHON", origin = "chosen", why = "what the base has" }
+base = { version = "BASE", origin = "chosen", why = "it is there" }
+
+[stack.tiny.pins]
+idna = { version = "3.6", origin = "chosen", why = "small" }
+
+[backend.kit-test]
+summary = "a test"
+stacks = ["tiny"]
+"""
+
+#: idna 3.6 is one small file of pure Python.
+LOCK = "idna==3.6 \\\n    --hash=sha256:c05567e9c24a6b9faaa835c4821bad0590fbb9d5779e7caa6e1cc4978e7eb24f\n"
 
 _missing: set[str] = set()
 
@@ -57,3 +86,23 @@ def cdi_gpus(client: docker.DockerClient) -> None:
     """Eight devices nvidia.com/gpu=0..7, real or make-believe."""
     if not {str(index) for index in range(8)} <= gpu_requests.cdi_devices(client.info()):
         not_tested("Docker has no CDI devices nvidia.com/gpu=0 to 7; .ci/engine.sh starts a Docker with make-believe ones")
+
+
+@pytest.fixture
+def kit(tmp_path: Path, client: docker.DockerClient, image: str):
+    """A kit with one tiny backend, its files rendered; the images it built are removed at the end."""
+    (tmp_path / "docker/kit-test/tiny").mkdir(parents=True)
+    version = image.partition(":")[2].partition("-")[0]
+    (tmp_path / "docker/pins.toml").write_text(PINS.replace("BASE", image).replace("PYTHON", version))
+    (tmp_path / "docker/Dockerfile.template").write_text((pins.ROOT / "docker/Dockerfile.template").read_text())
+    shutil.copytree(pins.ROOT / "docker/build", tmp_path / "docker/build")
+    (tmp_path / "docker/kit-test/tiny/requirements.txt").write_text(LOCK)
+    rendered(tmp_path)
+    yield tmp_path
+    for name in client.images.list("llm-repro/kit-test"):
+        client.images.remove(name.id, force=True)
+
+
+def rendered(root: Path) -> pins.Image:
+    lock.write_all(render.expected(pins.load(root)))
+    return pins.load(root).image("kit-test", "tiny")

@@ -1,58 +1,10 @@
 """Images built for real by scripts/build.py: a tiny one of the generated kind, right and wrong."""
 
-from pathlib import Path
-
-import docker
 import pytest
 
-from scripts import build, lock, pins, render
+from scripts import build
 from scripts.errors import KitError
-
-PINS = """
-[host]
-summary = "none"
-python = ">=3.11"
-exclude_newer = "2026-11-20"
-pins = {}
-
-[stack.tiny]
-summary = "a test"
-engine = "docker"
-exclude_newer = "2026-11-20"
-cuda = ""
-arch_list = []
-python = { version = "PYTHON", origin = "chosen", why = "what the base has" }
-base = { version = "BASE", origin = "chosen", why = "it is there" }
-
-[stack.tiny.pins]
-idna = { version = "3.6", origin = "chosen", why = "small" }
-
-[backend.kit-test]
-summary = "a test"
-stacks = ["tiny"]
-"""
-
-#: idna 3.6 is one small file of pure Python.
-LOCK = "idna==3.6 \\\n    --hash=sha256:c05567e9c24a6b9faaa835c4821bad0590fbb9d5779e7caa6e1cc4978e7eb24f\n"
-
-
-@pytest.fixture
-def kit(tmp_path: Path, client: docker.DockerClient, image: str):
-    """A kit with one tiny backend, its files rendered; the images it built are removed at the end."""
-    (tmp_path / "docker/kit-test/tiny").mkdir(parents=True)
-    version = image.partition(":")[2].partition("-")[0]
-    (tmp_path / "docker/pins.toml").write_text(PINS.replace("BASE", image).replace("PYTHON", version))
-    (tmp_path / "docker/Dockerfile.template").write_text((pins.ROOT / "docker/Dockerfile.template").read_text())
-    (tmp_path / "docker/kit-test/tiny/requirements.txt").write_text(LOCK)
-    rendered(tmp_path)
-    yield tmp_path
-    for name in client.images.list("llm-repro/kit-test"):
-        client.images.remove(name.id, force=True)
-
-
-def rendered(root: Path) -> pins.Image:
-    lock.write_all(render.expected(pins.load(root)))
-    return pins.load(root).image("kit-test", "tiny")
+from tests.images.conftest import LOCK, rendered
 
 
 def test_an_image_is_built_once_and_tells_where_it_comes_from(kit, client, image):

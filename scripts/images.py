@@ -1,0 +1,132 @@
+"""make images: which images are built, how large they are, what they share, and whether they are stale; and the record of a full build."""
+
+import datetime
+import json
+import re
+from pathlib import Path
+
+import docker
+from docker.errors import ImageNotFound
+
+from scripts import pins
+from scripts.errors import KitError, run_command
+from scripts.pins import Image, Pins
+
+RECORD = "reports/images.json"
+
+#: Steps of an image's history that make no layer.
+NO_LAYER = re.compile(r"^(/bin/sh -c #\(nop\) +)?(ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b")
+
+GB = 1e9
+
+
+def layers(client: docker.DockerClient, tag: str) -> dict[str, int]:
+    """{digest of a layer: bytes on disk} of an image, lowest first."""
+    found = client.images.get(tag)
+    digests = found.attrs["RootFS"]["Layers"]
+    sizes = [step["Size"] for step in reversed(found.history()) if not NO_LAYER.match(step.get("CreatedBy") or "")]
+    if len(sizes) != len(digests):
+        raise KitError(f"{tag} has {len(digests)} layers and a history of {len(sizes)}: its size by layer cannot be told")
+    sized: dict[str, int] = {}
+    for digest, size in zip(digests, sizes, strict=True):
+        sized[digest] = sized.get(digest, 0) + size
+    return sized
+
+
+def unique_bytes(each: dict[str, dict[str, int]]) -> tuple[dict[str, int], int]:
+    """Of {image: layers}: the bytes that only this image holds, and the bytes of all together."""
+    holders: dict[str, list[str]] = {}
+    for name, sized in each.items():
+        for digest in sized:
+            holders.setdefault(digest, []).append(name)
+    own = {name: sum(size for digest, size in sized.items() if holders[digest] == [name]) for name, sized in each.items()}
+    return own, sum({digest: size for sized in each.values() for digest, size in sized.items()}.values())
+
+
+def record(client: docker.DockerClient, image: Image, seconds: float, root: Path = pins.ROOT) -> None:
+    """Put a build into the record of all images; the earlier one of the same image is replaced."""
+    path = root / RECORD
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found = client.images.get(image.tag)
+    known[f"{image.backend}/{image.stack}"] = {
+        "pins_id": image.pins_id,
+        "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "seconds": round(seconds),
+        "id": found.id,
+        "base": image.base,
+        "stand_in": found.labels.get("stand-in") == "true",
+        "layers": layers(client, image.tag),
+    }
+    path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def recorded(root: Path = pins.ROOT) -> dict[str, dict]:
+    """{backend/stack: record} of the images that were built by `make build-all`."""
+    path = root / RECORD
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def record_lines(loaded: Pins) -> list[str]:
+    """The record as a Markdown table, in the order of pins.toml, with what is shared and the total."""
+    known = recorded(loaded.root)
+    images = [image for image in loaded.images() if f"{image.backend}/{image.stack}" in known]
+    if not images:
+        return []
+    each = {image.tag: known[f"{image.backend}/{image.stack}"]["layers"] for image in images}
+    own, total = unique_bytes(each)
+    lines = ["| image | built | pins id | seconds | GB | of that its own | base |", "|---|---|---|---|---|---|---|"]
+    for image in images:
+        one = known[f"{image.backend}/{image.stack}"]
+        stale = "" if one["pins_id"] == image.pins_id else " (stale)"
+        base = one["base"] + (" (stand-in)" if one["stand_in"] else "")
+        size = sum(one["layers"].values())
+        lines.append(
+            f"| {image.backend}:{image.stack} | {one['built']} | {one['pins_id']}{stale} | {one['seconds']} "
+            f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
+        )
+    missing = [f"{image.backend}:{image.stack}" for image in loaded.images() if image not in images]
+    return [*lines, "", f"All {len(images)} together: {total / GB:.1f} GB." + (f" Not built yet: {', '.join(missing)}." if missing else "")]
+
+
+def built(client: docker.DockerClient, loaded: Pins) -> list[dict]:
+    """The kit's images that this Docker holds, and those of pins.toml that it does not."""
+    tags = {tag: one for one in client.images.list("llm-repro/*") for tag in one.tags if not tag.endswith("-unchecked")}
+    wanted = {image.tag: image for image in loaded.images()}
+    rows = [{"tag": tag, "state": "built" if tag in wanted else "stale", "image": one} for tag, one in sorted(tags.items())]
+    return rows + [{"tag": tag, "state": "not built", "image": None} for tag in wanted if tag not in tags]
+
+
+def age(moment: str, now: datetime.datetime) -> str:
+    """How long ago Docker says something was, in the largest whole unit."""
+    seconds = (now - datetime.datetime.fromisoformat(moment[:19] + "+00:00")).total_seconds()
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return "now"
+
+
+def main() -> None:
+    from scripts.container import connect
+
+    client = connect()
+    rows = built(client, pins.load())
+    each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
+    own, total = unique_bytes(each)
+    now = datetime.datetime.now(datetime.UTC)
+    print(f"{'image':<50} {'state':<10} {'GB':>6} {'its own':>8}  age")
+    for row in rows:
+        numbers = f"{sum(each[row['tag']].values()) / GB:>6.2f} {own[row['tag']] / GB:>8.2f}" if row["image"] else f"{'':>6} {'':>8}"
+        # Its date of creation is the fixed one of every image; when it got its tag is when it was built.
+        when = age(row["image"].attrs["Metadata"]["LastTagTime"], now) if row["image"] else ""
+        print(f"{row['tag']:<50} {row['state']:<10} {numbers}  {when}".rstrip())
+    print(f"\n{len(each)} images, {total / GB:.1f} GB together; what several share is counted once")
+    if any(row["state"] == "stale" for row in rows):
+        print("stale: docker/pins.toml gives that backend another image by now; `docker rmi` removes it")
+
+
+if __name__ == "__main__":
+    try:
+        run_command(main)
+    except ImageNotFound as error:
+        raise SystemExit(f"error: an image was removed meanwhile ({error.explanation}); type make images again") from error
