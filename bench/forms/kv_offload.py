@@ -2,7 +2,7 @@
 
 With a context of so many tokens for each sequence, the largest batch that fits is searched with transformers' default cache and
 with its offloaded one (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). Both are then
-timed in the largest batch that fits without. A limit makes a large GPU behave like the article's: torch may not reserve more.
+timed in the largest batch that fits without. A limit makes a large GPU behave like a smaller one: torch may not reserve more.
 
 options: context_tokens, most_sequences (where the search ends), memory_limit_bytes (optional), new_tokens (of a timed call).
 

@@ -160,6 +160,35 @@ def test_the_largest_batch_that_fits_is_found(guest, room):
     assert guest.code(code) == min(room, 16)
 
 
+SEARCH = """
+import json, types, torch, transformers
+from bench.forms import kv_offload
+model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
+loaded = types.SimpleNamespace(model=model, device="cpu", input_ids=torch.arange(4, 20)[None])
+room = {{"default": 3, "offloaded": 7}}
+real = kv_offload._generate
+
+def generate(loaded, prompt, cache, new_tokens):
+    if prompt.shape[0] > room[cache]:
+        raise torch.cuda.OutOfMemoryError("full")
+    return real(loaded, prompt, "default", new_tokens)
+
+kv_offload._generate = generate
+job = types.SimpleNamespace(device="cpu", timed_runs=2, options={{"context_tokens": 24, "most_sequences": 16, "new_tokens": 3}})
+print(json.dumps(kv_offload.run(job, loaded, lambda **event: None)[2]))
+"""
+
+
+def test_each_cache_s_reach_is_searched_and_both_are_timed_where_both_fit(guest, checkpoints):
+    """On a CPU there is no offloaded cache: here it is the default one with more room."""
+    found = guest.code(SEARCH.format(path=str(checkpoints["bloom"])))["kv_offload"]
+    default, offloaded = found["caches"]
+    assert (found["context_tokens"], default["most_sequences"], offloaded["most_sequences"]) == (24, 3, 7)
+    for one in (default, offloaded):
+        assert (one["batch_size"], one["new_tokens"], len(one["first_ms"]), len(one["all_ms"]), one["identical"]) == (3, 3, 2, 2, 3)
+        assert not one["searched_to_the_end"]
+
+
 def test_zero_is_told_to_need_a_gpu_and_gets_the_script_s_settings(guest, checkpoints):
     job = tiny_job("bloom", checkpoints["bloom"], backend="deepspeed-zero")
     result = guest.run(job)
