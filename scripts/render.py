@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from scripts import dockerfile, lock, lockfile, pins, readme_tables, restrictions
+from scripts import dockerfile, image_docs, lock, lockfile, pins, readme_tables, restrictions
 from scripts.errors import KitError, run_command
 from scripts.pins import Image, Pins
 
@@ -72,6 +72,9 @@ def expected_of_images(loaded: Pins) -> dict[Path, str]:
     files = {loaded.root / "compose.yaml": compose(loaded)}
     if readme.exists():
         files[readme] = readme_tables.put_in(readme.read_text(encoding="utf-8"), loaded)
+    about_images = loaded.root / image_docs.PATH
+    if about_images.exists():
+        files[about_images] = image_docs.put_in(about_images.read_text(encoding="utf-8"), loaded)
     return files
 
 

@@ -16,9 +16,10 @@ def copy(tmp_path: Path) -> Path:
     shutil.copytree(pins.ROOT / "docker", tmp_path / "docker")
     (tmp_path / "scripts").mkdir()
     shutil.copy(pins.ROOT / "scripts/requirements.txt", tmp_path / "scripts")
-    for name in ("compose.yaml", "README.md"):
+    (tmp_path / "reports").mkdir()
+    for name in ("compose.yaml", "README.md", "reports/images.json"):
         if (pins.ROOT / name).exists():
-            shutil.copy(pins.ROOT / name, tmp_path)
+            shutil.copy(pins.ROOT / name, tmp_path / name)
     return tmp_path
 
 
