@@ -13,7 +13,8 @@ TOOLS := .venv/.ready
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK BACKEND ARCHIVES WHEELS ONLY
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
+export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY
 
 .PHONY: help
 help: ## Print this help
@@ -28,6 +29,9 @@ help: ## Print this help
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
 	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu    ENGINE=docker|host  (default: full cuda docker)"
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
+	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
+	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
+	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
 
 $(TOOLS): scripts/requirements.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
@@ -40,12 +44,15 @@ $(TOOLS): scripts/requirements.txt
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts.demo
 
-.PHONY: bench article build verify rebuild sbom
-bench article build verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
+.PHONY: bench article build profile verify rebuild sbom
+bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
 	@$(PY) -m scripts.bench $*
+
+profile-%: $(TOOLS) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
+	@$(PY) -m scripts.profile $*
 
 article-%: $(TOOLS) always ## Run all cases of an article in all variants: make article-inference-tools
 	@$(PY) -m scripts.bench --article $*
@@ -79,8 +86,12 @@ models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… o
 	@$(PY) -m scripts.models
 
 .PHONY: report
-report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs
+report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
 	@$(PY) -m scripts.report
+
+.PHONY: compare
+compare: $(TOOLS) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs
+	@$(PY) -m scripts.compare
 
 .PHONY: lock
 lock: $(TOOLS) ## Resolve docker/pins.toml into hashed requirements (needs the network)
@@ -101,8 +112,8 @@ test: $(TOOLS) ## Run the tests: the fast ones first, then those that need Docke
 	@$(PY) -m pytest -c tests/pytest.ini
 
 .PHONY: honesty
-honesty: $(TOOLS) ## Time a tiny model with the article's own loop and with the kit, in turn; print the ratio
-	@"$$($(PY) -m scripts.demo_env common)" tests/honesty.py
+honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
+	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py && "$$python" tests/honesty_tokens.py
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

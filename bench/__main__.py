@@ -6,11 +6,12 @@ leaves none.
 """
 
 import json
+import os
 import sys
 import time
 import traceback
 
-from bench import backends, check, compat, environment, inputs, measure, ranks, weights
+from bench import backends, check, compat, environment, forms, inputs, measure, profile, ranks, weights
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 
 
@@ -32,48 +33,6 @@ class Phases:
             return action()
         finally:
             self.spans[name] = [began, time.time()]
-
-
-def synchronizer(job):
-    """A function that waits for all queued work on the job's devices."""
-    if job.device == "cpu":
-        return lambda: None
-    import torch
-
-    def synchronize():
-        for index in range(torch.cuda.device_count()):
-            torch.cuda.synchronize(index)
-
-    if ranks.inside():
-        return torch.cuda.synchronize
-    return synchronize
-
-
-def time_runs(job, loaded, input_ids):
-    """(measurements, the new tokens of the last call of the longest run: [batch, new tokens])."""
-    import torch
-    import transformers
-
-    prompt_tokens = input_ids.shape[1]
-    measurements, outputs = [], {}
-    for number, run in enumerate(job.runs):
-        arguments = dict(run["arguments"])
-        arguments.update(compat.length_arguments(transformers.__version__, arguments, prompt_tokens, run["new_tokens"]))
-
-        def generate(arguments=arguments):
-            outputs["last"] = loaded.model.generate(input_ids, **arguments)
-            return outputs["last"].shape[1] - prompt_tokens
-
-        with torch.no_grad():
-            measurements.append(
-                measure.measure(
-                    generate, run["new_tokens"], job.warmup_runs, job.timed_runs, cold=number == 0, synchronize=synchronizer(job),
-                    progress=lambda word, done, total, run=run: say(run=word, done=done, total=total, new_tokens=run["new_tokens"]),
-                )
-            )
-        if run["new_tokens"] == max(one["new_tokens"] for one in job.runs):
-            outputs["longest"] = outputs["last"][:, prompt_tokens:]
-    return measurements, outputs["longest"]
 
 
 def last_logits(loaded, input_ids):
@@ -112,27 +71,46 @@ def memory_of_ranks(by_rank):
     }
 
 
-def run_measure(job, result, phases):
+def import_libraries():
+    """Import what every backend begins with, so that load_s is the loading alone."""
+    import torch
     import transformers
 
-    transformers.AutoModelForCausalLM  # noqa: B018  imported now, so that load_s is the loading alone
+    transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
+    return torch
+
+
+#: So many rows of a batch go through the output check: the logits of every position of a large batch would not fit beside the model.
+CHECKED_ROWS = 8
+
+
+def load(job, result, phases, folder):
+    """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
-    synchronizer(job)()
+    measure.synchronizer(job)()
     result.load_s = time.monotonic() - began
     result.used = loaded.used
-    input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
-    result.prompt_tokens, result.batch_size = input_ids.shape[1], input_ids.shape[0]
-    measurements, tokens = phases.run("measure", lambda: time_runs(job, loaded, input_ids))
+    loaded.folder = folder
+    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
+    return loaded
+
+
+def run_measure(job, result, phases, folder):
+    form = forms.find(job.form)
+    loaded = load(job, result, phases, folder) if forms.loads(form) else None
+    measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
-    if job.reference:
+    if job.reference and loaded:
+        input_ids = loaded.input_ids[:CHECKED_ROWS]
         logits = phases.run("check", lambda: last_logits(loaded, input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
 
 
-def run_reference(job, result, phases):
+def run_reference(job, result, phases, folder):
     loaded = phases.run("load", lambda: backends.find("layer-parallel").load(job))
     input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     new_tokens = max(run["new_tokens"] for run in job.runs)
@@ -151,7 +129,7 @@ def run_reference(job, result, phases):
     result.used = loaded.used
 
 
-def run_weights(job, result, phases):
+def run_weights(job, result, phases, folder):
     model = job.model
     device = "cuda" if job.device == "cuda" else "cpu"
     result.used = phases.run("weights", lambda: weights.write_checkpoint(
@@ -159,21 +137,27 @@ def run_weights(job, result, phases):
     ))
 
 
-ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights}
+def run_profile(job, result, phases, folder):
+    loaded = load(job, result, phases, folder)
+    keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
+    result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
+    result.memory = memory_of_ranks(ranks.gather(memory(job)))
 
 
-def run(job):
-    """The Result of a job: whatever goes wrong in it becomes its status and reason."""
+ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights, "profile": run_profile}
+
+
+def run(job, folder="."):
+    """The Result of a job, which may write in `folder`: whatever goes wrong in it becomes its status and reason."""
     result = Result(id=job.id, status="ok")
     phases = Phases()
     out_of_memory = (MemoryError,)
     try:
-        import torch
-
+        torch = phases.run("import", import_libraries)
         out_of_memory += compat.out_of_memory_errors(torch)
         if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
             raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
-        ACTIONS[job.kind](job, result, phases)
+        ACTIONS[job.kind](job, result, phases, folder)
     except out_of_memory as error:
         result.status, result.reason = "oom", first_line(error)
     except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log
@@ -193,16 +177,17 @@ def first_line(error):
 def main(job_path, result_path):
     with open(job_path, encoding="utf-8") as stream:
         job = parse_job(stream.read())
-    if job.kind == "measure":
+    if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
-        reason = backend.unsupported(job)
+        form = forms.find(job.form)
+        reason = backend.unsupported(job) or forms.unsupported(form, job)
         if reason:
             result = Result(id=job.id, status="unsupported", reason=reason, environment=environment.describe())
             write_whole(result_path, to_json(result))
             return 0
         if getattr(backend, "RANKS", False) and not ranks.inside():
             return ranks.start(job.device_count, job_path, result_path)
-    result = run(job)
+    result = run(job, os.path.dirname(os.path.abspath(result_path)))
     if ranks.is_first():
         write_whole(result_path, to_json(result))
     say(status=result.status)

@@ -71,6 +71,42 @@ def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens)
     return {"max_new_tokens": new_tokens, "min_length": prompt_tokens + new_tokens}
 
 
+def pipeline_arguments(transformers_version, arguments, prompt_tokens):
+    """An article's arguments of a text-generation pipeline, so that they mean what they meant then.
+
+    Later pipelines bring `max_new_tokens=256` of their own, which beats an article's `max_length`.
+    """
+    if release(transformers_version) < (4, 49) or "max_length" not in arguments:
+        _take("pipeline_length", "as given")
+        return dict(arguments)
+    _take("pipeline_length", "max_new_tokens=")
+    kept = {name: value for name, value in arguments.items() if name != "max_length"}
+    return dict(kept, max_new_tokens=arguments["max_length"] - prompt_tokens)
+
+
+def zero_config_class(transformers_version):
+    """The class that tells `from_pretrained` of ZeRO stage 3; its module moved in 4.33."""
+    import importlib
+
+    module = "transformers.integrations.deepspeed" if release(transformers_version) >= (4, 33) else "transformers.deepspeed"
+    _take("zero_config", module)
+    return importlib.import_module(module).HfDeepSpeedConfig
+
+
+def stops_row_by_row(transformers_version):
+    """Does a stopping criterion answer for each row of a batch? It answered for the whole batch until 4.39."""
+    able = release(transformers_version) >= (4, 39)
+    _take("stopping", "row by row" if able else "whole batch")
+    return able
+
+
+def continuous_batching(transformers_version):
+    """Can bench/forms/continuous.py drive this version's continuous batching? Its interface was another in every release before 5.17."""
+    able = release(transformers_version) >= (5, 17)
+    _take("continuous_batching", "yes" if able else "no")
+    return able
+
+
 def meta_device(torch, accelerate):
     """A context in which modules are built without memory; torch has one of its own from 2.0 on."""
     if release(torch.__version__) >= (2, 0):

@@ -18,8 +18,8 @@ SCHEMA = 1
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 
-#: What a job may do: time a backend, compute the right answer with plain transformers, or write random weights.
-KINDS = ("measure", "reference", "weights")
+#: What a job may do: time a backend, compute the right answer with plain transformers, write random weights, or profile one call.
+KINDS = ("measure", "reference", "weights", "profile")
 
 
 class InvalidDocument(ValueError):
@@ -38,6 +38,8 @@ class Job:
     runs        a list of {new_tokens, arguments}: `arguments` go to `generate` as the article wrote them
     reference   where the right answer lies (written by a job of kind "reference"), or null
     tolerance   largest relative error of the last-position logits at which the output counts as right, or null
+    form        how the model is called: a module of bench/forms
+    options     what the form wants to know beside the prompt and the runs; each form says which it takes
     """
 
     id: str
@@ -57,13 +59,21 @@ class Job:
     timed_runs: int
     reference: "str | None" = None
     tolerance: "float | None" = None
+    form: str = "generate"
+    options: dict = dataclasses.field(default_factory=dict)
     schema: int = SCHEMA
 
     def fingerprint(self):
-        """12 hex digits over everything that decides what is measured, so not over the id nor over paths."""
+        """12 hex digits over everything that decides what is measured, so not over the id nor over paths.
+
+        A field that came after the first results counts only where it is used, so that those keep their fingerprints.
+        """
         fields = dataclasses.asdict(self)
         for name in ("id", "reference"):
             del fields[name]
+        for name, unused in (("form", "generate"), ("options", {})):
+            if fields[name] == unused:
+                del fields[name]
         fields["model"] = {key: value for key, value in self.model.items() if key != "path"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -79,6 +89,7 @@ class Result:
     memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}
     used            what the backend really did: dtype, device map, slicing configuration, library file, layer class…
+    figures         {name: data}: what the form measured beside the calls, raw; each form says which
     compat          {branch name: side taken} for every library-version branch that ran
     environment     python, platform, packages, torch, devices, device_nodes
     phases          {name: [began, ended]} in seconds since the epoch, so that the host can place its memory samples
@@ -94,6 +105,7 @@ class Result:
     memory: dict = dataclasses.field(default_factory=dict)
     check: "dict | None" = None
     used: dict = dataclasses.field(default_factory=dict)
+    figures: dict = dataclasses.field(default_factory=dict)
     compat: dict = dataclasses.field(default_factory=dict)
     environment: dict = dataclasses.field(default_factory=dict)
     phases: dict = dataclasses.field(default_factory=dict)
@@ -133,6 +145,7 @@ def parse_job(text):
     _expect(isinstance(job.device_count, int) and job.device_count >= 1, "device_count is {!r}, allowed is 1 or more", job.device_count)
     _expect(job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}: at least 1 and 0", job.timed_runs, job.warmup_runs)
     _expect(job.kind == "weights" or job.runs, "runs is empty: a job needs at least one number of new tokens")
+    _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}: a name and an object", job.form, job.options)
     for run in job.runs:
         _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))
     return job

@@ -6,6 +6,8 @@ before it starts and before it stops the clock, so that queued work is neither c
 
 import time
 
+from bench import ranks
+
 
 class WrongTokenCount(AssertionError):
     """A call made another number of new tokens than its job asked for: its time would mean nothing."""
@@ -36,6 +38,21 @@ def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, cl
             samples[word].append(time_call(generate, new_tokens, synchronize, clock))
             progress(word, done + 1, count)
     return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"]}
+
+
+def synchronizer(job):
+    """A function that waits for all queued work on the job's devices."""
+    if job.device == "cpu":
+        return lambda: None
+    import torch
+
+    def synchronize():
+        for index in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(index)
+
+    if ranks.inside():
+        return torch.cuda.synchronize
+    return synchronize
 
 
 def slowest_of_ranks(measurements_by_rank):

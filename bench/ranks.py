@@ -15,6 +15,11 @@ def is_first():
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def total():
+    """How many ranks there are; 1 outside of any."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def start(count, job_path, result_path):
     """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code."""
     with socket.socket() as probe:
@@ -31,7 +36,7 @@ def start(count, job_path, result_path):
 
 def gather(value):
     """[value of rank 0, value of rank 1, …] on every rank; [value] where there is one rank, which needs no group."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if total() == 1:
         return [value]
     import torch.distributed as distributed
 

@@ -20,13 +20,14 @@ class Judged:
 
 
 def judge_group(group: Group, article: Article) -> list[Judged]:
-    """Every claim in a group, for each number of new tokens that was timed; [] for rows that cannot judge it."""
+    """Every claim in a group, for the number of new tokens it is about, else for each that was timed; [] for rows that cannot judge it."""
     if group.cannot_judge():
         return []
     rows = verdicts.rows_by_case(group, article)
     asked = article.variants.get(group.key.variant, {}).get("runs", [])
     counts = tables.tokens_of(group) or [run["new_tokens"] for run in asked[:1]]
-    return [Judged(claim, verdicts.judge(claim, rows, count), group, count) for claim in article.claims for count in counts]
+    asked_for = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else counts)]
+    return [Judged(claim, verdicts.judge(claim, rows, count), group, count) for claim, count in asked_for]
 
 
 def judge_article(groups: Sequence[Group], article: Article) -> list[Judged]:
@@ -63,14 +64,31 @@ def tokens(count: int) -> str:
 
 
 def first_page(groups: Sequence[Group], article: Article) -> list[str]:
-    """Claim, verdict, the number behind it, and what it was measured on."""
+    """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is the same."""
+    lines = judge_article(groups, article)
+    rows = []
+    for claim in article.claims:
+        nearest, *others = [judged for judged in lines if judged.claim["id"] == claim["id"]]
+        same = sum(judged.verdict.word == nearest.verdict.word for judged in others)
+        elsewhere = f"[the same in {same} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
+        title = f"{claim['id']} {tables.prose(claim['text'])}"
+        rows.append([title, _word(nearest.verdict), tables.text(nearest.verdict.reason), _setting(nearest), elsewhere])
+    headers = ["claim", "verdict", "the number behind it", "measured on, nearest to the article", "other settings"]
+    return tables.table(headers, rows, left=5) if rows else []
+
+
+def everywhere(groups: Sequence[Group], article: Article) -> list[str]:
+    """Every claim in every setting that tested it, where one line a claim does not tell all."""
+    lines = judge_article(groups, article)
+    if len(lines) <= len(article.claims):
+        return []
     rows, told = [], ""
-    for judged in judge_article(groups, article):
+    for judged in lines:
         name = judged.claim["id"]
         claim = name if name == told else f"{name} {tables.prose(judged.claim['text'])}"
         told = name
         rows.append([claim, _word(judged.verdict), tables.text(judged.verdict.reason), _setting(judged)])
-    return tables.table(["claim", "verdict", "the number behind it", "measured on"], rows, left=4) if rows else []
+    return tables.table(["claim", "verdict", "the number behind it", "measured on"], rows, left=4)
 
 
 def of_group(group: Group, article: Article) -> list[str]:
@@ -89,13 +107,13 @@ def speed_ups(group: Group, article: Article) -> list[str]:
     for claim in article.claims:
         for relation in claim["relations"]:
             if "faster" in relation:
-                pairs.setdefault((relation["faster"], relation["slower"]), relation)
+                pairs.setdefault((relation["faster"], relation["slower"], relation.get("batch_size")), (relation, claim.get("new_tokens")))
     counts = tables.tokens_of(group)
     rows = []
-    for (faster, slower), relation in pairs.items():
-        findings = [verdicts.judge_speed(relation, rows_by_case, count) for count in counts]
+    for (faster, slower, batch_size), (relation, only) in pairs.items():
+        cells = [_ratio_cell(verdicts.judge_speed(relation, rows_by_case, count)) if only in (None, count) else tables.NONE for count in counts]
         published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE
-        rows.append([f"{tables.text(faster)} over {tables.text(slower)}", published, *[_ratio_cell(finding) for finding in findings]])
+        rows.append([f"{tables.text(faster)} over {tables.text(slower)}" + (f", batch {batch_size}" if batch_size else ""), published, *cells])
     headers = ["how many times as fast", "published", *[f"measured, {tokens(count)} (95 % interval)" for count in counts]]
     return tables.table(headers, rows) if rows and counts else []
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.job import InvalidDocument, Job, Result, parse_result, to_json, write_whole
-from scripts import build, container, demo_env, host
+from scripts import build, container, demo_env, host, nsight
 from scripts.container import Outcome
 from scripts.errors import KitError, UsageError
 from scripts.gpus import Gpu
@@ -70,6 +70,7 @@ class HostEngine:
 
     name = "host"
     facts = None
+    wrapper: tuple[str, ...] | list[str] = ()  # a profiler's command, which goes before the interpreter's
 
     def __init__(self, image: Image, models: Path, gpus: list[Gpu], timeout_s: float) -> None:
         self.image, self.models, self.gpus, self.timeout_s = image, models, gpus, timeout_s
@@ -81,7 +82,9 @@ class HostEngine:
         if self.image.engine == "host":
             self.python = demo_env.ensure(self.image.environment)
         else:
-            self.python = Path(os.environ.get("PYTHON_HOST") or sys.executable)
+            # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
+            typed = os.environ.get("PYTHON_HOST") or sys.executable
+            self.python = Path(typed.replace("{backend}", self.image.backend))
             host.must_have_torch(self.python)
 
     def guest_path(self, path: Path, work: Path) -> str:
@@ -89,8 +92,10 @@ class HostEngine:
 
     def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
         write_whole(work / "job.json", to_json(job))
-        command = ["-m", "bench", str(work / "job.json"), str(work / "result.json")]
-        return host.run(self.python, command, ROOT, [gpu.uuid for gpu in self.gpus], self.timeout_s, on_line)
+        command = [str(self.python), "-m", "bench", str(work / "job.json"), str(work / "result.json")]
+        if self.wrapper and job.kind == "profile":
+            command = nsight.command(list(self.wrapper), str(work), command)
+        return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.timeout_s, on_line)
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""

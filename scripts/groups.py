@@ -39,12 +39,21 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case on one number of devices: its latest run counts, `runs` are all runs of the very same job, oldest first."""
+    """One case in one batch size on one number of devices: its median run counts, `runs` are all runs of the very same job, oldest first."""
 
     case: str
     count: int
     record: Record
     runs: tuple[Record, ...]
+
+    @property
+    def batch_size(self) -> int:
+        return batch_size_of(self.record)
+
+    @property
+    def name(self) -> str:
+        """ "deepspeed", or "deepspeed b8" for a batch."""
+        return self.case + (f" b{self.batch_size}" if self.batch_size != 1 else "")
 
     @property
     def status(self) -> str:
@@ -53,6 +62,20 @@ class Row:
     @property
     def guest(self) -> Result | None:
         return self.record.guest
+
+    @property
+    def figures(self) -> dict:
+        """What the form measured beside the calls; {} for a row that has nothing."""
+        return (self.guest.figures if self.guest else None) or {}
+
+    @property
+    def options(self) -> dict:
+        return self.record.job.options or {}
+
+    @property
+    def measured_without_calls(self) -> bool:
+        """Did this row come out well and time no call, so that its numbers stand in tables of their own?"""
+        return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
     @property
     def check(self) -> dict | None:
@@ -90,13 +113,13 @@ class Row:
     def unusable(self, new_tokens: int | None = None) -> str:
         """Why this row cannot support a claim, or ""."""
         if self.status != "ok":
-            return f"{self.case} is {self.status}: {self.record.reason}"
+            return f"{self.name} is {self.status}: {self.record.reason}"
         if not self.check:
-            return f"{self.case}'s output was not checked"
+            return f"{self.name}'s output was not checked"
         if not self.check.get("passed"):
-            return f"{self.case}'s {wrong_output(self.check)}: its numbers do not count"
+            return f"{self.name}'s {wrong_output(self.check)}: its numbers do not count"
         if new_tokens is not None and not self.timed_ms(new_tokens):
-            return f"{self.case} has no run of {new_tokens} new tokens"
+            return f"{self.name} has no run of {new_tokens} new tokens"
         return ""
 
 
@@ -117,9 +140,12 @@ class Group:
             return f"{'tiny' if self.key.scale == 'tiny' else 'full'} model on a CPU"
         return "tiny model on a GPU" if self.key.scale == "tiny" else ""
 
-    def row_of(self, case: str, count: int) -> "Row | str":
-        """The row of a case on the article's number of GPUs, or why there is none."""
+    def row_of(self, case: str, count: int, batch_size: int | None = None) -> "Row | str":
+        """The row of a case on the article's number of GPUs in a batch size, by default the smallest; or why there is none."""
         mine = [row for row in self.rows if row.case == case]
+        if batch_size is not None:
+            mine = [row for row in mine if row.batch_size == batch_size]
+            case = f"{case} b{batch_size}"
         for row in mine:
             if row.count == count:
                 return row
@@ -132,6 +158,11 @@ def wrong_output(check: Mapping) -> str:
     if error is not None:
         return f"output differs by {100 * error:.2g} % from transformers'"
     return f"output failed its check ({check.get('reason') or 'no reason given'})"
+
+
+def batch_size_of(record: Record) -> int:
+    """The sequences of a call."""
+    return record.job.prompt.get("batch_size") or 1
 
 
 def series(record: Record) -> dict[int, list[float]]:
@@ -162,16 +193,34 @@ def key_of(record: Record) -> Key:
     return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
 
 
+def _same_job(one: Record, other: Record) -> bool:
+    """Did two records of a group measure the very same thing with the same pins? Their ids need not say so: what goes into one may grow."""
+    return one is other or (one.host.get("pins_id"), one.job.fingerprint()) == (other.host.get("pins_id"), other.job.fingerprint())
+
+
+def _that_counts(runs: tuple[Record, ...]) -> Record:
+    """Of repeated runs, oldest first: the median one by the mean of its shortest calls, the later of the two in the middle of an even number.
+
+    One run on a busy machine then neither makes nor breaks a row. Where the latest did not come to an end, that is what counts.
+    """
+    ended = [one for one in runs if one.status == "ok" and series(one)]
+    if runs[-1] not in ended:
+        return runs[-1]
+    by_mean = sorted(ended, key=lambda one: stats.summarise(series(one)[min(series(one))]).mean)
+    middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
+    return max(middle, key=ended.index)
+
+
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
-    by_case: dict[tuple[str, int], list[Record]] = {}
+    by_case: dict[tuple[str, int, int], list[Record]] = {}
     for record in sorted(records, key=lambda one: (one.host["started_at"], one.number, one.id)):
-        by_case.setdefault((record.job.case, record.job.device_count), []).append(record)
+        by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
     rows = []
-    for (case, count), mine in by_case.items():
-        prefix = mine[-1].id.rsplit("-", 1)[0]
-        rows.append(Row(case, count, mine[-1], tuple(one for one in mine if one.id.rsplit("-", 1)[0] == prefix)))
+    for (case, count, _), mine in by_case.items():
+        runs = tuple(one for one in mine if _same_job(one, mine[-1]))
+        rows.append(Row(case, count, _that_counts(runs), runs))
     order = {case.name: place for place, case in enumerate(article.cases if article else [])}
-    return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count)))
+    return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
 
 
 def _slug(key: Key) -> str:

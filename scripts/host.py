@@ -83,14 +83,15 @@ def _kill_group(process: subprocess.Popen) -> None:
 
 
 def must_have_torch(python: Path) -> None:
-    """Raise KitError where an interpreter does not start or has nothing to measure."""
+    """Raise KitError where an interpreter does not start or has nothing to measure. Nothing is imported: that would take seconds."""
+    question = "import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ('torch', 'transformers')))"
     try:
-        found = subprocess.run([str(python), "-c", "import torch, transformers"], capture_output=True, env=environment([]), cwd="/")
+        found = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
     except OSError as error:
         raise KitError(f"{python} does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
     if found.returncode != 0:
         raise KitError(
-            f"{python} has no torch and transformers that import; type PYTHON_HOST=/path/to/python, "
+            f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python, "
             "or STACK=demo ENGINE=host DEVICE=cpu SCALE=tiny WEIGHTS=random"
         )
 

@@ -22,14 +22,24 @@ class Target:
     scale: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """What stands in for the article's own where it was typed."""
+
+    batch_size: int | None = None
+    items: int | None = None
+    timed_runs: int | None = None
+
+
 def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict:
     """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
     load = dict(case.load)
     wanted = article.variants[variant].get("dtype")
     if wanted and load["dtype"] != "int8":
         load["dtype"] = wanted
-    if device == "cpu" and load["dtype"] == "float16":
-        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU
+    load.update(case.in_variant.get(variant, {}).get("load", {}))
+    if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
+        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
     return load
 
 
@@ -40,10 +50,19 @@ def _model(article: Article, case: Case, target: Target) -> dict:
     return {**model, "weights": target.weights, "scale": target.scale, "seed": SEED if random else None, "path": ""}
 
 
-def measuring_job(article: Article, case: Case, variant: str, target: Target) -> Job:
-    """The job that measures a case. Its id, the model's path and the reference's are filled in when it runs."""
+def measuring_job(article: Article, case: Case, variant: str, target: Target, typed: Typed = Typed()) -> Job:
+    """The job that measures a case, with the article's batch size, items and timed calls unless others are typed.
+
+    Its id, the model's path and the reference's are filled in when it runs.
+    """
     load = _load_arguments(article, case, variant, target.device)
-    prompt = dict(article.prompt)
+    prompt = article.prompt_of(case)
+    protocol = article.protocol_of(case)
+    options = article.options_of(case, variant, target.scale)
+    if typed.items and "items" in options:
+        options["items"] = typed.items
+    if typed.batch_size:
+        prompt["batch_size"] = typed.batch_size
     if target.weights == "hub":
         prompt["tokens"] = None  # the model's own tokenizer counts
     return Job(
@@ -59,23 +78,34 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target) ->
         model=_model(article, case, target),
         load=load,
         prompt=prompt,
-        runs=article.variants[variant]["runs"],
-        warmup_runs=article.protocol["warmup_runs"],
-        timed_runs=article.protocol["timed_runs"],
+        runs=article.runs_of(case, variant, target.scale),
+        warmup_runs=protocol["warmup_runs"],
+        timed_runs=typed.timed_runs or protocol["timed_runs"],
         tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
+        form=case.form,
+        options=options,
     )
 
 
+def profile_job(job: Job, profiler: str) -> Job:
+    """The job that profiles one call of what a measuring job times, through plain `generate`; nothing is checked."""
+    return dataclasses.replace(job, kind="profile", form="generate", options={"profiler": profiler}, tolerance=None)
+
+
 def reference_job(job: Job) -> Job:
-    """The job that computes the right answer for a measuring job: plain transformers, float32, greedy."""
-    return dataclasses.replace(job, kind="reference", id="reference", backend="transformers", load={"dtype": "float32"}, tolerance=None)
+    """The job that computes the right answer for a measuring job: plain transformers, float32, greedy, one sequence."""
+    plain = {"backend": "transformers", "load": {"dtype": "float32"}, "tolerance": None, "form": "generate", "options": {}}
+    return dataclasses.replace(job, kind="reference", id="reference", prompt={**job.prompt, "batch_size": 1}, **plain)
 
 
 def reference_key(job: Job) -> str:
-    """12 hex digits over what decides the right answer: the weights, the prompt, how many tokens, and the stack."""
+    """12 hex digits over what decides the right answer: the weights, the prompt, how many tokens, and the stack.
+
+    Not the batch size: every row of a batch is the same sequence.
+    """
     model = {key: value for key, value in job.model.items() if key != "path"}
     longest = max(run["new_tokens"] for run in job.runs)
-    facts = [model, job.prompt, longest, job.stack]
+    facts = [model, {**job.prompt, "batch_size": 1}, longest, job.stack]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -85,8 +115,13 @@ def slug(text: str) -> str:
 
 
 def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
-    """A run's id up to its number: readable, and different wherever anything that decides the numbers is."""
+    """A run's id up to its number: readable, and different wherever anything that decides the numbers is.
+
+    A batch shows as `b8`; one sequence shows nothing.
+    """
     fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
     weights = f"{job.model['weights']}-{job.model['scale']}"
-    parts = [job.article, job.case, job.variant, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
+    batch = [f"b{job.prompt['batch_size']}"] if job.prompt["batch_size"] != 1 else []
+    profiled = ["profile"] if job.kind == "profile" else []
+    parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)

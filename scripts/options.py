@@ -14,9 +14,10 @@ CHOICES = {
     "DEVICE": ("cuda", "cpu"),
     "FORCE": ("0", "1"),
     "ALLOW_BUSY": ("0", "1"),
+    "PROFILER": ("torch", "nsys"),
 }
 
-DEFAULTS = {"VARIANT": "", "WEIGHTS": "hub", "SCALE": "full", "ENGINE": "docker", "DEVICE": "cuda", "FORCE": "0", "ALLOW_BUSY": "0"}
+DEFAULTS = {"VARIANT": "", "WEIGHTS": "hub", "SCALE": "full", "ENGINE": "docker", "DEVICE": "cuda", "FORCE": "0", "ALLOW_BUSY": "0", "PROFILER": "torch"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Options:
     device: str
     gpus: int | None
     gpu_ids: list[int] | None
+    batch_sizes: list[int] | None
+    items: int | None
+    timed_runs: int | None
+    cases: list[str]
+    profiler: str
     force: bool
     timeout_s: float
 
@@ -52,19 +58,19 @@ def _count(typed: Mapping[str, str], name: str) -> int | None:
     return int(value)
 
 
-def _ids(typed: Mapping[str, str]) -> list[int] | None:
-    value = typed.get("GPU_IDS", "")
+def _numbers(typed: Mapping[str, str], name: str, allowed: str, example: str, least: int = 0) -> list[int] | None:
+    value = typed.get(name, "")
     if not value:
         return None
     parts = value.split(",")
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
-        raise UsageError(f"GPU_IDS is {value!r}, allowed are different GPU numbers with commas; type for example GPU_IDS=0,3")
+    if not all(part.isdecimal() and int(part) >= least for part in parts) or len(set(parts)) != len(parts):
+        raise UsageError(f"{name} is {value!r}, allowed are {allowed} with commas; type for example {name}={example}")
     return [int(part) for part in parts]
 
 
 def parse(typed: Mapping[str, str] = os.environ) -> Options:
     """The options in a set of make variables; raises UsageError for the first wrong one."""
-    gpus, gpu_ids = _count(typed, "GPUS"), _ids(typed)
+    gpus, gpu_ids = _count(typed, "GPUS"), _numbers(typed, "GPU_IDS", "different GPU numbers", "0,3")
     if gpus and gpu_ids and gpus != len(gpu_ids):
         raise UsageError(f"GPUS is {gpus} and GPU_IDS names {len(gpu_ids)}; type one of them")
     device = _choice(typed, "DEVICE")
@@ -80,6 +86,11 @@ def parse(typed: Mapping[str, str] = os.environ) -> Options:
         device=device,
         gpus=gpus,
         gpu_ids=gpu_ids,
+        batch_sizes=_numbers(typed, "BATCH_SIZES", "different whole numbers from 1", "1,8,64", least=1),
+        items=_count(typed, "ITEMS"),
+        timed_runs=_count(typed, "TIMED_RUNS"),
+        cases=[name for name in typed.get("CASES", "").split(",") if name],
+        profiler=_choice(typed, "PROFILER"),
         force=_choice(typed, "FORCE") == "1",
         timeout_s=float(_count(typed, "TIMEOUT_S") or 3600),
     )

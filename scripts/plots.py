@@ -19,6 +19,7 @@ MEASURED, PUBLISHED, INK, GRID = "#2c6fb0", "#b3b3b3", "#222222", "#dddddd"
 #: Above this ratio of the longest bar to the shortest the axis is logarithmic.
 LOG_ABOVE = 20
 BAR_INCH = 0.27
+MOST_BARS = 60
 WIDTH_INCH = 8.0
 
 STYLE = {
@@ -33,16 +34,21 @@ STYLE = {
 }
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """The figure as text, without the day it was drawn."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     # No trailing blanks, which version control would complain of.
     return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
 
 
+def wrapped(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, 88))
+
+
 def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
-    lines = textwrap.wrap(title, 88)
+    lines = wrapped(title).splitlines()
     inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
     figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
@@ -73,13 +79,13 @@ def _scale(axes: Axes, values: list[float], logarithmic: bool) -> None:
         axes.set_xlim(0, max(values) * 1.4)
 
 
-def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[str, Case]) -> None:
+def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[str, Case], article: Article | None) -> None:
     values, place, ticks = [], 0.0, []
     for row in rows:
         case = published.get(row.case)
         summary = stats.summarise(row.timed_ms(new_tokens))
         first = place
-        if case and case.gpus == row.count:
+        if case and tables.is_published_row(case, row, article):
             values.append(case.published["mean_ms"])
             axes.barh(place, values[-1], height=0.8, color=PUBLISHED)
             _label(axes, values[-1], place, tables.published_mean_std(case.published))
@@ -90,7 +96,7 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
         _whisker(axes, summary.interval, place)
         words = tables.mean_std(summary) + ("" if right else "  (output wrong)" if row.check else "  (output not checked)")
         _label(axes, max(summary.mean, summary.interval.high or 0), place, words)
-        ticks.append(((first + place) / 2, f"{row.case} ×{row.count}"))
+        ticks.append(((first + place) / 2, f"{row.name} ×{row.count}"))
         place += 1.3
     axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     _plain_axes(axes, "")
@@ -114,21 +120,22 @@ def _label(axes: Axes, value: float, place: float, words: str) -> None:
 def time_plot(group: Group, article: Article | None) -> str | None:
     """Bars of the mean with its 95 % interval, a panel for each number of new tokens; None where nothing was timed."""
     counts = tables.tokens_of(group)
-    panels = [(count, [row for row in group.rows if row.status == "ok" and row.timed_ms(count)]) for count in counts]
+    shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures]  # those have a picture of their own
+    panels = [(count, rows) for count in counts if (rows := [row for row in shown if row.timed_ms(count)])]
     if not panels:
         return None
     published = tables.published_by_case(group, article)
 
-    def with_published(count: int) -> bool:
-        return count == tables.published_tokens(article)
+    def of_tokens(count: int) -> dict[str, Case]:
+        return {name: case for name, case in published.items() if article and tables.published_tokens(case, article) == count}
 
     with matplotlib.rc_context(STYLE):
-        heights = [sum(1.3 + 0.9 * (with_published(count) and row.case in published) for row in rows) for count, rows in panels]
+        heights = [sum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
         figure, all_axes = _figure(heights, group.heading)
         for axes, (count, rows) in zip(all_axes, panels, strict=True):
-            _time_panel(axes, rows, count, published if with_published(count) else {})
+            _time_panel(axes, rows, count, of_tokens(count), article)
         _legend(figure, bool(published))
-        return _svg(figure)
+        return svg(figure)
 
 
 def _legend(figure: Figure, with_published: bool) -> None:
@@ -140,8 +147,13 @@ def _legend(figure: Figure, with_published: bool) -> None:
 
 
 def memory_plot(group: Group) -> str | None:
-    """Bars of the peak of each GPU as the host's NVML saw it, on a CPU of the guest's resident set; None without any."""
+    """Bars of the peak of each GPU as the host's NVML saw it, on a CPU of the guest's resident set; None without any.
+
+    Where that were more than MOST_BARS, each row has one bar: of its GPU that held most.
+    """
     bars = [bar for row in group.rows if row.status == "ok" for bar in _memory_bars(row)]
+    if len(bars) > MOST_BARS:
+        bars = [max(mine, key=lambda bar: bar[1]) for row in group.rows if row.status == "ok" and (mine := _memory_bars(row))]
     if not bars:
         return None
     unit = "peak of the guest's resident set, GiB" if group.key.device == "cpu" else "peak of a GPU as the host's NVML saw it, GiB"
@@ -153,12 +165,12 @@ def memory_plot(group: Group) -> str | None:
         axes.set_yticks(range(len(bars)), [name for name, _ in bars])
         _plain_axes(axes, unit)
         _scale(axes, [size for _, size in bars], False)
-        return _svg(figure)
+        return svg(figure)
 
 
 def _memory_bars(row: Row) -> list[tuple[str, float]]:
     if row.record.job.device == "cpu":
         resident = row.guest.memory.get("peak_rss_bytes") if row.guest else None
-        return [(f"{row.case} ×{row.count}", resident / GIB)] if resident else []
+        return [(f"{row.name} ×{row.count}", resident / GIB)] if resident else []
     peaks = list(row.peak_used_bytes().values())
-    return [(f"{row.case} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]
+    return [(f"{row.name} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]

@@ -3,10 +3,22 @@
 import contextlib
 import json
 import sys
+import time
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+#: Without a terminal the progress of a long run is told so often.
+TELL_EVERY_S = 30.0
+
+
+def left(seconds: float) -> str:
+    """ "1 h 05 min left", "12 min left", "40 s left"."""
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return f"{seconds:.0f} s left"
+    return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
 
 
 class JobDisplay:
@@ -21,6 +33,7 @@ class JobDisplay:
         self.log = log.open("a", encoding="utf-8") if log else None
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.told_at = 0.0
         self.task = self.progress.add_task(title, total=None)
 
     def __enter__(self) -> "JobDisplay":
@@ -51,6 +64,16 @@ class JobDisplay:
         if "phase" in event:
             self.phase(event["phase"])
         elif "total" in event:
-            word = f"{event['run']}, {event['new_tokens']} new token(s)" if "run" in event else "writing weights"
+            tokens = f", {event['new_tokens']} new token(s)" if "new_tokens" in event else ""
+            word = f"{event['run']}{tokens}" if "run" in event else "writing weights"
             done = event.get("done", event.get("shard", 0))
+            if "left_s" in event:
+                word = f"{event['run']}, {left(event['left_s'])}"
+                self._tell(f"{done:,} of {event['total']:,} {word}", done == event["total"])
             self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event["total"])
+
+    def _tell(self, words: str, always: bool) -> None:
+        """A line now and then, for whoever has no terminal."""
+        if self.progress.disable and (always or time.monotonic() - self.told_at > TELL_EVERY_S):
+            self.told_at = time.monotonic()
+            print(f"  {self.title}: {words}", file=sys.stderr, flush=True)

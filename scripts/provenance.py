@@ -30,7 +30,8 @@ METHOD = f"""
 - **Verdicts**: *A is faster than B* is reproduced where the whole 95 % interval of mean(B) / mean(A) lies above 1, and, where the claim is
   about a size, the ratio is within the factor that the article's file states. Claims are judged within one group of rows: one stack,
   GPU model, set of weights, scale and variant. Rows of a CPU or of a tiny model judge no claim about an article's GPUs.
-- **Repeated runs**: of the runs of one case the latest counts; a run that exists is never overwritten.
+- **Repeated runs**: of the runs of one case with the same pins the median one counts, by the mean of its shortest calls, and of an even number the later
+  of the two in the middle; if the latest did not end well, that is what counts. All are told, and a run that exists is never overwritten.
 """.strip().splitlines()
 
 
@@ -75,7 +76,7 @@ def _versions_table(group: Group) -> list[str]:
         environment = row.guest.environment if row.guest else {}
         torch = (environment.get("torch") or {}).get("version") or found.get("torch")
         versions = [environment.get("python"), torch, *[found.get(name) for name in libraries]]
-        rows.append([text(row.case), str(row.count), *[text(version or NONE) for version in versions]])
+        rows.append([text(row.name), str(row.count), *[text(version or NONE) for version in versions]])
     return tables.table(["case", tables.devices_word(group), "Python", "torch", *libraries], rows)
 
 
@@ -88,13 +89,13 @@ def _images_table(group: Group) -> list[str]:
         stand_in = NONE if not image else "yes" if image.get("stand_in") else "no"
         pins_id = image.get("pins_id") or row.record.host.get("pins_id")
         codes = [f"`{code}`" if code else NONE for code in (identity[:19], pins_id)]
-        rows.append([text(row.case), str(row.count), row.record.host["engine"], tag, *codes, stand_in])
+        rows.append([text(row.name), str(row.count), row.record.host["engine"], tag, *codes, stand_in])
     headers = ["case", tables.devices_word(group), "engine", "image", "id or digest", "pins", "base image a stand-in"]
     return tables.table(headers, rows, left=len(headers))
 
 
 def _deviations(group: Group) -> list[str]:
-    lines = [f"- {text(row.case)} on {row.count}: {'; '.join(text(one) for one in row.deviations())}" for row in group.rows if row.deviations()]
+    lines = [f"- {text(row.name)} on {row.count}: {'; '.join(text(one) for one in row.deviations())}" for row in group.rows if row.deviations()]
     return [f"{tables.MARK} Not exactly the pinned environment:", "", *lines, ""] if lines else []
 
 
@@ -104,7 +105,7 @@ def _used(group: Group) -> list[str]:
     for row in group.rows:
         if row.guest and (row.guest.used or row.guest.compat):
             facts = json.dumps({"used": row.guest.used, "branches": row.guest.compat}, sort_keys=True, ensure_ascii=False)
-            lines.append(f"- {text(row.case)} on {row.count}: `{facts.replace('`', ' ').replace('|', ' ')}`")
+            lines.append(f"- {text(row.name)} on {row.count}: `{facts.replace('`', ' ').replace('|', ' ')}`")
     return ["<details><summary>What each backend really did</summary>", "", *lines, "", "</details>", ""] if lines else []
 
 

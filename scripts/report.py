@@ -10,7 +10,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import articles, claims, groups, plots, provenance, results, stats, tables
+from scripts import (
+    articles,
+    batches,
+    claims,
+    curves,
+    groups,
+    mechanisms,
+    plots,
+    profiles,
+    provenance,
+    results,
+    site,
+    stats,
+    tables,
+    throughput_plot,
+    token_table,
+)
 from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
@@ -48,12 +64,24 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
-    for name, word in ((f"{group.slug}-time", "Time of the timed calls"), (f"{group.slug}-memory", "Peak memory")):
+    kinds = {
+        "throughput": "Items a second over the batch size",
+        "tokens": "Milliseconds per token over the batch size",
+        "time": "Time of the timed calls",
+        "memory": "Peak memory",
+    }
+    for kind, word in kinds.items():
+        name = f"{group.slug}-{kind}"
         lines += [f"![{word}: {text(group.heading)}](plots/{name}.svg)", ""] if name in pictures else []
+    lines += batches.section(group, article)
+    lines += token_table.table(group, article)
     lines += tables.time_table(group, article)
     lines += tables.without_result(group)
     lines += tables.around_table(group)
     lines += tables.memory_table(group)
+    lines += mechanisms.section(group, article)
+    parts = tables.parts_table(group)
+    lines += ["<details><summary>Where the time of each run went</summary>", "", *parts, "</details>", ""] if parts else []
     if any(row.deviations() for row in group.rows):
         lines += [f"{tables.MARK} not exactly the pinned environment, see [its environment](#environment-{group.slug}).", ""]
     if article and not reason:
@@ -68,6 +96,8 @@ def article_section(slug: str, mine: Sequence[Group], article: Article | None, p
         lines += [f"The kit has no article {text(slug)} any more; its runs stand here without published numbers.", ""]
     else:
         lines += _about(article)
+        every = claims.everywhere(mine, article)
+        lines += [anchor(f"verdicts-{slug}"), "", "### Verdicts in every setting", "", *every] if every else []
     for group in mine:
         lines += group_section(group, article, pictures)
     if article and article.measured:
@@ -105,6 +135,7 @@ def markdown(
                 lines += [anchor(f"claims-{slug}"), "", f"## Claims of “{tables.prose(known[slug].title)}”", "", *claims.first_page(mine, known[slug])]
         for slug, mine in by_article.items():
             lines += article_section(slug, mine, known.get(slug), pictures)
+        lines += profiles.section(records)
         lines += [anchor("environment"), "", "## Environment and provenance", ""]
         for group in itertools.chain.from_iterable(by_article.values()):
             lines += provenance.environment(group)
@@ -119,7 +150,14 @@ def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     """{name: SVG} of every picture that the groups give."""
     pictures = {}
     for group in mine:
-        for word, picture in (("time", plots.time_plot(group, known.get(group.key.article))), ("memory", plots.memory_plot(group))):
+        article = known.get(group.key.article)
+        drawn = (
+            ("time", plots.time_plot(group, article)),
+            ("memory", plots.memory_plot(group)),
+            ("throughput", throughput_plot.draw(group)),
+            ("tokens", curves.batch_plot(group, article)),
+        )
+        for word, picture in drawn:
             if picture:
                 pictures[f"{group.slug}-{word}"] = picture
     return pictures
@@ -154,15 +192,20 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
             grid.add_column(header, justify="left" if header in ("case", "status") else "right", no_wrap=True)
         for row in group.rows:
             ok = row.status == "ok"
-            fewest = row.new_tokens[0] if ok else 0
-            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if ok else NONE
+            fewest = row.new_tokens[0] if ok and row.new_tokens else 0
+            times = f"{tables.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if fewest else NONE
             further = tables.further_token(row).partition(" (")[0] if ok else NONE
-            grid.add_row(escape(row.case), str(row.count), tables.status(row).replace("*", ""), times, further)
+            grid.add_row(escape(row.name), str(row.count), tables.status(row).replace("*", ""), times, further)
         console.print(grid)
     if mine:
         console.print("n: devices; ms: mean ± std of the timed calls; ms/token: each token after those", markup=False, highlight=False)
     for one in skipped:
         console.print(f"skipped {one.path}: {one.reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _place(article: Article | None) -> tuple[bool, str]:
+    """Articles in the order of their time, then what made no claims."""
+    return not (article and article.claims), article.stack if article else ""
 
 
 def write(runs: Path, out: Path) -> Path:
@@ -171,7 +214,7 @@ def write(runs: Path, out: Path) -> Path:
     known = articles.load_all()
     mine = groups.build(records, known)
     by_article = {slug: list(found) for slug, found in itertools.groupby(mine, key=lambda group: group.key.article)}
-    by_article = dict(sorted(by_article.items(), key=lambda pair: not (pair[0] in known and known[pair[0]].claims)))
+    by_article = dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
     pictures = draw(mine, known)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, pictures, runs_link), pictures)
@@ -188,7 +231,12 @@ def main() -> None:
     runs = Path(named or results.RUNS)
     if named and not runs.is_dir():
         raise UsageError(f"RUNS is {named!r}, which is no folder; type for example python -m scripts.report reports/runs")
-    write(runs, Path(typed[1] if len(typed) > 1 else os.environ.get("OUT") or results.RUNS.parent))
+    form = os.environ.get("FORMAT") or "md"
+    if form not in ("md", "html"):
+        raise UsageError(f"FORMAT is {form!r}, allowed are md, html; type for example make report FORMAT=html")
+    path = write(runs, Path(typed[1] if len(typed) > 1 else os.environ.get("OUT") or results.RUNS.parent))
+    if form == "html":
+        print(site.build(path.parent, runs))
 
 
 if __name__ == "__main__":

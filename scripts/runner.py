@@ -8,11 +8,13 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import forms
 from bench.job import Job, Result, to_json, write_whole
-from scripts import engines, gpus, jobs, locks, models, pins, preflight, results
+from scripts import engines, gpus, jobs, locks, models, nsight, outputs, pins, preflight, results
 from scripts.articles import Article, Case
 from scripts.container import Outcome
 from scripts.errors import KitError
@@ -25,16 +27,23 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A case to run in one variant, on a stack that is already decided."""
+    """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's.
+
+    `profiler` is torch or nsys where one call is to be profiled in place of being measured.
+    """
 
     article: Article
     case: Case
     variant: str
     stack: str
+    batch_size: int | None = None
+    profiler: str = ""
 
     @property
     def title(self) -> str:
-        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack})"
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        profiled = f", profiled by {self.profiler}" if self.profiler else ""
+        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch}{profiled})"
 
 
 def device_count(planned: Planned, options: Options) -> int:
@@ -47,13 +56,16 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
+    asked_at = time.monotonic()
     with contextlib.ExitStack() as stack:
         chosen = []
         if options.device == "cuda":
             chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
         image = pins.load().image(planned.case.backend, planned.stack)
         target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target)
+        typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
+        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
+        job = jobs.profile_job(job, planned.profiler) if planned.profiler else job
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
         earlier = results.done(prefix, runs)
@@ -61,9 +73,11 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
             print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
+        if planned.profiler == "nsys":
+            engine.wrapper = nsight.wrapper(options.engine)
         _preflight(planned, job, image, engine, runs)
         engine.prepare()
-        return _measure(planned, job, prefix, engine, runs)
+        return _measure(planned, job, prefix, engine, runs, options, asked_at)
 
 
 def _writable(runs: Path) -> None:
@@ -90,8 +104,8 @@ def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.En
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path) -> Record:
-    """Make what the job needs, run it with the memory sampler beside it, store what came."""
+def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, options: Options, asked_at: float) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came. `asked_at` is monotonic, in s."""
     run_id = results.next_id(prefix, runs)
     folder = runs / run_id
     work = folder / "work"
@@ -103,11 +117,15 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
         with lock, JobDisplay(planned.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(job))
+            if not options.force:
+                outputs.hand_over(prefix, runs, work)
             display.phase("start")
+            prepare_s, load_average = time.monotonic() - asked_at, round(os.getloadavg()[0], 2)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
-        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler), result, reason)
+        _keep_traces(work, folder)
+        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
         results.store(folder, record)
         return record
     except BaseException:
@@ -115,11 +133,21 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
             shutil.rmtree(folder, ignore_errors=True)  # nothing was asked of the guest yet
         raise
     finally:
+        outputs.keep(work)
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _keep_traces(work: Path, folder: Path) -> None:
+    """What a profiler wrote goes beside the result."""
+    for name in nsight.KEPT:
+        if (work / name).exists():
+            shutil.move(work / name, folder / name)
+
+
 def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisplay) -> Job:
-    """The job with the paths of its checkpoint and of its right answer."""
+    """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
+    if job.kind == "measure" and not forms.loads(forms.find(job.form)):
+        return job
     if job.model["weights"] == "random":
         checkpoint = models.random_checkpoint(engine, job, display.line)
         model = job.model
@@ -127,22 +155,26 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
         checkpoint, commit = models.hub_checkpoint(job.model)
         model = {**job.model, "revision": commit}
     job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
+    if job.kind == "profile":
+        return dataclasses.replace(job, reference=None)
     return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
 
 
-def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
+def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, prepare_s: float, load_average: float) -> dict:
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
         "engine": engine.name,
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began": round(outcome.started_at, 3),
+        "prepare_s": round(prepare_s, 3),
         "wall_s": round(outcome.finished_at - outcome.started_at, 3),
         "commit": commit,
         "dirty": dirty,
         "pins_id": engine.image.pins_id,
         "image": engine.facts,
         "differences": engine.differences(result),
-        "machine": machine(),
+        "machine": machine() | {"load_average_before": load_average},
         "driver": gpus.driver() if engine.gpus else None,
         "gpus": [
             {key: getattr(gpu, key) for key in ("index", "uuid", "name", "memory_total_bytes", "compute_capability")} for gpu in engine.gpus
@@ -194,5 +226,6 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
         lock = locks.take(_lock_of(work.parent))
         if lock:
             with lock:
+                outputs.keep(work)
                 shutil.rmtree(work, ignore_errors=True)
             yield work.parent

@@ -14,12 +14,14 @@ HOST = {
     "engine": str,
     "started_at": str,
     "wall_s?": NUMBER,
+    "began?": NUMBER,
+    "prepare_s?": NUMBER,
     "commit?": str,
     "dirty?": bool,
     "pins_id?": str,
     "image?": {"tag": str, "id?": str, "digest?": str, "pins_id?": str, "stand_in?": bool},
     "differences?": [str],
-    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER},
+    "machine?": {"cpu?": str, "cpu_count?": int, "memory_total_bytes?": NUMBER, "load_average_before?": NUMBER},
     "driver?": {"driver?": str, "cuda_driver?": str},
     "gpus?": [{"index": int, "uuid": str, "name": str, "memory_total_bytes": NUMBER, "compute_capability": str}],
     "gpu_memory?": [{"uuid": str, "peak_used_bytes?": NUMBER}],
@@ -33,7 +35,66 @@ JOB = {
     "stack": str,
     "model": {"weights": str, "scale": str},
     "load": dict,
-    "prompt": dict,
+    "prompt": {"batch_size?": int},
+    "form?": str,
+    "options?": dict,
+}
+
+#: Text by text; where all tokens are the same there is no first that differs.
+PADDING = {"first_different_token": list, "logits_relative_error": [NUMBER]}
+
+#: What the forms of bench/forms give, as far as the report has tables for it.
+FIGURES = {
+    "calls?": [{"new_tokens": int, "timed_tokens": [int]}],
+    "workload?": {
+        "items": int,
+        "new_tokens": int,
+        "prompt_tokens": int,
+        "padded_prompt_tokens": int,
+        "decode_rows": int,
+        "seconds": NUMBER,
+        "resumed": bool,
+    },
+    "padding?": {"new_tokens": int, "prompt_tokens": [int], "left": PADDING, "right": PADDING},
+    "cycles?": {
+        "sequences": int,
+        "counted_tokens": int,
+        "real_tokens": int,
+        "ranks": int,
+        "padded_logits_relative_error?": NUMBER,
+        "memory?": {"before?": [dict], "after?": [dict]},
+    },
+    "fusion?": [{"region": str, "implementation": str, "batch_size": int, "us": [NUMBER], "device_us?": NUMBER, "relative_error?": NUMBER, "reason": str}],
+    "schedules?": [
+        {"schedule": str, "stages": int, "micro_batches": int, "micro_batch_size": int, "wall_ms": [NUMBER], "busy_ms": [[NUMBER]], "identical": int}
+    ],
+    "new_tokens?": int,
+    "prompt_tokens?": int,
+    "profile?": {
+        "profiler": str,
+        "new_tokens": int,
+        "wall_ms": NUMBER,
+        "profiled_wall_ms": NUMBER,
+        "kernels?": int,
+        "devices?": dict,
+        "top?": [{"name": str, "count": int, "ms": NUMBER}],
+    },
+    "kv_offload?": {
+        "context_tokens": int,
+        "memory_limit_bytes?": NUMBER,
+        "caches": [
+            {
+                "cache": str,
+                "most_sequences": int,
+                "searched_to_the_end": bool,
+                "batch_size?": int,
+                "first_ms?": [NUMBER],
+                "all_ms?": [NUMBER],
+                "new_tokens?": int,
+                "identical?": int,
+            }
+        ],
+    },
 }
 
 GUEST = {
@@ -48,8 +109,10 @@ GUEST = {
         "passed": bool,
         "reason?": str,
     },
+    "figures?": FIGURES,
     "used": dict,
     "compat": dict,
+    "phases?": {"import?": [NUMBER], "load?": [NUMBER], "measure?": [NUMBER], "check?": [NUMBER]},
     "environment": {"python?": str, "torch?": {"version?": str}, "packages?": dict},
 }
 

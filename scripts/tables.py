@@ -55,7 +55,7 @@ def published_mean_std(published: dict) -> str:
 
 
 def row_anchor(group: Group, row: Row) -> str:
-    return f"{group.slug}--{row.case}-{row.count}"
+    return f"{group.slug}--{row.case}-{row.count}" + (f"-b{row.batch_size}" if row.batch_size != 1 else "")
 
 
 def devices_word(group: Group) -> str:
@@ -66,25 +66,30 @@ def status(row: Row) -> str:
     if row.status != "ok":
         return f"**{row.status}**"
     if not row.check:
-        return "ok, output not checked"
+        return "ok" if row.measured_without_calls else "ok, output not checked"
     return "ok" if row.check.get("passed") else "ok, **output FAILED**"
 
 
 def case_name(group: Group, row: Row) -> str:
     """The case, linked to where its environment's deviations are listed if there are any."""
-    return text(row.case) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
+    return text(row.name) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
 
 
 def published_by_case(group: Group, article: Article | None) -> dict[str, Case]:
-    """The cases whose published numbers may stand beside this group's: run as published, on a GPU, at full size."""
+    """The cases whose published times of a call may stand beside this group's: run as published, on a GPU, at full size."""
     if article is None or group.key.variant != "published" or group.cannot_judge():
         return {}
-    return {case.name: case for case in article.cases if case.published}
+    return {case.name: case for case in article.cases if "mean_ms" in (case.published or {})}
 
 
-def published_tokens(article: Article | None) -> int:
-    """Of how many new tokens the article's one number a case is."""
-    return article.variants["published"]["runs"][0]["new_tokens"] if article and "published" in article.variants else 0
+def is_published_row(case: Case, row: Row, article: Article) -> bool:
+    """Is this row the article's own: on as many GPUs, in its batch size?"""
+    return (row.count, row.batch_size) == (case.gpus, article.prompt_of(case)["batch_size"])
+
+
+def published_tokens(case: Case, article: Article) -> int:
+    """Of how many new tokens the article's one number for a case is."""
+    return article.runs_of(case, "published")[0]["new_tokens"]
 
 
 def time_table(group: Group, article: Article | None) -> list[str]:
@@ -96,14 +101,16 @@ def time_table(group: Group, article: Article | None) -> list[str]:
     headers += ["measured / published"] if published else []
     rows = []
     for row in group.rows:
+        if row.measured_without_calls:
+            continue
         head = [anchor(row_anchor(group, row)) + case_name(group, row), status(row), text(row.dtype) or NONE, str(row.count)]
         for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
-            comparable = published.get(row.case) if new_tokens in (0, published_tokens(article)) else None
-            if comparable and comparable.gpus != row.count:
+            comparable = published.get(row.case)
+            if comparable and not (is_published_row(comparable, row, article) and new_tokens in (0, published_tokens(comparable, article))):
                 comparable = None
             rows.append(head + _time_cells(row, new_tokens, comparable, bool(published)))
             head = [case_name(group, row), *head[1:]]
-    return table(headers, rows, left=3)
+    return table(headers, rows, left=3) if rows else []
 
 
 def _time_cells(row: Row, new_tokens: int, case: Case | None, with_published: bool) -> list[str]:
@@ -125,7 +132,7 @@ def around_table(group: Group) -> list[str]:
     headers += ["timed calls", "outliers", "means of repeated runs, ms"]
     rows = []
     for row in group.rows:
-        if row.status != "ok" or not row.guest:
+        if row.status != "ok" or not row.guest or row.measured_without_calls:
             continue
         summaries = [stats.summarise(row.timed_ms(count)) for count in row.new_tokens]
         cold = next((one["cold_ms"] for one in row.guest.measurements if one.get("cold_ms") is not None), None)
@@ -142,6 +149,41 @@ def around_table(group: Group) -> list[str]:
             ]
         )
     return table(headers, rows) if rows else []
+
+
+#: The parts of a run in their order, and what each is; what no part claims is the last column.
+PARTS = ("prepare", "start", "import", "load", "cold and warm-up calls", "timed calls", "check")
+
+
+def parts_table(group: Group) -> list[str]:
+    """Where the time of each run went, in seconds; ok rows only. Older results tell neither when they were asked for nor of their imports."""
+    headers = ["case", devices_word(group), *(f"{part}, s" for part in PARTS), "rest, s", "whole run, s"]
+    rows = []
+    for row in group.rows:
+        wall_s, prepare_s = row.record.host.get("wall_s"), row.record.host.get("prepare_s")
+        if row.status != "ok" or not row.guest or wall_s is None:
+            continue
+        parts = parts_s(row)
+        rest_s = wall_s - sum(value for name, value in parts.items() if value is not None and name != "prepare")
+        cells = [NONE if value is None else f"{value:.1f}" for value in (*parts.values(), max(0.0, rest_s), wall_s + (prepare_s or 0))]
+        rows.append([case_name(group, row), str(row.count), *cells])
+    return table(headers, rows) if rows else []
+
+
+def parts_s(row: Row) -> dict[str, float | None]:
+    """Seconds of each of PARTS, None where the result does not tell: "start" is from the process or container to the guest's first line."""
+    phases, began = row.guest.phases or {}, row.record.host.get("began")
+    spans = {name: phases[name][1] - phases[name][0] for name in ("import", "load", "check") if len(phases.get(name) or []) == 2}
+    calls = row.guest.measurements
+    before_ms = sum(sum(one.get("warmup_ms") or []) + (one.get("cold_ms") or 0) for one in calls)
+    found = {
+        "prepare": row.record.host.get("prepare_s"),
+        "start": phases["import"][0] - began if began is not None and "import" in spans else None,
+        "cold and warm-up calls": before_ms / 1000,
+        "timed calls": sum(sum(one["timed_ms"]) for one in calls) / 1000,
+        **spans,
+    }
+    return {part: found.get(part) for part in PARTS}
 
 
 def further_token(row: Row) -> str:
@@ -201,10 +243,10 @@ def _check_cells(check: dict | None) -> list[str]:
 
 def without_result(group: Group) -> list[str]:
     """Why rows have no time or no right output, one line each."""
-    lines = [f"- {text(row.case)} on {row.count}: {row.status} — {text(row.record.reason)}" for row in group.rows if row.status != "ok"]
+    lines = [f"- {text(row.name)} on {row.count}: {row.status} — {text(row.record.reason)}" for row in group.rows if row.status != "ok"]
     for row in group.rows:
         if row.status == "ok" and row.check and not row.check.get("passed"):
-            lines.append(f"- {text(row.case)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
+            lines.append(f"- {text(row.name)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
     return [*lines, ""] if lines else []
 
 

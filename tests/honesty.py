@@ -1,12 +1,16 @@
-"""Does the kit's clock tell what the first article's own loop tells? Both time the same calls of the same tiny model.
+"""Does the kit's clock tell what the first article's own loop tells? Both time the same calls of the same model.
 
-    PYTHON tests/honesty.py [ROUNDS]      in an environment with torch and transformers (`make honesty`)
+    PYTHON tests/honesty.py [ROUNDS]            a tiny model on the CPU (`make honesty`)
+    PYTHON tests/honesty.py ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
+                                                GPUs; for DeepSpeed under `python -m torch.distributed.run --nproc_per_node N`
 
 Each round times ten calls with the article's loop (perf_counter around `generate`, nothing else) and ten with
 bench/measure.py, in turn, each first in every other round, so that a drift of the machine hits both. Printed: the ratio of the two means with
 the spread over the rounds. A ratio that is not 1 within that spread would be the kit's own overhead.
 """
 
+import json
+import os
 import statistics
 import sys
 import tempfile
@@ -15,11 +19,12 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import measure, weights
+from bench import compat, inputs, measure, weights
+from bench.job import parse_job
 
 
-def articles_loop(generate):
-    """Mean ms of ten calls, as the article's measure_latency takes it."""
+def articles_loop(generate, synchronize):
+    """Mean ms of ten calls, as the article's measure_latency takes it: without waiting for any device."""
     latencies = []
     for _ in range(10):
         began = perf_counter()
@@ -28,42 +33,106 @@ def articles_loop(generate):
     return 1000 * statistics.fmean(latencies)
 
 
-def kits_clock(generate):
+def kits_clock(generate, synchronize):
     """Mean ms of ten calls, as the guest takes it."""
-    samples = measure.measure(generate, new_tokens=1, warmup_runs=0, timed_runs=10, cold=False, synchronize=lambda: None)
+    samples = measure.measure(generate, new_tokens=1, warmup_runs=0, timed_runs=10, cold=False, synchronize=synchronize)
     return statistics.fmean(samples["timed_ms"])
 
 
 def tiny_model():
-    """A tiny random BLOOM, through the kit's own checkpoint."""
+    """(A tiny random BLOOM through the kit's own checkpoint, a prompt of 64 tokens)."""
+    import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as folder:
         weights.write_checkpoint(folder, "bloomz-7b1", "tiny", seed=0)
-        return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        return transformers.AutoModelForCausalLM.from_pretrained(folder).eval(), torch.arange(64).reshape(1, 64) + 10
 
 
-def main(rounds):
+def articles_model(job):
+    """The model of a job on its GPUs, by the loading lines of the article's script for that system."""
     import torch
+    from transformers import AutoModelForCausalLM
 
-    model = tiny_model()
-    ids = torch.arange(64).reshape(1, 64) + 10
+    path, devices = job.model["path"], [f"cuda:{index}" for index in range(job.device_count)]
+    if job.case == "layer-parallel":
+        return AutoModelForCausalLM.from_pretrained(path, device_map="auto")
+    if job.case == "tensor-parallel":
+        import tensor_parallel as tp
+
+        return tp.tensor_parallel(AutoModelForCausalLM.from_pretrained(path, low_cpu_mem_usage=True), devices)
+    if job.case == "int8":
+        return AutoModelForCausalLM.from_pretrained(path, load_in_8bit=True, device_map="auto", max_memory={0: "24GB", 1: "0GB"})
+    if job.case == "bminf":
+        import bminf
+
+        model = AutoModelForCausalLM.from_pretrained(path, low_cpu_mem_usage=True)
+        return bminf.wrapper(model, quantization=False, memory_limit=8 << 30)
+    if job.case == "deepspeed":
+        import deepspeed
+
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        # Not the article's: low_cpu_mem_usage, which shortens the loading by minutes and changes nothing afterwards.
+        model = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float16, low_cpu_mem_usage=True)
+        return deepspeed.init_inference(
+            model=model, mp_size=job.device_count, dtype=torch.float16, replace_method="auto", replace_with_kernel_inject=True
+        )
+    sys.exit(f"error: the article has no script for {job.case!r}")
+
+
+def compare(model, ids, arguments, rounds, synchronize=lambda: None):
+    """[(kit's mean ms, article's mean ms)] of each round, after five calls to warm up."""
+    import torch
 
     def generate():
         with torch.no_grad():
-            return model.generate(ids, max_new_tokens=1, do_sample=False).shape[1] - 64
+            return model.generate(ids, **arguments).shape[1] - ids.shape[1]
 
     for _ in range(5):
         generate()
-    ratios = []
+    means = []
     for number in range(rounds):
         first, second = (articles_loop, kits_clock) if number % 2 else (kits_clock, articles_loop)
-        times = {first: first(generate), second: second(generate)}
-        ratios.append(times[kits_clock] / times[articles_loop])
-    spread = statistics.stdev(ratios) / rounds**0.5
-    print(f"kit / article's loop: {statistics.fmean(ratios):.4f} ± {1.96 * spread:.4f} (95 % interval over {rounds} rounds of ten calls, median {statistics.median(ratios):.4f})")
+        times = {first: first(generate, synchronize), second: second(generate, synchronize)}
+        means.append((times[kits_clock], times[articles_loop]))
+    return means
+
+
+def summary(means):
+    """{ratio, half_width (of its 95 % interval over the rounds), median, rounds, kit_ms, article_ms}"""
+    ratios = [kit / article for kit, article in means]
+    return {
+        "ratio": statistics.fmean(ratios),
+        "half_width": 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5,
+        "median": statistics.median(ratios),
+        "rounds": len(ratios),
+        "kit_ms": statistics.fmean(kit for kit, _ in means),
+        "article_ms": statistics.fmean(article for _, article in means),
+    }
+
+
+def main(rounds, job_path=None, out=None):
+    if job_path is None:
+        found = summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds))
+    else:
+        import torch
+        import transformers
+
+        job = parse_job(Path(job_path).read_text(encoding="utf-8"))
+        model = articles_model(job)
+        device = torch.cuda.current_device()
+        ids = inputs.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
+        every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
+        arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
+        found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
+        found.update(case=job.case, stack=job.stack, device_count=job.device_count, gpu=torch.cuda.get_device_name(device))
+        if os.environ.get("RANK", "0") != "0":
+            return
+        Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    text = "kit / article's loop: {ratio:.4f} ± {half_width:.4f} (95 % interval over {rounds} rounds of ten calls, median {median:.4f})"
+    print(text.format(**found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30, *sys.argv[2:])

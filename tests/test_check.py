@@ -73,6 +73,18 @@ def test_the_worst_row_of_a_batch_counts(tmp_path):
     assert found["logits_relative_error"] == pytest.approx(1.0)
 
 
+def test_a_batch_of_one_sequence_is_compared_row_by_row_with_the_answer_for_that_sequence(reference):
+    batch = Tensor([[5, 6, 7], [5, 6, 7]])
+    found = check.compare(reference, Tensor(numpy.vstack([LOGITS, LOGITS * 2])), Tensor([[3, 3, 1], [3, 0, 1]]), batch, 0.5)
+    assert found["logits_relative_error"] == pytest.approx(1.0) and found["greedy_common_prefix_tokens"] == 1
+    assert "another prompt" in check.compare(reference, Tensor(LOGITS), Tensor([[3]]), Tensor([[5, 6, 7], [5, 6, 8]]), 1)["reason"]
+
+
+def test_a_form_that_made_no_tokens_for_the_prompt_has_its_logits_checked_alone(reference):
+    found = check.compare(reference, Tensor(LOGITS), None, IDS, 1e-3)
+    assert found["passed"] and found["greedy_common_prefix_tokens"] is None
+
+
 def test_an_answer_to_another_prompt_is_not_compared(reference):
     found = check.compare(reference, Tensor(LOGITS), Tensor([[3]]), Tensor([[5, 6]]), 1)
     assert not found["passed"] and "another prompt" in found["reason"]

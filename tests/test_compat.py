@@ -65,6 +65,17 @@ def test_a_length_that_the_article_gives_is_kept():
     assert compat.length_arguments("5.17.0", {"max_new_tokens": 128, "min_length": 128}, 128, 128) == {}
 
 
+@pytest.mark.parametrize(("version", "able"), [("4.26.0", False), ("4.38.2", False), ("4.39.0", True), ("5.17.0", True)])
+def test_batches_stop_row_by_row_from_the_version_on_that_can(version, able):
+    assert compat.stops_row_by_row(version) is able
+    assert {"stopping": "row by row" if able else "whole batch"} == compat.TAKEN
+
+
+@pytest.mark.parametrize(("version", "able"), [("4.43.4", False), ("5.16.1", False), ("5.17.0", True)])
+def test_continuous_batching_is_driven_from_the_version_on_that_was_tried(version, able):
+    assert compat.continuous_batching(version) is able
+
+
 def test_meta_modules_come_from_torch_or_from_accelerate():
     new = types.SimpleNamespace(__version__="2.11.0", device=lambda name: name)
     old = types.SimpleNamespace(__version__="1.13.1")

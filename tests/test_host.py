@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import host
+from scripts import engines, host, pins
 from scripts.errors import KitError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,6 +71,22 @@ def test_a_killed_runner_takes_its_job_with_it():
 def test_an_interpreter_that_is_not_there_is_named():
     with pytest.raises(KitError, match="/no/python does not start"):
         host.run(Path("/no/python"), ["-c", ""], ROOT, [], 5, print)
+
+
+def test_each_backend_may_have_an_interpreter_of_its_own(monkeypatch, tmp_path):
+    for backend in ("int8", "bminf"):
+        image = pins.load().image(backend, "current")
+        monkeypatch.setenv("PYTHON_HOST", str(tmp_path / "{backend}" / "python"))
+        with pytest.raises(KitError, match=f"{tmp_path}/{backend}/python does not start"):
+            engines.HostEngine(image, tmp_path, [], 5).prepare()
+
+
+def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {PYTHON} -I -S "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(KitError, match="has no torch and transformers"):
+        host.must_have_torch(bare)
 
 
 def test_differences_from_the_pins_are_listed_one_a_line():

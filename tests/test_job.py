@@ -25,6 +25,8 @@ def test_a_job_and_a_result_come_back_as_they_were():
         ({"runs": []}, "runs is empty"),
         ({"runs": [{"new_tokens": 0, "arguments": {}}]}, "new_tokens is 0"),
         ({"timed_runs": 0}, "timed_runs is 0"),
+        ({"form": None}, "form is None"),
+        ({"options": []}, "options are \\[\\]"),
         ({"colour": "red"}, "unknown field 'colour'"),
     ],
 )
@@ -62,6 +64,24 @@ def test_the_fingerprint_follows_what_is_measured_and_no_path():
     assert moved.fingerprint() == job.fingerprint()
     assert dataclasses.replace(job, timed_runs=11).fingerprint() != job.fingerprint()
     assert dataclasses.replace(job, model={**job.model, "seed": 7}).fingerprint() != job.fingerprint()
+
+
+def test_a_form_and_its_options_are_in_the_fingerprint_only_where_they_are_used():
+    import dataclasses
+
+    job = a_job()
+    assert job.fingerprint() == "aba204866d47", "jobs that were measured before there were forms keep their fingerprint"
+    assert dataclasses.replace(job, form="batch").fingerprint() != job.fingerprint()
+    assert dataclasses.replace(job, options={"items": 8}).fingerprint() != job.fingerprint()
+
+
+def test_a_job_and_a_result_of_before_there_were_forms_can_be_read():
+    job = json.loads(contract.to_json(a_job()))
+    del job["form"], job["options"]
+    assert contract.parse_job(json.dumps(job)) == a_job()
+    result = json.loads(contract.to_json(a_result()))
+    del result["figures"]
+    assert contract.parse_result(json.dumps(result)).figures == {}
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ ARTICLE = articles.find("inference-tools")
 CASES = {case.name: case for case in ARTICLE.cases}
 
 
-def job_of(name, variant="published", **changes):
+def job_of(name, variant="published", batch_size=None, **changes):
     target = jobs.Target(**{"stack": "current", "device": "cuda", "device_count": 2, "weights": "random", "scale": "full", **changes})
-    return jobs.measuring_job(ARTICLE, CASES[name], variant, target)
+    return jobs.measuring_job(ARTICLE, CASES[name], variant, target, jobs.Typed(batch_size))
 
 
 def test_the_published_variant_keeps_the_articles_dtypes():
@@ -52,6 +52,67 @@ def test_all_backends_of_a_stack_share_one_right_answer():
 def test_the_right_answer_is_plain_transformers_in_float32():
     asked = jobs.reference_job(job_of("deepspeed"))
     assert (asked.kind, asked.backend, asked.load) == ("reference", "transformers", {"dtype": "float32"})
+
+
+def test_the_right_answer_is_of_one_sequence_whatever_the_batch_size_and_the_form():
+    one, batch = job_of("deepspeed"), job_of("deepspeed", batch_size=8)
+    assert batch.prompt["batch_size"] == 8
+    assert jobs.reference_key(batch) == jobs.reference_key(one)
+    assert jobs.reference_job(dataclasses.replace(batch, form="other", options={"items": 1})) == jobs.reference_job(one)
+
+
+def test_a_batch_shows_in_the_runs_id_and_one_sequence_does_not():
+    assert ".published.b8.current." in jobs.run_prefix(job_of("deepspeed", batch_size=8), "abc", "docker", "NVIDIA H200")
+    assert ".published.current." in jobs.run_prefix(job_of("deepspeed"), "abc", "docker", "NVIDIA H200")
+
+
+def test_a_form_and_options_come_from_the_case_over_the_variant():
+    variants = {**ARTICLE.variants, "published": {**ARTICLE.variants["published"], "options": {"items": 1, "seed": 2}}}
+    article = dataclasses.replace(ARTICLE, variants=variants)
+    case = dataclasses.replace(CASES["deepspeed"], form="other", options={"items": 5})
+    job = jobs.measuring_job(article, case, "published", jobs.Target("current", "cuda", 2, "random", "full"))
+    assert (job.form, job.options) == ("other", {"items": 5, "seed": 2})
+
+
+BATCHES = articles.find("batch-generate")
+
+
+def batch_job(name, variant="controlled", scale="full", **changes):
+    (case,) = [case for case in BATCHES.cases if case.name == name]
+    return jobs.measuring_job(BATCHES, case, variant, jobs.Target("current", changes.pop("device", "cuda"), 1, "random", scale), jobs.Typed(**changes))
+
+
+def test_the_articles_options_are_under_the_variants_and_those_under_the_cases():
+    assert batch_job("batch").options["texts"] == "prompt"
+    assert batch_job("batch", "published").options["texts"] == "workload"
+    assert batch_job("single", "published").options["texts"] == "prompt"
+    assert batch_job("batch").options["terminators"] == ["<|eot_id|>"]
+
+
+def test_the_items_of_a_workload_are_as_typed_else_the_articles_else_few_for_a_tiny_model():
+    assert batch_job("workload-naive").options["items"] == 10_000
+    assert batch_job("workload-naive", scale="tiny").options["items"] == 300
+    assert batch_job("workload-naive", scale="tiny", items=7).options["items"] == 7
+    assert "items" not in batch_job("batch", items=7).options
+    assert all("tiny_items" not in batch_job(case.name).options for case in BATCHES.cases)
+
+
+def test_a_case_may_have_runs_of_its_own():
+    assert [run["new_tokens"] for run in batch_job("padding").runs] == [64]
+    assert [run["new_tokens"] for run in batch_job("batch").runs] == [256]
+
+
+def test_a_tiny_model_makes_fewer_tokens_where_the_article_says_so():
+    assert [run["new_tokens"] for name in ("batch", "padding") for run in batch_job(name, scale="tiny").runs] == [32, 32]
+    assert "tiny_new_tokens" not in batch_job("batch", "published").runs[0]
+
+
+def test_timed_calls_are_as_typed_else_the_articles():
+    assert (batch_job("batch").timed_runs, batch_job("batch", timed_runs=1).timed_runs) == (5, 1)
+
+
+def test_on_a_cpu_bfloat16_becomes_float32():
+    assert (batch_job("batch").load["dtype"], batch_job("batch", device="cpu").load["dtype"]) == ("bfloat16", "float32")
 
 
 def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():

@@ -28,7 +28,8 @@ def error_of(done):
 def test_make_alone_prints_every_target_with_what_it_does():
     done = make()
     assert done.returncode == 0
-    for target in ("demo", "bench-%", "article-%", "build-%", "verify-%", "rebuild-%", "images", "sbom-%", "archive", "restore", "models", "report", "lock", "render", "check", "test", "clean", "honesty"):
+    verbs = "demo bench-% article-% profile-% build-% verify-% rebuild-% images sbom-% archive restore models report compare lock render check test clean honesty"
+    for target in verbs.split():
         assert f"\n  {target} " in done.stdout, target
 
 
@@ -40,7 +41,10 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bench-deepspeed", "STACK=2022"], ["'2022'", "2023-02", "current"]),
         (["bench-deepspeed", "ARTICLE=nope"], ["'nope'", "inference-tools"]),
         (["bench-deepspeed", "VARIANT=best"], ["'best'", "published", "controlled"]),
+        (["bench-transformers", "ARTICLE=batch-generate", "STACK=current", "CASES=singel"], ["'singel'", "single", "batch", "CASES="]),
         (["article-nope"], ["'nope'", "inference-tools", "make article-"]),
+        (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
+        (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),
         (["build-nope"], ["'nope'", "layer-parallel"]),
         (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "DEVICE=cpu"]),
         (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
@@ -83,7 +87,7 @@ def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_pa
     assert "hf_secret" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("verb", ["bench", "article", "build", "verify", "rebuild", "sbom"])
+@pytest.mark.parametrize("verb", ["bench", "article", "build", "profile", "verify", "rebuild", "sbom"])
 def test_a_verb_without_a_name_says_what_to_type(verb):
     done = make(verb)
     assert done.returncode != 0 and f"make {verb}-" in error_of(done)

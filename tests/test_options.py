@@ -19,6 +19,12 @@ def test_make_exports_empty_variables_and_they_count_as_not_typed():
 def test_gpus_are_a_number_or_a_list():
     assert options.parse({"GPUS": "2"}).gpus == 2
     assert options.parse({"GPU_IDS": "1,3"}).gpu_ids == [1, 3]
+    assert options.parse({"BATCH_SIZES": "64,1"}).batch_sizes == [64, 1]
+
+
+def test_cases_are_names_with_commas():
+    assert options.parse({"CASES": "single,batch"}).cases == ["single", "batch"]
+    assert options.parse({"CASES": ""}).cases == []
 
 
 @pytest.mark.parametrize(
@@ -30,6 +36,9 @@ def test_gpus_are_a_number_or_a_list():
         ({"GPU_IDS": "0;1"}, ["GPU_IDS", "'0;1'", "GPU_IDS=0,3"]),
         ({"GPU_IDS": "1,1"}, ["GPU_IDS", "different"]),
         ({"GPUS": "2", "GPU_IDS": "0"}, ["GPUS is 2", "GPU_IDS names 1"]),
+        ({"ITEMS": "many"}, ["ITEMS", "'many'", "whole number"]),
+        ({"BATCH_SIZES": "8,0"}, ["BATCH_SIZES", "'8,0'", "from 1", "BATCH_SIZES=1,8,64"]),
+        ({"BATCH_SIZES": "8,8"}, ["BATCH_SIZES", "different"]),
         ({"DEVICE": "cpu", "GPU_IDS": "0"}, ["GPU_IDS", "DEVICE=cpu"]),
         ({"DEVICE": "tpu"}, ["DEVICE", "'tpu'", "cuda, cpu"]),
         ({"VARIANT": "mine"}, ["VARIANT", "'mine'", "published, controlled"]),

@@ -112,10 +112,35 @@ def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
     assert "- tensor-parallel on 2: torch: pinned 9.9.9, found 9.9.8" in text
 
 
-def test_of_repeated_runs_the_latest_counts_and_the_spread_is_told(whole: Path) -> None:
+def test_of_two_runs_the_later_counts_and_the_spread_is_told(whole: Path) -> None:
     line = next(line for line in text_of(whole).splitlines() if 'published--deepspeed-2"' in line)
     assert "12.5" in line and "11.9" not in line
     assert re.search(r"deepspeed .*11\.9\d to 12\.5\d? in 2 runs", text_of(whole))
+
+
+def test_of_three_runs_the_median_counts_whichever_was_the_last_unless_that_one_failed(tmp_path: Path) -> None:
+    runs = [record(job("int8"), mean, number=place, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 90.0, 60.0), 1)]
+    assert re.search(r"\| ok \|.*\| 59\.99\d* ± ", page(tmp_path / "median", runs))
+    failed = record(job("int8"), status="failed", reason="it fell over", number=4, started_at="2026-11-24T04:10:00Z")
+    assert "int8 on 1: failed — it fell over" in page(tmp_path / "failed", [*runs, failed])
+
+
+def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
+    one = record(job("int8"), 100.0)
+    one.host.update(began=1000.0, prepare_s=2.5, wall_s=12.5)
+    one.guest.phases = {"import": [1000.5, 1004.5], "load": [1004.5, 1008.0], "measure": [1008.0, 1009.8], "check": [1009.8, 1010.0]}
+    older = record(job("deepspeed", 2), 100.0)
+    text = page(tmp_path, [one, older])
+    assert "| int8 | 1 | 2.5 | 0.5 | 4.0 | 3.5 | 0.7 | 1.0 | 0.2 | 2.6 | 15.0 |" in text
+    assert "| deepspeed | 2 | — | — | — | — | 0.7 | 1.0 | — | 10.8 | 12.5 |" in text
+
+
+def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_other_pins_do_not(tmp_path: Path) -> None:
+    repeated = [record(job("int8"), mean, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 60.0, 70.0))]
+    named = [dataclasses.replace(one, id=one.id.replace("-01", f"-{place}-01")) for place, one in enumerate(repeated)]
+    assert re.search(r"50\S* to 70\S* in 3 runs", page(tmp_path / "same", named))
+    named[0].host["pins_id"] = "of other pins"
+    assert re.search(r"60\S* to 70\S* in 2 runs", page(tmp_path / "other", named))
 
 
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:

@@ -26,9 +26,10 @@ def load(job):
 
     arguments = compat.eight_bit_arguments(transformers.__version__, lambda: transformers.BitsAndBytesConfig(load_in_8bit=True))
     if job.device == "cuda":
-        # The article's max_memory={0: "24GB", 1: "0GB"}: all of it on the first GPU.
-        arguments["max_memory"] = {0: job.load.get("max_memory", "24GB")}
         arguments["device_map"] = job.load.get("device_map", "auto")
+        if arguments["device_map"] == "auto":
+            # The first article's max_memory={0: "24GB", 1: "0GB"}: all of it on the first GPU.
+            arguments["max_memory"] = {0: job.load.get("max_memory", "24GB")}
     else:
         arguments["device_map"] = {"": "cpu"}
     model = pretrained.load_model(job, dtype_name="float16" if job.device == "cuda" else "float32", **arguments)

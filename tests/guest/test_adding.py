@@ -1,4 +1,4 @@
-"""A backend is added by what the README says, and by nothing else: here one is added to a copy of the kit, and runs."""
+"""A backend or a form is added by what the README says, and by nothing else: here one is added to a copy of the kit, and runs."""
 
 import filecmp
 import json
@@ -71,3 +71,48 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit):
 
     told = python(kit, "-m", "scripts.report", "runs", "out")
     assert told.returncode == 0 and "my-backend" in (kit / "out" / "REPORT.md").read_text(), told.stderr
+
+
+FORM = '''"""A form that measures without a model."""
+
+from bench import measure
+
+LOADS = False
+
+
+def run(job, loaded, say):
+    assert loaded is None
+    calls = measure.measure(lambda: 1, 1, job.warmup_runs, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))
+    return [calls], None, {"seen": job.options}
+'''
+
+CASE = """
+[[cases]]
+name = "my-case"
+backend = "transformers"
+gpus = 1
+form = "my-form"
+options = { size = 3 }
+batch_sizes = [2]
+load = { dtype = "float32" }
+"""
+
+
+@pytest.mark.usefixtures("python")
+def test_a_new_form_needs_its_module_and_a_case(kit):
+    (kit / "bench" / "forms" / "my_form.py").write_text(FORM)
+    path = kit / "bench" / "articles" / "demo.toml"
+    path.write_text(path.read_text().partition("[[cases]]")[0] + CASE)
+
+    settings = {"ARTICLE": "demo", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": "runs"}
+    done = python(kit, "-m", "scripts.bench", "transformers", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (kit / "runs").glob("*/result.json")
+    assert ".my-case.controlled.b2.demo." in path.parent.name
+    record = json.loads(path.read_text())
+    assert record["status"] == "ok" and record["guest"]["figures"] == {"seen": {"size": 3}}
+    assert record["guest"]["check"] is None and record["guest"]["load_s"] is None
+    assert not (kit / "models").exists(), "neither weights nor a right answer are made for it"
+
+    told = python(kit, "-m", "scripts.report", "runs", "out")
+    assert told.returncode == 0 and "my-case b2" in (kit / "out" / "REPORT.md").read_text(), told.stderr

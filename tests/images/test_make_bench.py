@@ -52,6 +52,16 @@ def results(places):
     return [json.loads(path.read_text()) for path in sorted(Path(places["RUNS"]).glob("*/result.json"))]
 
 
+def test_the_kit_itself_takes_at_most_five_seconds_before_the_first_call(places):
+    make("DEVICE=cpu", **places)  # writes the weights and the right answer
+    asked = time.time()
+    code, output = make("DEVICE=cpu", "FORCE=1", **places)
+    assert code == 0, output
+    phases = results(places)[-1]["guest"]["phases"]
+    others = sum(ended - began for began, ended in (phases["import"], phases["load"]))
+    assert phases["measure"][0] - asked - others < 5
+
+
 def test_a_job_runs_in_the_image_and_its_result_says_so(client, places):
     code, output = make("DEVICE=cpu", **places)
     assert code == 0, output

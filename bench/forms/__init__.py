@@ -1,0 +1,40 @@
+"""How a case calls the model, one module a form: `plain-batch` is `plain_batch.py`.
+
+A form is a module with
+
+    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measure.py times them; the new
+                                tokens of the last call of the longest run, [rows, new tokens], where they continue the job's
+                                own prompt, else None; and {name: data} of whatever else it measures, for Result.figures.
+                                `loaded` is the backend's Loaded with the prompt as `loaded.input_ids`; `say(**event)`
+                                tells progress, between timed calls only
+    unsupported(job)            why this job cannot run here, or "" (optional); asked before anything is loaded
+    LOADS                       False where it measures without the model: `loaded` is then None, and there is neither
+                                a checkpoint nor an output check (optional)
+"""
+
+import importlib
+
+
+def module_name(form):
+    """`plain-batch` is the module bench.forms.plain_batch."""
+    return "bench.forms." + form.replace("-", "_")
+
+
+def find(form):
+    """The module of a form; raises ValueError with its file's name where there is none."""
+    try:
+        return importlib.import_module(module_name(form))
+    except ModuleNotFoundError as error:
+        if error.name != module_name(form):
+            raise
+        raise ValueError("form {!r} has no module bench/forms/{}.py".format(form, form.replace("-", "_"))) from None
+
+
+def loads(module):
+    """Does this form measure a loaded model?"""
+    return getattr(module, "LOADS", True)
+
+
+def unsupported(module, job):
+    """Why this form cannot run the job here, or ""."""
+    return module.unsupported(job) if hasattr(module, "unsupported") else ""

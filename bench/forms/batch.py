@@ -1,0 +1,28 @@
+"""One left-padded batch of texts: tokenize, `generate`, take off the prompts, decode. Options: bench/texts.py.
+
+A batch of one is `AutoModelForCausalLM` one text at a time. The article slices an answer by its own prompt's mask; the kit by
+the padded width, which is the same where the mask of the row is as long as the batch.
+"""
+
+from bench import texts
+
+
+def run(job, loaded, say):
+    import torch
+
+    tokenizer = texts.tokenizer_of(job)
+    batch = texts.batch_of(job, tokenizer)
+    seen = {}
+
+    def call(arguments):
+        encoded = texts.encode(job, tokenizer, batch).to(loaded.device)
+        output = loaded.model.generate(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], **arguments)
+        seen["encoded"], rows = encoded, output[:, encoded["input_ids"].shape[1]:].tolist()
+        seen["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+        return rows
+
+    measurements, rows, figures = texts.time_runs(job, tokenizer, call, say)
+    ids, mask = seen["encoded"]["input_ids"], seen["encoded"]["attention_mask"]
+    figures["prompt_tokens"], figures["padded_prompt_tokens"] = int(mask.sum()), int(ids.numel())
+    same = ids.tolist() == loaded.input_ids.tolist()
+    return measurements, torch.tensor(rows) if same else None, figures

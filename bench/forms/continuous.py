@@ -1,0 +1,93 @@
+"""The same workload through transformers' continuous batching: a text takes the place of one that is answered at once.
+
+Options: as of bench/forms/workload.py, and `attention`, which of the library's paged attentions. The job's batch size is how many texts
+are at work at once, as in a static batch. A timed call is the time between two writes of what was answered meanwhile.
+"""
+
+import time
+
+from bench import compat, measure, texts
+from bench.forms.workload import Progress, arguments_of, in_order, result
+from bench.outputs import Outputs
+
+#: Answers are written as soon as there are so many, or after so many seconds.
+WRITE_ITEMS, WRITE_S = 256, 2.0
+
+#: Tokens of a cache block, and at most in one step, prompts and answers together.
+BLOCK_TOKENS, STEP_TOKENS = 32, 1024
+
+
+def unsupported(job):
+    from importlib import metadata
+
+    version = metadata.version("transformers")
+    return "" if compat.continuous_batching(version) else "the kit drives continuous batching of transformers 5.17 and later, this is {}".format(version)
+
+
+def _answers(manager, count):
+    """Each finished request, as it comes; raises RuntimeError where one fails or the library stops."""
+    while count:
+        output = manager.get_result(timeout=1)
+        if output is None:
+            if not manager.is_running():
+                raise RuntimeError("continuous batching stopped with {} requests left: {}".format(count, manager.background_thread_status.fatal_error))
+            continue
+        if output.error is not None:
+            raise RuntimeError("a request failed: {}".format(output.error))
+        if output.is_finished():
+            count -= 1
+            yield output
+
+
+def settings_of(requests, longest):
+    """The library's settings for so many texts at once, each of at most `longest` tokens with its answer.
+
+    Of itself it would take nine tenths of the memory for its cache, and as many texts as go in.
+    """
+    blocks = requests * -(-longest // BLOCK_TOKENS) + 1
+    return {"num_blocks": blocks, "block_size": BLOCK_TOKENS, "max_batch_tokens": max(STEP_TOKENS, requests), "max_requests_per_batch": requests}
+
+
+def _line(answers, tokenizer, width_of):
+    prompt_tokens = sum(width_of[int(one.request_id)] for one in answers)
+    new_tokens = sum(len(one.generated_tokens) for one in answers)
+    return {
+        "items": [[int(one.request_id), len(one.generated_tokens), tokenizer.decode(one.generated_tokens, skip_special_tokens=True)] for one in answers],
+        "prompt_tokens": prompt_tokens, "padded_prompt_tokens": prompt_tokens, "decode_rows": new_tokens,
+    }
+
+
+def run(job, loaded, say):
+    import transformers
+
+    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
+    synchronize, done = measure.synchronizer(job), outputs.done()
+    waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
+    prompts = {item.number: texts.encode(job, tokenizer, [item.text])["input_ids"][0].tolist() for item in waiting}
+    width_of = {number: len(ids) for number, ids in prompts.items()}
+    if not waiting:
+        return result(job, outputs)
+    usual = loaded.model.config._attn_implementation
+    loaded.model.set_attn_implementation(job.options["attention"])
+    longest = max(width_of.values()) + job.runs[0]["new_tokens"]
+    loaded.used["continuous"] = dict(settings_of(job.prompt["batch_size"], longest), attention=job.options["attention"])
+    settings = transformers.ContinuousBatchingConfig(**settings_of(job.prompt["batch_size"], longest))
+    config = transformers.GenerationConfig(**arguments_of(job, tokenizer))
+    progress = Progress(say, job, len(done))
+    with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=settings, timeout=5) as manager:
+        synchronize()
+        written, answers = time.perf_counter(), []
+        for item in waiting:
+            manager.add_request(prompts[item.number], request_id=str(item.number), max_new_tokens=item.new_tokens, eos_token_id=config.eos_token_id)
+        for place, one in enumerate(_answers(manager, len(waiting)), start=1):
+            answers.append(one)
+            now = time.perf_counter()
+            if len(answers) < WRITE_ITEMS and now - written < WRITE_S and place < len(waiting):
+                continue
+            line = _line(answers, tokenizer, width_of)
+            line["ms"], written = (now - written) * 1000, now
+            outputs.add(line)
+            progress(len(answers))
+            answers = []
+    loaded.model.set_attn_implementation(usual)  # for the output check
+    return result(job, outputs)

@@ -1,0 +1,99 @@
+"""The key-value cache in host memory: how far it carries, and what a token then costs.
+
+With a context of so many tokens for each sequence, the largest batch that fits is searched with transformers' default cache and
+with its offloaded one (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). Both are then
+timed in the largest batch that fits without. A limit makes a large GPU behave like the article's: torch may not reserve more.
+
+options: context_tokens, most_sequences (where the search ends), memory_limit_bytes (optional), new_tokens (of a timed call).
+
+figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
+first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`.
+"""
+
+import gc
+
+from bench import compat, measure
+
+CACHES = ("default", "offloaded")
+
+
+def unsupported(job):
+    return "" if job.device == "cuda" else "the offloaded cache copies between a GPU and the host's memory: it needs an NVIDIA GPU"
+
+
+def largest(fits, most):
+    """The largest number up to `most` that fits, by doubling and halving; 0 where not even 1 does."""
+    good, bad = 0, 1
+    while bad <= most and fits(bad):
+        good, bad = bad, 2 * bad
+    bad = min(bad, most + 1)
+    while bad - good > max(1, good // 16):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def run(job, loaded, say):
+    import torch
+
+    options = job.options
+    limit = options.get("memory_limit_bytes")
+    if limit:
+        total = torch.cuda.get_device_properties(loaded.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), loaded.device)
+    context, new_tokens = options["context_tokens"], options["new_tokens"]
+    found = []
+    for cache in CACHES:
+        def fits(sequences, cache=cache):
+            say(run=cache, sequences=sequences)
+            return _fits(loaded, _prompt(loaded, sequences, context), cache)
+
+        most = largest(fits, options["most_sequences"])
+        found.append({"cache": cache, "most_sequences": most, "searched_to_the_end": most == options["most_sequences"]})
+    common = found[0]["most_sequences"]
+    answers = []
+    for row in found if common else []:
+        prompt = _prompt(loaded, common, context)
+        times = {}
+        for count in (1, new_tokens):
+            def call(count=count, prompt=prompt, cache=row["cache"]):
+                answers.append(_generate(loaded, prompt, cache, count))
+                return answers[-1].shape[1]
+
+            times[count] = measure.measure(call, count, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))["timed_ms"]
+        row.update(batch_size=common, first_ms=times[1], all_ms=times[new_tokens], new_tokens=new_tokens)
+        row["last"] = answers[-1]
+    for row in found if common else []:
+        row["identical"] = int((row.pop("last") == answers[2 * (1 + job.timed_runs) - 1]).all(dim=1).sum())
+    return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": limit, "caches": found}}
+
+
+def _prompt(loaded, sequences, context):
+    """The job's prompt repeated to the context's length in each of so many sequences."""
+    ids = loaded.input_ids[:1]
+    return ids.repeat(1, -(-context // ids.shape[1]))[:, :context].repeat(sequences, 1)
+
+
+def _generate(loaded, prompt, cache, new_tokens):
+    """The new tokens [sequences, new_tokens], greedy, on the CPU."""
+    import torch
+
+    arguments = {} if cache == "default" else {"cache_implementation": cache}
+    with torch.no_grad():
+        output = loaded.model.generate(
+            prompt, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_new_tokens=new_tokens, **arguments
+        )
+    return output[:, prompt.shape[1]:].cpu()
+
+
+def _fits(loaded, prompt, cache):
+    import torch
+
+    try:
+        _generate(loaded, prompt, cache, 2)
+        fitted = True
+    except compat.out_of_memory_errors(torch):
+        fitted = False
+    gc.collect()
+    torch.cuda.empty_cache()
+    return fitted

@@ -1,0 +1,125 @@
+"""A workload of many uneven texts in static batches, one after another, each as soon as the last is answered.
+
+Options: bench/texts.py, and `items`, how many texts; `order`, "naive" (as they come) or "sorted" (by length, so that texts of
+like lengths share a batch). Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
+answer. A timed call is one batch from texts to texts, those of earlier, killed runs of this job included. Figures: see `summary`.
+"""
+
+import time
+
+from bench import compat, measure, texts
+from bench.outputs import Outputs
+
+
+def unsupported(job):
+    from importlib import metadata
+
+    version = metadata.version("transformers")
+    return "" if compat.stops_row_by_row(version) else "transformers {} stops a batch as a whole, not row by row".format(version)
+
+
+def summary(job, outputs):
+    """{items, new_tokens (useful ones), prompt_tokens, padded_prompt_tokens, decode_rows (rows x steps), seconds, batches, resumed}"""
+    def total(name):
+        return sum(batch[name] for batch in outputs.batches)
+
+    return {
+        "items": sum(len(batch["items"]) for batch in outputs.batches),
+        "order": job.options["order"],
+        "new_tokens": sum(item[1] for batch in outputs.batches for item in batch["items"]),
+        "prompt_tokens": total("prompt_tokens"),
+        "padded_prompt_tokens": total("padded_prompt_tokens"),
+        "decode_rows": total("decode_rows"),
+        "seconds": total("ms") / 1000,
+        "batches": len(outputs.batches),
+        "resumed": outputs.resumed,
+    }
+
+
+def result(job, outputs):
+    """What a form returns of a workload: its batches as the timed calls, and their summary."""
+    outputs.close()
+    samples = {"new_tokens": job.runs[0]["new_tokens"], "cold_ms": None, "warmup_ms": [], "timed_ms": [batch["ms"] for batch in outputs.batches]}
+    return [samples], None, {"workload": summary(job, outputs)}
+
+
+class Progress:
+    """Tells how many items are done, and the seconds that the rest will take at the rate of this process."""
+
+    def __init__(self, say, job, done):
+        self.say, self.total, self.new_tokens = say, job.options["items"], job.runs[0]["new_tokens"]
+        self.before, self.done, self.began = done, done, time.monotonic()
+
+    def __call__(self, items):
+        self.done += items
+        left_s = (self.total - self.done) * (time.monotonic() - self.began) / (self.done - self.before)
+        self.say(run="items", done=self.done, total=self.total, new_tokens=self.new_tokens, left_s=round(left_s, 1))
+
+
+def stop_each(width, targets):
+    """A stopping criterion that ends each row of a batch after its own number of new tokens; `width` is the padded prompt's."""
+    import transformers
+
+    class StopEach(transformers.StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return targets <= input_ids.shape[1] - width
+
+    return transformers.StoppingCriteriaList([StopEach()])
+
+
+def answer(job, loaded, tokenizer, items, arguments):
+    """One batch from texts to texts: a line of the outputs, without its time."""
+    import torch
+
+    encoded = texts.encode(job, tokenizer, [item.text for item in items]).to(loaded.device)
+    width = encoded["input_ids"].shape[1]
+    targets = torch.tensor([item.new_tokens for item in items], device=loaded.device)
+    output = loaded.model.generate(
+        input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], stopping_criteria=stop_each(width, targets), **arguments
+    )
+    rows = output[:, width:].tolist()
+    answers = [row[:min(item.new_tokens, length)] for row, item, length in zip(rows, items, texts.made(rows, set(arguments["eos_token_id"])))]
+    return {
+        "items": [[item.number, len(row), tokenizer.decode(row, skip_special_tokens=True)] for item, row in zip(items, answers)],
+        "prompt_tokens": int(encoded["attention_mask"].sum()),
+        "padded_prompt_tokens": width * len(items),
+        "decode_rows": len(items) * len(rows[0]),
+    }
+
+
+def arguments_of(job, tokenizer):
+    """Greedy, so that an item's answer does not depend on its neighbours' draws."""
+    return {
+        "do_sample": False, "max_new_tokens": job.runs[0]["new_tokens"],
+        "eos_token_id": texts.terminators(job, tokenizer), "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def in_order(job, tokenizer, items):
+    """The items as the batches take them."""
+    if job.options["order"] == "naive":
+        return items
+    return sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
+
+
+def run(job, loaded, say):
+    import torch
+
+    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
+    arguments, synchronize, size = arguments_of(job, tokenizer), measure.synchronizer(job), job.prompt["batch_size"]
+    done = outputs.done()
+    waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
+    progress = Progress(say, job, len(done))
+    with torch.no_grad():
+        if waiting:  # what is compiled or chosen on first use is not the workload's time
+            answer(job, loaded, tokenizer, waiting[:size], dict(arguments, max_new_tokens=2))
+        for start in range(0, len(waiting), size):
+            batch = waiting[start:start + size]
+            synchronize()
+            began = time.perf_counter()
+            line = answer(job, loaded, tokenizer, batch, arguments)
+            synchronize()
+            line["ms"] = (time.perf_counter() - began) * 1000
+            outputs.add(line)
+            progress(len(batch))
+    return result(job, outputs)

@@ -1,0 +1,187 @@
+"""The four regions of a transformer layer that DeepSpeed fuses, each timed alone: PyTorch as a model's code calls it, compiled, and
+DeepSpeed's own operator.
+
+The regions are those of "DeepSpeed Inference: Enabling Efficient Inference of Transformer Models at Unprecedented Scale" (Aminabadi
+et al., 2022, figure 1), with one new token for each sequence and `past_tokens` in the cache. All three ways compute the same from
+the same values; `relative_error` says how nearly.
+"""
+
+import os
+import types
+
+EPSILON = 1e-5
+
+#: In the order of a layer.
+REGIONS = ("layernorm_qkv_bias", "attention", "bias_residual", "layernorm_ff_gelu")
+
+IMPLEMENTATIONS = ("eager", "compile", "deepspeed")
+
+
+def make_weights(hidden, dtype, device):
+    """The tensors of one layer that all batch sizes share. Matrices as nn.Linear keeps them: [out, in]."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(0)
+
+    def values(*shape):
+        return (torch.randn(shape, generator=generator, device=device) * 0.02).to(dtype)
+
+    return types.SimpleNamespace(
+        norm_weight=1 + values(hidden), norm_bias=values(hidden), qkv_weight=values(3 * hidden, hidden), qkv_bias=values(3 * hidden),
+        attention_bias=values(hidden), inner_weight=values(4 * hidden, hidden), inner_bias=values(4 * hidden),
+        outer_weight=values(hidden, 4 * hidden), outer_bias=values(hidden),
+    )
+
+
+def make_activations(hidden, batch_size, past_tokens, dtype, device):
+    """What flows through the layer: hidden states [batch, 1, hidden], queries, keys and values of the prompt and of the new token."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(1)
+
+    def values(*shape):
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    return types.SimpleNamespace(
+        residual=values(batch_size, 1, hidden), attention_out=values(batch_size, 1, hidden), ff_out=values(batch_size, 1, hidden),
+        past_qkv=values(batch_size, past_tokens, 3 * hidden), new_qkv=values(batch_size, 1, 3 * hidden),
+    )
+
+
+def _heads_first(qkv, heads):
+    """[batch, tokens, 3 x hidden] as [3, batch, heads, tokens, head size]."""
+    batch, tokens, width = qkv.shape
+    return qkv.view(batch, tokens, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
+
+
+def eager_calls(weights, inputs, heads):
+    """{region: (function, its tensors)} in PyTorch's own operators, as a model's code calls them."""
+    import torch
+    from torch.nn import functional
+
+    hidden = inputs.residual.shape[-1]
+
+    def layernorm_qkv_bias(states, norm_weight, norm_bias, weight, bias):
+        return functional.linear(functional.layer_norm(states, (hidden,), norm_weight, norm_bias, EPSILON), weight, bias)
+
+    def attention(past_keys, past_values, qkv):
+        query, key, value = _heads_first(qkv, heads)
+        keys, values = torch.cat([past_keys, key], dim=2), torch.cat([past_values, value], dim=2)
+        scores = torch.matmul(query, keys.transpose(-1, -2)) * (query.shape[-1] ** -0.5)
+        shares = functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+        return torch.matmul(shares, values).transpose(1, 2).reshape(qkv.shape[0], 1, hidden)
+
+    def bias_residual(residual, attention_out, attention_bias, ff_out, ff_bias):
+        return (attention_out + attention_bias + residual) + (ff_out + ff_bias)
+
+    def layernorm_ff_gelu(attention_out, attention_bias, residual, norm_weight, norm_bias, inner_weight, inner_bias, outer_weight):
+        normed = functional.layer_norm(attention_out + attention_bias + residual, (hidden,), norm_weight, norm_bias, EPSILON)
+        inner = functional.gelu(functional.linear(normed, inner_weight, inner_bias), approximate="tanh")
+        return functional.linear(inner, outer_weight)
+
+    _, past_keys, past_values = _heads_first(inputs.past_qkv, heads)
+    norm = (weights.norm_weight, weights.norm_bias)
+    return {
+        "layernorm_qkv_bias": (layernorm_qkv_bias, (inputs.residual, *norm, weights.qkv_weight, weights.qkv_bias)),
+        "attention": (attention, (past_keys.contiguous(), past_values.contiguous(), inputs.new_qkv)),
+        "bias_residual": (bias_residual, (inputs.residual, inputs.attention_out, weights.attention_bias, inputs.ff_out, weights.outer_bias)),
+        "layernorm_ff_gelu": (
+            layernorm_ff_gelu,
+            (inputs.attention_out, weights.attention_bias, inputs.residual, *norm, weights.inner_weight, weights.inner_bias, weights.outer_weight),
+        ),
+    }
+
+
+def compiled_calls(calls):
+    """The eager functions through torch.compile, for these shapes alone."""
+    import torch
+
+    return {region: (torch.compile(function, dynamic=False), arguments) for region, (function, arguments) in calls.items()}
+
+
+def deepspeed_calls(weights, inputs, heads):
+    """{region: (function, its tensors)} in the operators of DeepSpeed's injected layers.
+
+    They write into a workspace that they share, so what one gives holds until the next call. The last one holds the second matrix of
+    the feed-forward part as well, which is why all ways compute it.
+    """
+    import torch
+    from deepspeed.ops.transformer.inference.config import DeepSpeedInferenceConfig
+    from deepspeed.ops.transformer.inference.op_binding import MLPGemmOp, QKVGemmOp, ResidualAddOp, SoftmaxContextOp
+    from deepspeed.ops.transformer.inference.op_binding.workspace import WorkspaceOp
+
+    batch_size, past_tokens, _ = inputs.past_qkv.shape
+    hidden, dtype = inputs.residual.shape[-1], inputs.residual.dtype
+    config = DeepSpeedInferenceConfig(hidden_size=hidden, heads=heads, num_hidden_layers=2, layer_norm_eps=EPSILON, dtype=dtype)
+    WorkspaceOp(config).allocate_workspace(hidden, heads, past_tokens, batch_size, 2, 1, False, 0, 1024, 1)
+    qkv_op, attention_op, residual_op, ff_op = QKVGemmOp(config), SoftmaxContextOp(config), ResidualAddOp(config), MLPGemmOp(config)
+
+    def transposed(matrix):
+        return matrix.t().contiguous()
+
+    def attend(qkv, layer):
+        # The operator multiplies queries and keys each by the fourth root's inverse of the head size.
+        return attention_op(
+            query_key_value=qkv, attn_mask=torch.empty(1), heads=heads, num_kv=-1, norm_factor=(hidden // heads) ** -0.25, no_masking=True,
+            layer_id=layer, num_layers=2, alibi=None, is_prompt=qkv.shape[1] > 1, token_idx=None, position_ids=None,
+        )[0]
+
+    # The prompt goes into both layers' caches; only the last layer moves the position on, so calls of the first one stay at the new token.
+    attend(inputs.past_qkv, 0)
+    attend(inputs.past_qkv, 1)
+
+    def bias_residual(residual, attention_out, attention_bias, ff_out, ff_bias):
+        return residual_op(
+            hidden_state=ff_out, residual=residual, add_bias=True, attention_output=attention_out, attention_bias=attention_bias, final_bias=ff_bias
+        )
+
+    def layernorm_ff_gelu(attention_out, attention_bias, residual, inner_weight, outer_weight):
+        return ff_op(
+            input=attention_out, residual=residual, weight_interm=inner_weight, weight_out=outer_weight, input_bias=attention_bias,
+            bias=weights.inner_bias, gamma=weights.norm_weight, beta=weights.norm_bias,
+        )[0]
+
+    def layernorm_qkv_bias(states, weight):
+        return qkv_op(input=states, weight=weight, bias=weights.qkv_bias, gamma=weights.norm_weight, beta=weights.norm_bias)[0]
+
+    # The sum is made in place of its first argument: a copy, so that the others keep theirs.
+    return {
+        "layernorm_qkv_bias": (layernorm_qkv_bias, (inputs.residual, transposed(weights.qkv_weight))),
+        "attention": (lambda qkv: attend(qkv, 0), (inputs.new_qkv,)),
+        "bias_residual": (bias_residual, (inputs.residual.clone(), inputs.attention_out, weights.attention_bias, inputs.ff_out, weights.outer_bias)),
+        "layernorm_ff_gelu": (
+            layernorm_ff_gelu,
+            (inputs.attention_out, weights.attention_bias, inputs.residual, transposed(weights.inner_weight), transposed(weights.outer_weight)),
+        ),
+    }
+
+
+def calls_of(implementation, weights, inputs, heads):
+    """{region: (function, its tensors)} of "eager", "compile" or "deepspeed"; ValueError for another."""
+    if implementation == "deepspeed":
+        return deepspeed_calls(weights, inputs, heads)
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError("implementation is {!r}, allowed are {}".format(implementation, ", ".join(IMPLEMENTATIONS)))
+    calls = eager_calls(weights, inputs, heads)
+    return compiled_calls(calls) if implementation == "compile" else calls
+
+
+def exact_answers(weights, inputs, heads):
+    """{region: result} of the eager functions in float32."""
+    def wide(tensors):
+        return types.SimpleNamespace(**{name: tensor.float() for name, tensor in vars(tensors).items()})
+
+    return {region: function(*arguments) for region, (function, arguments) in eager_calls(wide(weights), wide(inputs), heads).items()}
+
+
+def relative_error(found, expected):
+    """|x - y| / |y| in the 2-norm over all values; None where it is not finite."""
+    error = float((found.float() - expected).norm() / expected.norm())
+    return error if error == error and error != float("inf") else None
+
+
+def first_device():
+    """The device of this process: its rank's GPU where there is one."""
+    import torch
+
+    return "cuda:{}".format(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.is_available() else "cpu"

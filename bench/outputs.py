@@ -1,0 +1,65 @@
+"""What a long run has answered so far, in a file that outlives the process.
+
+`outputs.jsonl` in the job's folder: first {"job": fingerprint}, then a line for each batch, {"ms", "items": [[number, new
+tokens, text]…], …}. A line is on the disk before the next batch begins, and counts where it is whole; so after a kill at any
+moment each item is either in it, once, or still to be done. The host hands the file to the next run of the same job.
+"""
+
+import json
+import os
+
+NAME = "outputs.jsonl"
+
+
+class Outputs:
+    """The lines of a job's file; one that another job wrote is begun anew."""
+
+    def __init__(self, folder, fingerprint):
+        self.path = os.path.join(folder, NAME)
+        self.lines, end = _whole_lines(self.path)
+        if not self.lines or self.lines[0] != {"job": fingerprint}:
+            self.lines, end = [], 0
+        self.stream = open(self.path, "ab")
+        self.stream.truncate(end)
+        if not self.lines:
+            self._write({"job": fingerprint})
+        self.resumed = len(self.lines) > 1
+
+    @property
+    def batches(self):
+        return self.lines[1:]
+
+    def done(self):
+        """{the numbers of the items that are answered}"""
+        return {item[0] for batch in self.batches for item in batch["items"]}
+
+    def add(self, batch):
+        """Keep a batch; it is on the disk when this returns."""
+        self._write(batch)
+
+    def _write(self, line):
+        self.stream.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.lines.append(line)
+
+    def close(self):
+        self.stream.close()
+
+
+def _whole_lines(path):
+    """([each line's data], the bytes they take), up to the first that is not whole."""
+    lines, end = [], 0
+    if not os.path.exists(path):
+        return lines, end
+    with open(path, "rb") as stream:
+        for raw in stream:
+            try:
+                lines.append(json.loads(raw.decode()))
+            except ValueError:
+                break
+            if not raw.endswith(b"\n"):
+                lines.pop()
+                break
+            end += len(raw)
+    return lines, end

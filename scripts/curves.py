@@ -1,0 +1,60 @@
+"""ms/token over the batch size as a picture: both axes logarithmic, measured lines beside the published points."""
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+from scripts import token_table, tokens
+from scripts.articles import Article
+from scripts.groups import Group
+from scripts.plots import GRID, STYLE, WIDTH_INCH, svg
+
+#: Colours that also the colour-blind can tell apart (Okabe and Ito), one a case.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
+    """{(case, devices): [(batch size, ms/token by the article's formula)]} of the rows that have a number."""
+    found: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for row in token_table.rows_of(group, article):
+        estimate = tokens.ms_per_token(row, "article")
+        if estimate:
+            found.setdefault((row.case, row.count), []).append((row.batch_size, estimate.value))
+    return {key: sorted(points) for key, points in found.items()}
+
+
+def batch_plot(group: Group, article: Article | None) -> str | None:
+    """SVG text; None where no case was measured in more than one batch size."""
+    measured, cases = measured_points(group, article), token_table.published(group, article)
+    if max((len(points) for points in measured.values()), default=0) < 2:
+        return None
+    names = list(dict.fromkeys([*cases, *(case for case, _ in measured)]))
+    style = {name: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]) for place, name in enumerate(names)}
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH_INCH, 4.6), layout="constrained", facecolor="white")
+        figure.suptitle(group.heading, fontsize=10, x=0.015, ha="left", wrap=True)
+        axes = figure.subplots()
+        for name, case in cases.items():
+            points = sorted((int(size), value) for size, value in case.published[token_table.METRIC].items())
+            colour, marker = style[name]
+            label = f"{name} ×{case.gpus}, published"
+            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markerfacecolor="white", linestyle=":", linewidth=1, label=label)
+        for (name, count), points in measured.items():
+            colour, marker = style[name]
+            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linewidth=1.4, label=f"{name} ×{count}, measured")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
+        axes.xaxis.set_major_locator(FixedLocator(sizes))
+        axes.xaxis.set_minor_locator(NullLocator())
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("batch size, sequences (logarithmic)")
+        axes.set_ylabel("ms/token by the article's formula (logarithmic)")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+        return svg(figure)

@@ -1,0 +1,119 @@
+"""Milliseconds per token over batch sizes, in the shape of the article's table: a line a case, a column a batch size.
+
+Every cell is a number, or says why there is none.
+"""
+
+from collections.abc import Sequence
+
+from scripts import stats, tables, tokens
+from scripts.articles import Article, Case
+from scripts.groups import GIB, Group, Row
+from scripts.tables import NONE, text
+
+METRIC = "ms_per_token"
+WRONG = "✗"
+
+
+def rows_of(group: Group, article: Article | None) -> list[Row]:
+    """The rows that belong in such a table: of cases with the form `cycles`."""
+    mine = {case.name for case in article.cases if case.form == "cycles"} if article else set()
+    return [row for row in group.rows if row.case in mine or "cycles" in row.figures]
+
+
+def published(group: Group, article: Article | None) -> dict[str, Case]:
+    """The cases whose published ms/token may stand beside this group's."""
+    if article is None or group.key.variant != "published" or group.cannot_judge():
+        return {}
+    return {case.name: case for case in article.cases if METRIC in (case.published or {})}
+
+
+def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
+    """All batch sizes of the rows and of the published numbers."""
+    return sorted({row.batch_size for row in rows} | {int(size) for case in cases for size in case.published[METRIC]})
+
+
+def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
+    """The number of one case on one number of devices in a batch size, or why there is none."""
+    row = next((one for one in rows if one.batch_size == batch_size), None)
+    if row is None:
+        smaller = [one.batch_size for one in rows if one.status == "oom" and one.batch_size < batch_size]
+        return f"oom at {min(smaller)}" if smaller else "not run"
+    if row.status != "ok":
+        return f"**{row.status}**"
+    estimate = tokens.ms_per_token(row, formula)
+    if estimate is None:
+        return "no tokens told"
+    wrong = "" if is_right(row) else f" {WRONG}"
+    return stats.number(estimate.value, stats.decimals(estimate.value, significant=3)) + wrong
+
+
+def is_right(row: Row) -> bool:
+    """Did the output pass its check, and does padding leave it as it is?"""
+    return bool(row.check and row.check.get("passed")) and not tokens.wrong_when_padded(row)
+
+
+def lines_of(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    """(case, devices) of every line, in the rows' order."""
+    return list(dict.fromkeys((row.case, row.count) for row in rows))
+
+
+def table(group: Group, article: Article | None) -> list[str]:
+    """The article's numbers, ours by the article's formula, and ours corrected, line by line."""
+    rows, cases = rows_of(group, article), published(group, article)
+    if not rows:
+        return []
+    sizes = sizes_of(rows, list(cases.values()))
+    lines = []
+    for name, case in cases.items():
+        told = [case.published_at(METRIC, size) for size in sizes]
+        lines.append([f"{text(name)}, published", str(case.gpus), *[NONE if value is None else f"{value:.2f}" for value in told]])
+        lines += _measured(rows, name, sizes)
+    for name in dict.fromkeys(row.case for row in rows if row.case not in cases):
+        lines += _measured(rows, name, sizes)
+    headers = ["ms/token in batches of", tables.devices_word(group), *[str(size) for size in sizes]]
+    notes = "By the article's formula; *corrected* counts the tokens that were really made, once."
+    if any(row.status == "ok" and not is_right(row) for row in rows):
+        notes += f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
+    return ["#### Milliseconds per token over batch sizes", "", *tables.table(headers, lines), notes, "", *around(group, rows)]
+
+
+def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list[str]]:
+    lines = []
+    for case, count in lines_of(rows):
+        mine = [row for row in rows if (row.case, row.count) == (case, count)]
+        if case == name:
+            lines.append([f"{text(name)}, measured", str(count), *[cell(mine, size, "article") for size in sizes]])
+            if any(row.status == "ok" for row in mine):
+                lines.append([f"{text(name)}, corrected", str(count), *[cell(mine, size, "corrected") for size in sizes]])
+    return lines
+
+
+def around(group: Group, rows: Sequence[Row]) -> list[str]:
+    """Start to ready, the first call, both together, and torch's memory of the first process before and after, as the scripts' logs tell them."""
+    headers = ["case", tables.devices_word(group), "start to ready, s", "first call, s", "start to finish, s"]
+    headers += ["tokens of a call: counted / real", "allocated before / after / peak of a GPU, GiB", "reserved after / peak, GiB"]
+    headers += ["first sentence padded against alone, %"]
+    lines = []
+    for row in rows:
+        if row.status != "ok" or not row.guest:
+            continue
+        ready = row.guest.load_s
+        first = next((one["cold_ms"] / 1000 for one in row.guest.measurements if one.get("cold_ms") is not None), None)
+        both = ready + first if ready is not None and first is not None else None
+        counted = " / ".join(str(tokens.tokens_of_a_call(row, formula)) for formula in tokens.FORMULAS)
+        seconds = [NONE if value is None else f"{value:.2f}" for value in (ready, first, both)]
+        error = tokens.padding_error(row)
+        lines.append([text(row.name), str(row.count), *seconds, counted, *_memory(row), NONE if error is None else f"{100 * error:.2g}"])
+    return tables.table(headers, lines) if lines else []
+
+
+def _memory(row: Row) -> list[str]:
+    memory = (row.figures.get("cycles") or {}).get("memory") or {}
+
+    def most(when: str, name: str) -> str:
+        found = [one[name] for one in memory.get(when) or [] if isinstance(one.get(name), int)]
+        return f"{max(found) / GIB:.2f}" if found else NONE
+
+    allocated = [most("before", "allocated_bytes"), most("after", "allocated_bytes"), most("after", "peak_allocated_bytes")]
+    reserved = [most("after", "reserved_bytes"), most("after", "peak_reserved_bytes")]
+    return [NONE if set(cells) == {NONE} else " / ".join(cells) for cells in (allocated, reserved)]

@@ -1,0 +1,188 @@
+"""The second article's ways to call a model, each on a real tiny one."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.guest.conftest import Guest
+from tests.guest.samples import tiny_job
+
+SENTENCES = ["DeepSpeed is a machine learning framework", "He has a", "In the far far distance from our galaxy,"]
+HUNDRED = {"max_new_tokens": 5, "do_sample": False}
+
+
+@pytest.fixture(scope="session", params=["transformers 5", "transformers 4"])
+def either(request, tmp_path_factory):
+    """A guest with current transformers, and one with those that DeepSpeed's kernels still know."""
+    return Guest(request.getfixturevalue("python" if request.param.endswith("5") else "python_tensor_parallel"), tmp_path_factory.mktemp("either"))
+
+
+def cycles_job(path, **changes):
+    prompt = {"text": SENTENCES[0], "texts": SENTENCES, "tokens": 6, "batch_size": 4}
+    fields = {"form": "cycles", "backend": "layer-parallel", "load": {"dtype": "float32", "device_map": "balanced_low_0"}, "prompt": prompt}
+    return tiny_job("bloom", path, **{**fields, "runs": [{"new_tokens": 5, "arguments": HUNDRED}], "warmup_runs": 1, "timed_runs": 5, **changes})
+
+
+def test_sentences_of_different_lengths_are_one_batch_and_every_token_of_it_is_counted(either, checkpoints):
+    result = either.run(cycles_job(checkpoints["bloom"]))
+    assert result.status == "ok", result.reason
+    (one,) = result.measurements
+    assert one["new_tokens"] == 5 and len(one["timed_ms"]) == 5 and one["cold_ms"] > 0
+    cycles = result.figures["cycles"]
+    assert (cycles["sequences"], cycles["counted_tokens"], cycles["ranks"]) == (4, 20, 1)
+    assert 4 <= cycles["real_tokens"] <= 20
+    assert 0 <= cycles["padded_logits_relative_error"] < 1e-5
+
+
+def test_the_first_sentence_of_a_padded_batch_continues_as_it_does_alone(guest, checkpoints, tmp_path):
+    """Left padding with its mask leaves the answer as it is; the check compares it with plain transformers' for the sentence alone."""
+    reference = str(tmp_path / "reference.npz")
+    job = cycles_job(checkpoints["bloom"], reference=reference)
+    alone = tiny_job("bloom", checkpoints["bloom"], kind="reference", reference=reference, runs=job.runs, prompt={**job.prompt, "batch_size": 1})
+    assert guest.run(alone).status == "ok"
+    check = guest.run(job).check
+    assert check["passed"], check
+    assert (check["greedy_common_prefix_tokens"], check["greedy_tokens"]) == (5, 5)
+
+
+def test_tokens_behind_an_end_token_are_counted_by_the_article_and_not_by_us(guest):
+    code = "import json; from bench.forms import cycles; print(json.dumps([cycles.real_tokens(rows, {2}) for rows in {!r}]))"
+    code = code.replace("{!r}", "[[[5, 2, 3, 3], [5, 5, 5, 5]], [[2, 2, 2, 2]], [[5, 5, 5, 2]], []]")
+    assert guest.code(code) == [6, 1, 4, 0]
+
+
+BLIND = """
+import json, types, torch, transformers
+from bench.forms import cycles
+path = {path!r}
+model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
+tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+blind = types.SimpleNamespace(device="cpu", model=lambda input_ids, attention_mask: model(input_ids))
+print(json.dumps(cycles.padding_error(blind, tokenizer, {texts!r}, True)))
+"""
+
+
+def test_a_model_that_does_not_see_the_padding_is_seen(guest, checkpoints):
+    assert guest.code(BLIND.format(path=str(checkpoints["bloom"]), texts=SENTENCES)) > 1e-2
+
+
+def test_a_batch_repeats_its_sentences(guest):
+    code = "import json; from bench.forms import cycles; print(json.dumps([cycles.batch_of(['a', 'b'], n) for n in (1, 2, 5)]))"
+    assert guest.code(code) == [["a"], ["a", "b"], ["a", "b", "a", "b", "a"]]
+
+
+def test_a_text_pads_on_the_left_and_is_cut_to_its_words_where_the_tokenizer_is_a_stand_in(guest, checkpoints):
+    code = (
+        "import json, transformers; from bench.forms import cycles; "
+        f"t = transformers.AutoTokenizer.from_pretrained({str(checkpoints['bloom'])!r}); "
+        "print(json.dumps([{name: tensor.tolist() for name, tensor in cycles.padded(t, ['a b, c', 'x'], cut).items()} for cut in (True, False)]))"
+    )
+    cut, whole = guest.code(code)
+    assert [len(row) for row in cut["input_ids"]] == [4, 4] and cut["attention_mask"] == [[1, 1, 1, 1], [0, 0, 0, 1]]
+    assert [len(row) for row in whole["input_ids"]] == [6, 6] and whole["attention_mask"][1] == [0] * 5 + [1]
+    assert cut["input_ids"][1][:3] == [3, 3, 3], "padding is the tokenizer's own token"
+
+
+def test_the_pipeline_object_makes_its_sequences_up_to_the_article_s_length(either, checkpoints):
+    arguments = {"max_length": 20, "num_return_sequences": 4, "do_sample": True, "temperature": 1.0}
+    prompt = {"text": "Hello, I'm a language model,", "tokens": 8, "batch_size": 1}
+    job = tiny_job("gptj", checkpoints["gptj"], form="pipeline-sequences", prompt=prompt, options={"seed": 42}, runs=[{"new_tokens": 12, "arguments": arguments}])
+    result = either.run(job)
+    assert result.status == "ok", result.reason
+    assert result.figures["pipeline"] == {"sequences": 4, "prompt_tokens": 8, "tokens_by_call": [12, 12, 12]}
+    five = result.environment["packages"]["transformers"].startswith("5")
+    assert result.compat["pipeline_length"] == ("max_new_tokens=" if five else "as given") and len(result.measurements[0]["timed_ms"]) == 3
+
+
+def test_the_fused_regions_are_timed_without_a_model_and_what_cannot_run_says_why(guest):
+    options = {"implementations": ["eager", "deepspeed"], "batch_sizes": [1, 2], "past_tokens": 8, "samples": 3, "calls_per_sample": 2}
+    result = guest.run(tiny_job("bloom", "", form="fusion", options=options))
+    assert result.status == "ok" and result.measurements == [] and result.check is None, result.reason
+    rows = result.figures["fusion"]
+    assert len(rows) == 2 * 2 * 4
+    eager = [row for row in rows if row["implementation"] == "eager"]
+    assert all(len(row["us"]) == 3 and min(row["us"]) > 0 and row["relative_error"] < 1e-6 for row in eager)
+    absent = [row for row in rows if row["implementation"] == "deepspeed"]
+    assert all(row["us"] == [] and "deepspeed" in row["reason"] for row in absent)
+
+
+FUSED = """
+import json, types, torch
+from bench import fusion
+layer = fusion.make_weights(32, torch.float32, "cpu")
+found = {}
+for batch in (1, 3):
+    inputs = fusion.make_activations(32, batch, 5, torch.float32, "cpu")
+    calls = fusion.eager_calls(layer, inputs, heads=4)
+    # the attention of the new token alone, by torch's own operator over the whole sequence
+    query, key, value = fusion._heads_first(torch.cat([inputs.past_qkv, inputs.new_qkv], dim=1), 4)
+    right = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)[:, :, -1:].transpose(1, 2).reshape(batch, 1, 32)
+    function, arguments = calls["attention"]
+    found[batch] = fusion.relative_error(function(*arguments), right)
+compiled = fusion.calls_of("compile", layer, inputs, 4)["bias_residual"]
+plain = calls["bias_residual"]
+found["compiled"] = fusion.relative_error(compiled[0](*compiled[1]), plain[0](*plain[1]))
+print(json.dumps(found))
+"""
+
+
+def test_the_attention_region_is_attention_and_a_compiled_region_computes_the_same(guest):
+    found = guest.code(FUSED)
+    assert all(error is not None and error < 1e-5 for error in found.values()), found
+
+
+def test_a_pipeline_schedule_job_compares_three_schedules_and_leaves_the_model_as_it_was(either, checkpoints, references):
+    job = tiny_job(
+        "bloom", checkpoints["bloom"], form="pipeline-schedule", device_count=2, options={"micro_batch_size": 2}, reference=references["bloom"],
+        runs=[{"new_tokens": 4, "arguments": {"do_sample": False}}], warmup_runs=0, timed_runs=2,
+    )  # fmt: skip
+    result = either.run(job)
+    assert result.status == "ok" and result.check["passed"], (result.reason, result.check)
+    assert result.check["greedy_common_prefix_tokens"] == 4, "the first sequence is the job's own prompt"
+    schedules = {one["schedule"]: one for one in result.figures["schedules"]}
+    assert {name: (one["micro_batches"], one["micro_batch_size"], one["identical"]) for name, one in schedules.items()} == {
+        "in turn": (2, 2, 4), "rolling": (2, 2, 4), "naive": (1, 4, 4)
+    }  # fmt: skip
+    assert all(len(one["wall_ms"]) == 2 and all(len(busy) == 2 for busy in one["busy_ms"]) for one in schedules.values())
+
+
+def test_one_stage_is_no_pipeline_and_the_offloaded_cache_needs_a_gpu(guest, checkpoints):
+    one = guest.run(tiny_job("bloom", checkpoints["bloom"], form="pipeline-schedule", options={"micro_batch_size": 2}))
+    assert one.status == "unsupported" and "two stages" in one.reason
+    cache = guest.run(tiny_job("bloom", checkpoints["bloom"], form="kv-offload"))
+    assert cache.status == "unsupported" and "NVIDIA GPU" in cache.reason
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 5, 11, 16, 17, 40])
+def test_the_largest_batch_that_fits_is_found(guest, room):
+    code = f"import json; from bench.forms import kv_offload; print(json.dumps(kv_offload.largest(lambda n: n <= {room}, 16)))"
+    assert guest.code(code) == min(room, 16)
+
+
+def test_zero_is_told_to_need_a_gpu_and_gets_the_script_s_settings(guest, checkpoints):
+    job = tiny_job("bloom", checkpoints["bloom"], backend="deepspeed-zero")
+    result = guest.run(job)
+    assert result.status == "unsupported" and "NVIDIA GPU" in result.reason
+    code = "import json; from bench.backends import deepspeed_zero as z; print(json.dumps([z.settings(10, 'float16', 4), z.settings(10, 'bfloat16', 1, True)]))"
+    first, second = guest.code(code)
+    assert (first["fp16"], first["bf16"], first["train_batch_size"]) == ({"enabled": True}, {"enabled": False}, 4)
+    assert first["zero_optimization"]["stage3_prefetch_bucket_size"] == 90 and "offload_param" not in first["zero_optimization"]
+    assert second["bf16"] == {"enabled": True} and second["zero_optimization"]["offload_param"] == {"device": "cpu", "pin_memory": True}
+
+
+def test_a_profile_tells_the_longest_operators_and_leaves_a_trace(python, tmp_path, checkpoints):
+    guest = Guest(python, tmp_path)
+    job = tiny_job("bloom", checkpoints["bloom"], kind="profile", options={"profiler": "torch"})
+    result = guest.run(job)
+    assert result.status == "ok" and result.measurements == [], result.reason
+    found = result.figures["profile"]
+    assert found["new_tokens"] == 8 and found["wall_ms"] > 0 and found["top"][0]["ms"] >= found["top"][1]["ms"] > 0
+    trace = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))
+    assert any("aten::" in str(event.get("name")) for event in trace["traceEvents"])
+
+
+def test_under_another_profiler_the_call_is_made_and_no_trace_is_left(python, tmp_path, checkpoints):
+    result = Guest(python, tmp_path).run(tiny_job("bloom", checkpoints["bloom"], kind="profile", options={"profiler": "nsys"}))
+    assert result.status == "ok" and result.figures["profile"]["profiled_wall_ms"] > 0
+    assert not (tmp_path / "trace.json.gz").exists()

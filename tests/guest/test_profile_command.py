@@ -1,0 +1,61 @@
+"""`make profile-…` on a real tiny model: a result among the runs with the trace beside it, under torch's profiler and under Nsight Systems."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.guest.conftest import ROOT
+
+SETTINGS = {"ARTICLE": "demo", "CASES": "gptj-transformers", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random"}
+
+#: Stands for nsys: writes the report that it was asked for and runs the program.
+NSYS = """#!/bin/sh
+echo "$@" > "$(dirname "$0")/asked"
+for word in "$@"; do case $word in --output=*) echo fake > "${word#--output=}.nsys-rep";; esac; done
+while [ "${1#-}" != "$1" ] || [ "$1" = profile ]; do shift; done
+exec "$@"
+"""
+
+
+def profile(tmp_path, **settings):
+    environment = os.environ | SETTINGS | {"RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models")} | settings
+    return subprocess.run([sys.executable, "-m", "scripts.profile", "transformers"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.usefixtures("python")
+def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(tmp_path):
+    done = profile(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert ".profile." in folder.name and "8 new tokens in" in done.stdout and str(folder / "trace.json.gz") in done.stdout
+    assert json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))["traceEvents"]
+    told = subprocess.run([sys.executable, "-m", "scripts.report", str(tmp_path / "runs"), str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    text = (tmp_path / "REPORT.md").read_text()
+    assert "## Profiles" in text and "aten::" in text and "What was run on what" in text
+
+
+@pytest.mark.usefixtures("python")
+def test_nsight_systems_wraps_the_run_where_it_is_installed(tmp_path):
+    program = tmp_path / "bin" / "nsys"
+    program.parent.mkdir()
+    program.write_text(NSYS)
+    program.chmod(0o755)
+    done = profile(tmp_path, PROFILER="nsys", PATH=f"{program.parent}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "profile.nsys-rep").read_text() == "fake\n" and "under nsys" in done.stdout
+    asked = (program.parent / "asked").read_text()
+    assert "--capture-range=cudaProfilerApi" in asked and "-m bench" in asked
+
+
+@pytest.mark.usefixtures("python")
+def test_without_nsight_systems_it_says_what_to_install(tmp_path):
+    done = profile(tmp_path, PROFILER="nsys", PATH="/usr/bin:/bin")
+    assert done.returncode == 3
+    assert "nsys is not on the PATH" in done.stderr and "nsight-systems-cli" in done.stderr and "PROFILER=torch" in done.stderr
+    assert not list((tmp_path / "runs").glob("*/result.json"))

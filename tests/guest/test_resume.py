@@ -1,0 +1,62 @@
+"""A whole run is killed, kit and guest: the next `make` of the same goes on where it stood."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bench.outputs import NAME
+from tests.guest.conftest import ROOT
+
+#: Runs the article's workload as `make article-batch-generate` does, with answers of a token or two.
+PROGRAM = """
+import dataclasses, sys
+from pathlib import Path
+from scripts import articles, bench, options
+article = articles.find("batch-generate")
+short = {"median": 1, "sigma": 0.5, "least": 1, "most": 2}
+article = dataclasses.replace(article, options={**article.options, "answer_tokens": short})
+settings = {"ARTICLE": "batch-generate", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "workload-naive", "ITEMS": "2000"}
+asked = options.parse(settings)
+articles.find = lambda slug: article
+(record,) = bench.run_all(bench.plan(["transformers"], asked, every=True), asked, Path(sys.argv[1]), keep_going=False)
+print(record.status)
+"""
+
+
+def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_of_them_once(python, tmp_path):
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-c", PROGRAM, str(runs)]
+    settings = {**os.environ, "MODELS": str(tmp_path / "models")}
+    first = subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not any(file.read_bytes().count(b"\n") > 2 for file in runs.glob(f"*/work/{NAME}")) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(first.pid, signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    (left,) = runs.glob(f"*/work/{NAME}")
+    answered = left.read_bytes().count(b"\n") - 1
+
+    second = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=500)
+    assert second.returncode == 0 and second.stdout.splitlines()[-1] == "ok", second.stderr
+    assert "did not finish" in second.stderr and "2,000 of 2,000 items" in second.stderr
+    (kept,) = runs.glob(f"*/{NAME}")
+    assert kept.parent.name.endswith("-02")
+    lines = [json.loads(line) for line in kept.read_text().splitlines()][1:]
+    assert sorted(item[0] for line in lines for item in line["items"]) == list(range(2000))
+    record = json.loads((kept.parent / "result.json").read_text())
+    assert record["guest"]["figures"]["workload"]["resumed"] is True and len(lines) > answered
+    assert len(record["guest"]["measurements"][0]["timed_ms"]) == len(lines) == 8
+
+
+@pytest.mark.usefixtures("python")
+def test_forms_that_end_after_a_batch_leave_no_file_behind(tmp_path):
+    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": str(tmp_path), "ARTICLE": "demo", "CASES": "llama-transformers"}
+    done = subprocess.run([sys.executable, "-m", "scripts.bench", "transformers"], cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["job.json", "log.txt", "result.json"]

@@ -1,0 +1,94 @@
+"""Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
+
+    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+
+CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint it writes a tiny one (`make honesty`); with one it runs
+on all GPUs that it sees. Each round takes the mean of five calls by the benchmark's way (one clock around five cycles of tokenising, generating and
+decoding, divided by what `generate` appended) and by the kit's form, each first in every other round. Printed: the ratio of the two with its spread
+over the rounds. They should be within 3 % of each other on a GPU.
+"""
+
+import dataclasses
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import backends, forms, inputs, weights
+from scripts import articles, jobs
+
+CYCLES = 5
+
+
+def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
+    """One clock around all cycles; the tokens are the columns that came beyond the prompts', of every row."""
+    import torch
+
+    def wait():
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    made = 0
+    wait()
+    began = time.time()
+    for _ in range(CYCLES):
+        encoded = tokenizer(sentences, return_tensors="pt", padding=True).to(device)
+        with torch.no_grad():
+            answers = model.generate(**encoded, **arguments)
+        made += answers.numel() - encoded["input_ids"].numel()
+        tokenizer.batch_decode(answers, skip_special_tokens=True)
+    wait()
+    return 1000 * (time.time() - began) / made
+
+
+def job_of(case_name, checkpoint, batch, device, count):
+    """The case as published, in texts as its tokenizer has them."""
+    article = articles.find("deepspeed-inference")
+    (case,) = [case for case in article.cases if case.name == case_name]
+    target = jobs.Target("current", device, count, "random", "full" if device == "cuda" else "tiny")
+    job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch_size=batch))
+    return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, prompt={**job.prompt, "tokens": None}, warmup_runs=1, timed_runs=CYCLES)
+
+
+def main(case, checkpoint, batch, rounds):
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    job = job_of(case, checkpoint, batch, device, max(1, torch.cuda.device_count()))
+    loaded = backends.find(job.backend).load(job)
+    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
+    form = forms.find(job.form)
+    sentences = form.batch_of(job.prompt["texts"], batch)
+
+    def article():
+        return benchmark_ms_per_token(loaded.model, tokenizer, sentences, loaded.device, job.runs[0]["arguments"])
+
+    def kit():
+        (measurement,), _, figures = form.run(job, loaded, lambda **event: None)
+        return statistics.fmean(measurement["timed_ms"]) / figures["cycles"]["counted_tokens"]
+
+    article()
+    ratios, times = [], {}
+    for number in range(rounds):
+        times = {one: one() for one in ((article, kit) if number % 2 else (kit, article))}
+        ratios.append(times[kit] / times[article])
+    spread = 1.96 * statistics.stdev(ratios) / rounds**0.5 if rounds > 1 else float("nan")
+    told = f"kit / benchmark: {statistics.fmean(ratios):.4f} ± {spread:.4f} (95 % interval over {rounds} rounds, median {statistics.median(ratios):.4f})"
+    print(f"{case}, batches of {batch}: {told}; last round {times[kit]:.3f} and {times[article]:.3f} ms/token")
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    named = given[0] if given else "accelerate-fp16"
+    if len(given) > 1:
+        main(named, given[1], int(given[2]) if len(given) > 2 else 8, int(given[3]) if len(given) > 3 else 4)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            weights.write_checkpoint(folder, "bloom-7b1", "tiny", seed=0)
+            main(named, folder, 4, 6)
