@@ -89,7 +89,11 @@ def record_lines(loaded: Pins) -> list[str]:
             f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
         )
     missing = [f"{image.backend}:{image.stack}" for image in loaded.images() if image not in images]
-    return [*lines, "", f"All {len(images)} together: {total / GB:.1f} GB." + (f" Not built yet: {', '.join(missing)}." if missing else "")]
+    largest: dict[str, int] = {}
+    for image in images:
+        largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
+    said = f"All {len(images)} together: {total / GB:.1f} GB, of which {sum(largest.values()) / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
+    return [*lines, "", said + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
 def built(client: docker.DockerClient, loaded: Pins) -> list[dict]:
