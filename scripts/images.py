@@ -92,7 +92,8 @@ def record_lines(loaded: Pins) -> list[str]:
     largest: dict[str, int] = {}
     for image in images:
         largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
-    said = f"All {len(images)} together: {total / GB:.1f} GB, of which {sum(largest.values()) / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
+    floor = sum(largest.values())
+    said = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
     return [*lines, "", said + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
