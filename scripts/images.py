@@ -48,10 +48,15 @@ def is_recorded(image: Image, root: Path = pins.ROOT) -> bool:
 
 
 def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = pins.ROOT) -> None:
-    """Put a build into the record of all images; the earlier one of the same image is replaced. `seconds` is None where nobody took the time."""
+    """Put a build into the record of all images. `seconds` is None where nobody took the time.
+
+    A record of the very same image stays, for the second time was one from the builder's cache.
+    """
     path = root / RECORD
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = client.images.get(image.tag)
+    if known.get(f"{image.backend}/{image.stack}", {}).get("id") == found.id:
+        return
     known[f"{image.backend}/{image.stack}"] = {
         "pins_id": image.pins_id,
         "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),

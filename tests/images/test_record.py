@@ -41,6 +41,12 @@ def test_what_is_there_is_not_built_again_and_keeps_its_record(build_all, capsys
     assert ": is there" in capsys.readouterr().out
 
 
+def test_a_build_from_the_cache_gives_the_same_image_and_keeps_the_record_too(build_all, client, capsys):
+    first = build_all()
+    client.images.remove(pins.load().image("kit-test", "tiny").tag, force=True)
+    assert build_all() == first
+
+
 def test_an_image_that_somebody_else_built_gets_a_record_without_a_time(build_all, kit, capsys):
     build.build(pins.load().image("kit-test", "tiny"))
     assert build_all()["kit-test/tiny"]["seconds"] is None
