@@ -237,8 +237,8 @@ def main() -> None:
         began = time.monotonic()
         new = build(image)
         print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
-        if new and sys.argv[1] == "all":
-            images.record(connect(), image, time.monotonic() - began)
+        if sys.argv[1] == "all" and (new or not images.is_recorded(image)):
+            images.record(connect(), image, time.monotonic() - began if new else None)
 
 
 if __name__ == "__main__":

@@ -43,15 +43,24 @@ def unique_bytes(each: dict[str, dict[str, int]]) -> tuple[dict[str, int], int]:
     return own, sum({digest: size for sized in each.values() for digest, size in sized.items()}.values())
 
 
-def record(client: docker.DockerClient, image: Image, seconds: float, root: Path = pins.ROOT) -> None:
-    """Put a build into the record of all images; the earlier one of the same image is replaced."""
+def is_recorded(image: Image, root: Path = pins.ROOT) -> bool:
+    return recorded(root).get(f"{image.backend}/{image.stack}", {}).get("pins_id") == image.pins_id
+
+
+def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = pins.ROOT) -> None:
+    """Put a build into the record of all images. `seconds` is None where nobody took the time.
+
+    A record of the very same image stays, for the second time was one from the builder's cache.
+    """
     path = root / RECORD
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = client.images.get(image.tag)
+    if known.get(f"{image.backend}/{image.stack}", {}).get("id") == found.id:
+        return
     known[f"{image.backend}/{image.stack}"] = {
         "pins_id": image.pins_id,
         "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "seconds": round(seconds),
+        "seconds": None if seconds is None else round(seconds),
         "id": found.id,
         "base": image.base,
         "stand_in": found.labels.get("stand-in") == "true",
@@ -81,11 +90,16 @@ def record_lines(loaded: Pins) -> list[str]:
         base = one["base"] + (" (stand-in)" if one["stand_in"] else "")
         size = sum(one["layers"].values())
         lines.append(
-            f"| {image.backend}:{image.stack} | {one['built']} | {one['pins_id']}{stale} | {one['seconds']} "
+            f"| {image.backend}:{image.stack} | {one['built']} | {one['pins_id']}{stale} | {'—' if one['seconds'] is None else one['seconds']} "
             f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
         )
     missing = [f"{image.backend}:{image.stack}" for image in loaded.images() if image not in images]
-    return [*lines, "", f"All {len(images)} together: {total / GB:.1f} GB." + (f" Not built yet: {', '.join(missing)}." if missing else "")]
+    largest: dict[str, int] = {}
+    for image in images:
+        largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
+    floor = sum(largest.values())
+    said = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
+    return [*lines, "", said + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
 def built(client: docker.DockerClient, loaded: Pins) -> list[dict]:

@@ -2,13 +2,17 @@
 
 import sys
 import textwrap
+from itertools import zip_longest
 from pathlib import Path
 
 import yaml
 
-from scripts import dockerfile, lock, lockfile, pins, readme_tables, restrictions
+from scripts import dockerfile, image_docs, lock, lockfile, pins, readme_tables, restrictions
 from scripts.errors import KitError, run_command
 from scripts.pins import Image, Pins
+
+#: The files of an image's folder that hold packages with hashes.
+LOCKS = ("requirements.txt", "torch.txt", "shared.txt", "compile.txt", "source.txt")
 
 
 def image_files(loaded: Pins, image: Image) -> dict[Path, str]:
@@ -72,6 +76,9 @@ def expected_of_images(loaded: Pins) -> dict[Path, str]:
     files = {loaded.root / "compose.yaml": compose(loaded)}
     if readme.exists():
         files[readme] = readme_tables.put_in(readme.read_text(encoding="utf-8"), loaded)
+    about_images = loaded.root / image_docs.PATH
+    if about_images.exists():
+        files[about_images] = image_docs.put_in(about_images.read_text(encoding="utf-8"), loaded)
     return files
 
 
@@ -82,12 +89,42 @@ def differing(files: dict[Path, str]) -> list[Path]:
 def problems(loaded: Pins) -> list[str]:
     """What `make check` complains of, one line each with the command that cures it."""
     found = [f"{place}: {line} (make lock)" for place, line in _lock_problems(loaded)] + missing_patches(loaded.images())
+    found += _hash_problems(loaded)
     try:
-        names = differing(expected(loaded)) + differing(expected_of_images(loaded))
+        wanted = expected(loaded) | expected_of_images(loaded)
     except KitError as error:
         return [*found, str(error)]
-    found += [f"{path.relative_to(loaded.root)}: is not what pins.toml and the locks give (make render)" for path in names]
-    return found + _torch_problems(loaded) + _leftovers(loaded)
+    found += [
+        f"{path.relative_to(loaded.root)}: is not what pins.toml and the locks give (make render){_first_difference(path, wanted[path])}"
+        for path in differing(wanted)
+    ]
+    return found + _torch_problems(loaded) + _leftovers(loaded, set(wanted))
+
+
+def _first_difference(path: Path, wanted: str) -> str:
+    """Where a file first differs from what it must hold; "" where it is not there at all."""
+    if not path.exists():
+        return ""
+    pairs = zip_longest(path.read_text(encoding="utf-8").splitlines(), wanted.splitlines(), fillvalue="(nothing)")
+    number, (has, must) = next((number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    return f"\n    line {number} is   {has.strip()}\n    and must be  {must.strip()}"
+
+
+def _hash_problems(loaded: Pins) -> list[str]:
+    """A package whose hashes are other in one lock of an image than in most that hold the same version of it."""
+    seen: dict[str, dict[str, list[str]]] = {}
+    for image in loaded.images():
+        for name in LOCKS:
+            path = image.folder / name
+            blocks = lockfile.blocks(path.read_text(encoding="utf-8")) if path.exists() else {}
+            for block in blocks.values():
+                seen.setdefault(block.split()[0], {}).setdefault(block, []).append(str(path.relative_to(loaded.root)))
+    found = []
+    for package, blocks in seen.items():
+        if len(blocks) > 1:
+            odd = min(blocks.values(), key=len)
+            found += [f"{place}: {package} has other hashes than in the other locks (make lock)" for place in odd]
+    return found
 
 
 def _lock_problems(loaded: Pins) -> list[tuple[str, str]]:
@@ -115,11 +152,15 @@ def missing_patches(images: list[Image]) -> list[str]:
     ]
 
 
-def _leftovers(loaded: Pins) -> list[str]:
-    """Folders of images and environments that pins.toml no longer has."""
+def _leftovers(loaded: Pins, generated: set[Path]) -> list[str]:
+    """Folders of images and environments that pins.toml no longer has, and locks in an image's folder that nothing makes any more."""
     known = {request.path.parent for request in lock.requests(loaded)}
     folders = sorted({path.parent for path in (loaded.root / "docker").glob("*/*/*") if path.is_file()} - known)
-    return [f"{folder.relative_to(loaded.root)}: is not in pins.toml (git rm -r {folder.relative_to(loaded.root)})" for folder in folders]
+    locks = {request.path for request in lock.requests(loaded)} | generated
+    files = [image.folder / name for image in loaded.images() for name in pins.INPUTS if (image.folder / name).exists()]
+    return [f"{folder.relative_to(loaded.root)}: is not in pins.toml (git rm -r {folder.relative_to(loaded.root)})" for folder in folders] + [
+        f"{path.relative_to(loaded.root)}: nothing makes it any more (git rm {path.relative_to(loaded.root)})" for path in files if path not in locks
+    ]
 
 
 def _torch_problems(loaded: Pins) -> list[str]:

@@ -35,11 +35,11 @@ def test_the_record_as_a_table_says_what_is_stale_and_what_is_missing(tmp_path):
     loaded = pins.load()
     image = loaded.image("int8", "2023-02")
     (tmp_path / "reports").mkdir()
-    one = {"pins_id": "0" * 12, "built": "2026-01-01", "seconds": 60, "id": "sha256:1", "base": image.base, "stand_in": True, "layers": {"a": 2_000_000_000}}
+    one = {"pins_id": "0" * 12, "built": "2026-01-01", "seconds": 60, "id": "sha256:1", "base": image.base, "stand_in": True, "layers": {"a": 1_900_000_000, "b": 100_000_000}}
     (tmp_path / images.RECORD).write_text(json.dumps({"int8/2023-02": one}))
     lines = images.record_lines(pins.Pins(tmp_path, loaded.host, loaded.stacks, loaded.shared, loaded.backends))
     assert lines[2] == f"| int8:2023-02 | 2026-01-01 | {'0' * 12} (stale) | 60 | 2.00 | 2.00 | {image.base} (stand-in) |"
-    assert "All 1 together: 2.0 GB. Not built yet: transformers:2023-02" in lines[-1]
+    assert "All 1 together: 2.0 GB, of which 1.9 GB are torch" in lines[-1] and "Not built yet: transformers:2023-02" in lines[-1]
 
 
 def layer(**files):

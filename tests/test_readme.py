@@ -8,9 +8,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ABOUT_IMAGES = (ROOT / "docker/README.md").read_text(encoding="utf-8")
 
 #: Every `make …` in a code block or between backticks.
-COMMANDS = sorted(set(re.findall(r"(?:^|`)((?:HF_TOKEN=… )?make [a-z][^`\n#]*)", README, re.M)))
+COMMANDS = sorted(set(re.findall(r"(?:^|`)((?:HF_TOKEN=… )?make [a-z][^`\n#…]*)", README + ABOUT_IMAGES, re.M)))
 
 
 def test_there_are_commands_to_check():
@@ -29,6 +30,11 @@ def test_links_lead_to_files_that_are_there():
     assert links
     for link in links:
         assert (ROOT / link).exists(), link
+
+
+def test_links_of_the_images_page_lead_to_files_that_are_there():
+    for link in re.findall(r"\]\(([^)#:]+)\)", ABOUT_IMAGES):
+        assert (ROOT / "docker" / link).exists(), link
 
 
 def test_the_demos_table_in_the_readme_names_what_the_demo_runs():
