@@ -15,7 +15,7 @@ number of new tokens. A relation is
     peak_memory_below_bytes   reproduced where no GPU of the case ever held as much, by the host's NVML
     check_passes         reproduced where the output equals plain transformers' within its tolerance
     single/batched/item_ratio_at_least   reproduced where the whole 95 % interval of items/s of the best batch size over those of
-                         the case `single` is at or above the bound
+                         the case `single` is at or above the bound; not tested where it is below, as long as no batch size ran out of memory
     rate_grows_with_batch     reproduced where from each batch size with five timed calls to the next larger one the whole 95 %
                          interval of the ratio of items/s lies above 1
     left_padding_needed  reproduced where every padded text's first logits are within the dtype's tolerance of those of the text
@@ -271,7 +271,16 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
     ratio = rate_ratio(best, single)
     alone, together = (batches.significant(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
     words = f"{best.name} makes {_interval_words(ratio)} times the items/s of {single.name}: {batches.ITEMS:,} items take {together} h instead of {alone} h"
-    return Finding(REPRODUCED if ratio.low >= relation["item_ratio_at_least"] else NOT_REPRODUCED, words, ratio)
+    if ratio.low >= relation["item_ratio_at_least"]:
+        return Finding(REPRODUCED, words, ratio)
+    if not _memory_ran_out(rows, relation["batched"]):
+        return Finding(NOT_TESTED, f"{words}, but no batch size was so large that memory ran out", ratio)
+    return Finding(NOT_REPRODUCED, words, ratio)
+
+
+def _memory_ran_out(rows: Rows, case: str) -> bool:
+    """Was a batch size of the case too large for the memory? Until then a larger one may make more items/s."""
+    return any(isinstance(row, Row) and row.case == case and row.status == "oom" for row in rows.values())
 
 
 def judge_growth(relation: Mapping, rows: Rows) -> Finding:

@@ -80,6 +80,7 @@ def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() 
     assert batches.tokens_per_s(row) == pytest.approx(20, rel=0.01) and batches.items_per_s(row).value == pytest.approx(0.2, rel=0.01)
 
 
+TOO_LARGE = a_run("batch", batch_size=4096, status="oom", reason="synthetic")
 IN_TIME = {"single": "single", "batched": "batch", "item_ratio_at_least": 60}
 
 
@@ -91,7 +92,13 @@ def test_the_best_batch_size_is_held_against_one_at_a_time() -> None:
 
 @pytest.mark.parametrize(("rate", "word"), [(61.0, REPRODUCED), (60.0, NOT_REPRODUCED), (59.0, NOT_REPRODUCED)])
 def test_the_whole_interval_has_to_reach_the_bound(rate: float, word: str) -> None:
-    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, rate)).word == word
+    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, rate), TOO_LARGE).word == word
+
+
+def test_a_sweep_that_has_not_met_the_end_of_the_memory_says_nothing_against_the_claim() -> None:
+    verdict = judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30))
+    assert verdict.word == NOT_TESTED and verdict.reason.endswith("but no batch size was so large that memory ran out")
+    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 70)).word == REPRODUCED
 
 
 def test_a_batch_with_a_wrong_output_is_not_the_best() -> None:
