@@ -14,7 +14,7 @@ TOOLS := .venv/.ready
 
 # What may be typed after a target; scripts/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY
+export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY REMOTE BRANCH BUNDLE
 
 .PHONY: help
 help: ## Print this help
@@ -88,6 +88,17 @@ models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… o
 .PHONY: report
 report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
 	@$(PY) -m scripts.report
+
+.PHONY: publish
+publish: $(TOOLS) ## Put the report's site on a branch of a repository: make publish REMOTE=… (BRANCH=gh-pages)
+	@$(PY) -m scripts.publish
+
+.PHONY: bundle verify-bundle
+bundle: $(TOOLS) ## Pack results, report, pins and locks into one archive with checksums
+	@$(PY) -m scripts.bundle
+
+verify-bundle: $(TOOLS) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz
+	@$(PY) -m scripts.bundle verify
 
 .PHONY: compare
 compare: $(TOOLS) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs

@@ -36,6 +36,16 @@ def folder() -> Path:
     return Path(os.environ.get("MODELS") or ROOT / "models").resolve()
 
 
+def without_places(job: Job) -> Job:
+    """A job as it is kept: its paths from the models' folder on, for where that lies on this machine may name its user."""
+    root = folder()
+
+    def shown(path: str | None) -> str | None:
+        return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path
+
+    return dataclasses.replace(job, model={**job.model, "path": shown(job.model["path"])}, reference=shown(job.reference))
+
+
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
     """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""

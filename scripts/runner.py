@@ -116,7 +116,7 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
         work.mkdir(parents=True)
         with lock, JobDisplay(planned.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
-            write_whole(folder / "job.json", to_json(job))
+            write_whole(folder / "job.json", to_json(models.without_places(job)))
             if not options.force:
                 outputs.hand_over(prefix, runs, work)
             display.phase("start")
@@ -125,7 +125,7 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
         _keep_traces(work, folder)
-        record = Record(run_id, status, job, _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
+        record = Record(run_id, status, models.without_places(job), _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
         results.store(folder, record)
         return record
     except BaseException:

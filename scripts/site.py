@@ -77,6 +77,8 @@ def build(report: Path, runs: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
+        for name in ("sitemap.xml", "sitemap.xml.gz"):  # for search engines, with today's date: the same runs give the same site
+            (made / name).unlink(missing_ok=True)
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(made, out)
     return out / "index.html"

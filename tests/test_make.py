@@ -28,7 +28,7 @@ def error_of(done):
 def test_make_alone_prints_every_target_with_what_it_does():
     done = make()
     assert done.returncode == 0
-    verbs = "demo bench-% article-% profile-% build-% verify-% rebuild-% images sbom-% archive restore models report compare lock render check test clean honesty"
+    verbs = "demo bench-% article-% profile-% build-% verify-% rebuild-% images sbom-% archive restore models report publish bundle verify-bundle compare lock render check test clean honesty"
     for target in verbs.split():
         assert f"\n  {target} " in done.stdout, target
 

@@ -1,0 +1,98 @@
+"""make publish REMOTE=… [BRANCH=gh-pages]: the report's site onto a branch of a repository, on top of what is there.
+
+Builds the report and its site, refuses where a file holds a secret, a home folder or this machine's name, shows what changes, and pushes
+one commit with ghp-import. History is never rewritten: a branch that has moved meanwhile is an error.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts import report, results, site
+from scripts.errors import KitError, UsageError, run_command
+
+#: What must not go out, and what it is.
+SECRETS = {
+    "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
+    "an access key": rb"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36})\b",
+    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "a password in an address": rb"://[^/\s:@'\"]+:[^/\s:@'\"]+@",
+    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._-]+[/\\]",
+}
+
+
+def private(host_name: str, home: Path) -> dict[str, re.Pattern[bytes]]:
+    """Every pattern that must not go out; a machine's name of fewer than four letters would be found everywhere."""
+    patterns = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
+    if len(host_name) >= 4 and host_name != "localhost":
+        patterns["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])" + re.escape(host_name.encode()) + rb"(?![A-Za-z0-9-])")
+    if len(home.parts) > 2:  # /root and the like name nobody
+        patterns["your home folder"] = re.compile(re.escape(str(home).encode()))
+    return patterns
+
+
+def problems(folder: Path, patterns: dict[str, re.Pattern[bytes]]) -> Iterator[str]:
+    """One line for each file of a folder that holds what must not go out, with the place and not the thing itself."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        for what, pattern in patterns.items():
+            found = pattern.search(content)
+            if found:
+                line = content.count(b"\n", 0, found.start()) + 1
+                yield f"{path.relative_to(folder)}, line {line}: {what}"
+
+
+def refuse_private(folder: Path) -> None:
+    found = list(problems(folder, private(platform.node(), Path.home())))
+    if found:
+        raise KitError("nothing was published, for these files hold what must not go out:\n  " + "\n  ".join(found))
+
+
+def push(folder: Path, remote: str, branch: str) -> str:
+    """Put a folder onto a branch and push it; returns what changed, in words."""
+    with tempfile.TemporaryDirectory() as clone:
+
+        def git(*arguments: str, check: bool = True) -> str:
+            done = subprocess.run(["git", *arguments], cwd=clone, capture_output=True, text=True)
+            if check and done.returncode != 0:
+                reason = (done.stderr.strip().splitlines() or ["failed"])[-1]
+                raise KitError(f"git {arguments[0]} with {remote}: {reason}; type REMOTE=<address of a repository you may push to>")
+            return done.stdout.strip()
+
+        git("init", "--quiet")
+        git("remote", "add", "origin", remote)
+        there = git("ls-remote", "--heads", "origin", f"refs/heads/{branch}")
+        if there:
+            git("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
+        command = [sys.executable, "-m", "ghp_import", "--no-jekyll", "--remote=origin", f"--branch={branch}", "--message=The report", str(folder.resolve())]
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise KitError(f"the site was not committed: {done.stderr.strip().splitlines()[-1]}")
+        if there and git("rev-parse", f"{branch}^{{tree}}") == git("rev-parse", f"origin/{branch}^{{tree}}"):
+            return "nothing changed"
+        changes = git("diff", "--stat", f"origin/{branch}", branch) if there else git("show", "--stat", "--format=", branch)
+        print(changes, file=sys.stderr)
+        git("push", "--quiet", "origin", f"refs/heads/{branch}:refs/heads/{branch}")  # without force: refused where the branch has moved
+        return changes.splitlines()[-1].strip()
+
+
+def main() -> None:
+    remote, branch = os.environ.get("REMOTE", ""), os.environ.get("BRANCH") or "gh-pages"
+    if not remote:
+        raise UsageError("REMOTE is missing; type for example make publish REMOTE=git@example.org:you/results.git")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch) or ".." in branch:
+        raise UsageError(f"BRANCH is {branch!r}, allowed is a branch's name; type for example BRANCH=gh-pages")
+    runs = results.RUNS
+    path = report.write(runs, Path(os.environ.get("OUT") or runs.parent))
+    made = site.build(path.parent, runs).parent
+    refuse_private(made)
+    print(f"{branch} of {remote}: {push(made, remote, branch)}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,21 @@
+"""What is kept of a job names no folder of this machine."""
+
+import dataclasses
+
+from scripts import models
+from tests.synthetic import job
+
+
+def test_the_models_folder_of_this_machine_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("MODELS", str(tmp_path))
+    asked = job("int8")
+    here = dataclasses.replace(asked, model={**asked.model, "path": f"{tmp_path}/random/x"}, reference=f"{tmp_path}/references/y.npz")
+    kept = models.without_places(here)
+    assert (kept.model["path"], kept.reference) == ("models/random/x", "models/references/y.npz")
+    assert kept.fingerprint() == asked.fingerprint()
+
+
+def test_a_container_s_own_places_stay():
+    asked = job("int8")
+    inside = dataclasses.replace(asked, model={**asked.model, "path": "/models/random/x"})
+    assert models.without_places(inside) == inside
