@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts import articles, bench, groups, options
+from scripts import articles, bench, groups, models, options
 
 
 @pytest.mark.usefixtures("python")
@@ -13,6 +13,8 @@ def test_one_command_runs_every_size_once_and_another_runs_none_again(tmp_path):
     records = bench.run_all([planned], asked, tmp_path, keep_going=False)
     assert [(one.status, one.guest.batch_size, one.guest.check["passed"]) for one in records] == [("ok", 1, True), ("ok", 3, True)]
     assert ".controlled.b3.demo." in records[1].id
+    kept = (tmp_path / records[1].id / "job.json").read_text() + (tmp_path / records[1].id / "result.json").read_text()
+    assert '"path": "models/random/' in kept and str(models.folder()) not in kept
     again = bench.run_all([planned], options.parse({**settings, "BATCH_SIZES": "1,2,3"}), tmp_path, keep_going=False)
     assert [one.guest.batch_size for one in again] == [1, 2, 3]
     assert (again[0].id, again[2].id) == (records[0].id, records[1].id)
