@@ -121,15 +121,19 @@ def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
     return [one / other for one in above for other in below] if len(above) * len(below) > 1 else []
 
 
-def ratio_words(relation: Mapping, ratio: stats.Estimate, over_runs: Sequence[float] = ()) -> str:
-    """ "deepspeed is 2.95 times as fast as tensor-parallel (2.91 to 2.99; 2.80 to 2.99 over repeated runs; published 3.83)"."""
+def _on(row: Row) -> str:
+    return f"{row.case} ({row.count} GPU{'s' * (row.count != 1)})"
+
+
+def ratio_words(relation: Mapping, faster: Row, slower: Row, ratio: stats.Estimate, over_runs: Sequence[float] = ()) -> str:
+    """ "deepspeed (2 GPUs) is 2.95 times as fast as int8 (1 GPU) (2.91 to 2.99; 2.80 to 2.99 over repeated runs; published 3.83)"."""
     value, interval = stats.with_interval(ratio, least=2)
     beside = [interval] if interval else []
     if over_runs:
         beside.append(f"{min(over_runs):.2f} to {max(over_runs):.2f} over repeated runs")
     if "ratio" in relation:
         beside.append(f"published {relation['ratio']:.2f}")
-    return f"{relation['faster']} is {value} times as fast as {relation['slower']}" + (f" ({'; '.join(beside)})" if beside else "")
+    return f"{_on(faster)} is {value} times as fast as {_on(slower)}" + (f" ({'; '.join(beside)})" if beside else "")
 
 
 def judge_speed(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
@@ -146,7 +150,7 @@ def judge_speed(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
     if _question(faster) != _question(slower):
         return Finding(NOT_TESTED, f"{names[0]} and {names[1]} ran different models or prompts")
     ratio, over_runs = per_token_ratio(slower, faster, new_tokens)
-    words = ratio_words(relation, ratio, over_runs) + (f", batch {relation['batch_size']} on {faster.count}" if "batch_size" in relation else "")
+    words = ratio_words(relation, faster, slower, ratio, over_runs) + (f", batch {relation['batch_size']}" if "batch_size" in relation else "")
     if ratio.low is None:
         return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", ratio)
     if "at_most" in relation:

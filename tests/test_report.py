@@ -145,8 +145,8 @@ def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_oth
 
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
     first = text_of(whole).partition("## LLM inference tools compared")[0]
-    assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel is 1\.5\d+ times as fast as layer-parallel", first)
-    assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed is 4\.9\d* times", first)
+    assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs\)", first)
+    assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed \(2 GPUs\) is 4\.9\d* times", first)
 
 
 def test_a_tiny_model_on_a_cpu_leaves_every_claim_not_tested(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def pair(fast_ms: float, slow_ms: float, **facts: object) -> tuple[Record, Recor
 def test_an_interval_above_one_reproduces_and_tells_the_ratio() -> None:
     verdict = judge({**FASTER, "ratio": 4.66}, *pair(10.0, 30.0))
     assert verdict.word == REPRODUCED
-    assert verdict.reason.startswith("deepspeed is 3.0") and "published 4.66" in verdict.reason
+    assert verdict.reason.startswith("deepspeed (1 GPU) is 3.0") and "published 4.66" in verdict.reason
 
 
 def test_an_interval_that_reaches_one_does_not_reproduce() -> None:
