@@ -68,9 +68,8 @@ class Job:
 
         A field that came after the first results counts only where it is used, so that those keep their fingerprints.
         """
-        fields = dataclasses.asdict(self)
-        for name in ("id", "reference"):
-            del fields[name]
+        # Not dataclasses.asdict, which copies all that is in it: reports ask thousands of jobs.
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("id", "reference")}
         for name, unused in (("form", "generate"), ("options", {})):
             if fields[name] == unused:
                 del fields[name]

@@ -6,10 +6,10 @@ different groups are never compared.
 
 import dataclasses
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 
 from bench.job import Result
-from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
 
@@ -174,7 +174,7 @@ def series(record: Record) -> dict[int, list[float]]:
 def run_means_ms(row: Row, new_tokens: int) -> list[float]:
     """The mean of each run of this row's job that came to an end, oldest first."""
     timed = [series(record).get(new_tokens) for record in row.runs if record.status == "ok"]
-    return [stats.summarise(samples).mean for samples in timed if samples]
+    return [statistics.fmean(samples) for samples in timed if samples]
 
 
 def _device(record: Record) -> tuple[str, str]:
@@ -193,9 +193,9 @@ def key_of(record: Record) -> Key:
     return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
 
 
-def _same_job(one: Record, other: Record) -> bool:
-    """Did two records of a group measure the very same thing with the same pins? Their ids need not say so: what goes into one may grow."""
-    return one is other or (one.host.get("pins_id"), one.job.fingerprint()) == (other.host.get("pins_id"), other.job.fingerprint())
+def _identity(record: Record) -> tuple[str | None, str]:
+    """What records of a group share that measured the very same thing with the same pins. Their ids need not: what goes into one may grow."""
+    return record.host.get("pins_id"), record.job.fingerprint()
 
 
 def _that_counts(runs: tuple[Record, ...]) -> Record:
@@ -206,7 +206,7 @@ def _that_counts(runs: tuple[Record, ...]) -> Record:
     ended = [one for one in runs if one.status == "ok" and series(one)]
     if runs[-1] not in ended:
         return runs[-1]
-    by_mean = sorted(ended, key=lambda one: stats.summarise(series(one)[min(series(one))]).mean)
+    by_mean = sorted(ended, key=lambda one: statistics.fmean(series(one)[min(series(one))]))
     middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
     return max(middle, key=ended.index)
 
@@ -217,7 +217,8 @@ def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
         by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
     rows = []
     for (case, count, _), mine in by_case.items():
-        runs = tuple(one for one in mine if _same_job(one, mine[-1]))
+        latest = _identity(mine[-1])
+        runs = tuple(one for one in mine if _identity(one) == latest)
         rows.append(Row(case, count, _that_counts(runs), runs))
     order = {case.name: place for place, case in enumerate(article.cases if article else [])}
     return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
