@@ -22,6 +22,7 @@ METHOD = f"""
   resampled independently. It tells how well *one run's* mean is known; how far runs lie apart is the column of repeated runs. Fewer than
   {stats.LEAST_SAMPLES} timed calls carry no interval.
 - **Outliers** are samples whose 0.6745 · |x − median| / MAD is above {stats.OUTLIER_SCORE}. They are counted and never dropped.
+- **Drift**: by how much the second half of the timed calls took longer than the first.
 - **Further token**: (mean of the calls of N new tokens − mean of the calls of 1) / (N − 1).
 - **Memory**: the peak of each GPU as the host's NVML saw it by UUID, sampled during the whole run (everything on the GPU is in it); torch's
   own allocated and reserved peaks; the peak resident set of the guest, summed over its processes. Of several GPUs the fullest counts.

@@ -71,6 +71,17 @@ def outliers(samples: Sequence[float]) -> int:
     return int((0.6745 * distance / spread > OUTLIER_SCORE).sum()) if spread > 0 else 0
 
 
+def drift(samples: Sequence[float]) -> float | None:
+    """How much longer the second half of the calls took than the first, as a share of the first; None for fewer than LEAST_SAMPLES.
+
+    A machine that warms up or slows down during a run shows here, and no interval tells of it. A call in the middle counts in neither half.
+    """
+    if len(samples) < LEAST_SAMPLES:
+        return None
+    half = len(samples) // 2
+    return float(numpy.mean(samples[-half:]) / numpy.mean(samples[:half]) - 1)
+
+
 @functools.lru_cache(maxsize=64)
 def _picks(count: int, seed: int) -> numpy.ndarray:
     """Which samples each resample takes: [RESAMPLES, count] indices."""

@@ -129,7 +129,7 @@ def _time_cells(row: Row, new_tokens: int, case: Case | None, with_published: bo
 def around_table(group: Group) -> list[str]:
     """Loading, the cold call, the time of one further token, and how steady the samples are; ok rows only."""
     headers = ["case", devices_word(group), "load, s", "cold call, ms", "further token, ms (95 % interval)"]
-    headers += ["timed calls", "outliers", "means of repeated runs, ms"]
+    headers += ["timed calls", "outliers", "drift, %", "means of repeated runs, ms"]
     rows = []
     for row in group.rows:
         if row.status != "ok" or not row.guest or row.measured_without_calls:
@@ -145,6 +145,7 @@ def around_table(group: Group) -> list[str]:
                 further_token(row),
                 " + ".join(str(one.n) for one in summaries),
                 " + ".join(str(one.outliers) for one in summaries),
+                " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens),
                 run_to_run(row),
             ]
         )
@@ -196,6 +197,12 @@ def further_token(row: Row) -> str:
         return NONE  # the longer calls were not slower: noise, no time of a token
     value, interval = stats.with_interval(estimate)
     return value + (f" ({interval})" if interval else "")
+
+
+def drift(samples: Sequence[float]) -> str:
+    """ "+1.2": by how many per cent the second half of the calls took longer."""
+    share = stats.drift(samples)
+    return NONE if share is None else f"{100 * share:+.1f}"
 
 
 def run_to_run(row: Row) -> str:
