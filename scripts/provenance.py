@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from scripts import stats, tables
+from scripts import rerun, stats, tables
+from scripts.articles import Article
 from scripts.groups import GIB, Group, Row
 from scripts.results import Record, Skipped
 from scripts.tables import NONE, text
@@ -110,7 +111,15 @@ def _used(group: Group) -> list[str]:
     return ["<details><summary>What each backend really did</summary>", "", *lines, "", "</details>", ""] if lines else []
 
 
-def environment(group: Group) -> list[str]:
+def _again(group: Group, article: Article | None) -> list[str]:
+    """The line that runs each row again, folded away."""
+    if article is None:
+        return []
+    lines = [f"- {text(row.name)} on {row.count}: `{rerun.line(row.record, article)}`" for row in group.rows]
+    return ["<details><summary>How to run each row again</summary>", "", *lines, "", "</details>", ""]
+
+
+def environment(group: Group, article: Article | None = None) -> list[str]:
     """The section of a group: machine, driver, versions, images, deviations from the pins."""
     gpus = list(dict.fromkeys(gpu for row in group.rows for gpu in _gpus(row.record)))
     lines = [tables.anchor(f"environment-{group.slug}"), "", f"### Environment of {text(group.key.article)}: {text(group.heading)}", ""]
@@ -118,7 +127,7 @@ def environment(group: Group) -> list[str]:
     lines += [f"- GPU {text(gpu)}" for gpu in sorted(gpus)]
     lines += [f"- Driver: {_distinct(group.rows, _driver)}"] if gpus else []
     lines += [f"- Commit of the kit: {_distinct(group.rows, _commit)}", ""]
-    return [*lines, *_versions_table(group), *_images_table(group), *_deviations(group), *_used(group)]
+    return [*lines, *_versions_table(group), *_images_table(group), *_deviations(group), *_used(group), *_again(group, article)]
 
 
 def runs_table(records: Sequence[Record], runs_link: str) -> list[str]:

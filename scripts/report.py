@@ -138,7 +138,7 @@ def markdown(
         lines += profiles.section(records)
         lines += [anchor("environment"), "", "## Environment and provenance", ""]
         for group in itertools.chain.from_iterable(by_article.values()):
-            lines += provenance.environment(group)
+            lines += provenance.environment(group, known.get(group.key.article))
         lines += [anchor("method"), "", "## How the numbers are measured", "", *provenance.METHOD, ""]
         lines += [anchor("runs"), "", "## Runs", "", *provenance.runs_table(records, runs_link)]
     if skipped:

@@ -135,6 +135,10 @@ def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
     assert "| deepspeed | 2 | — | — | — | — | 0.7 | 1.0 | — | 10.8 | 12.5 |" in text
 
 
+def test_a_row_s_environment_ends_in_the_line_that_runs_it_again(whole: Path) -> None:
+    assert "- deepspeed on 2: `make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current" in text_of(whole)
+
+
 def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_other_pins_do_not(tmp_path: Path) -> None:
     repeated = [record(job("int8"), mean, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 60.0, 70.0))]
     named = [dataclasses.replace(one, id=one.id.replace("-01", f"-{place}-01")) for place, one in enumerate(repeated)]

@@ -1,0 +1,37 @@
+"""The exact `make` line that runs a stored result's job again."""
+
+import shlex
+
+from scripts.articles import Article
+from scripts.results import Record
+
+
+def variables(record: Record, article: Article) -> dict[str, str]:
+    """What has to be typed after `make bench-<backend>`."""
+    job = record.job
+    case = next((case for case in article.cases if case.name == job.case), None) or article.cases_of(job.backend)[0]
+    typed = {"ARTICLE": job.article, "VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"]}
+    if any(one.name == job.case for one in article.cases):
+        typed["CASES"] = job.case
+    if job.model["scale"] != "full":
+        typed["SCALE"] = job.model["scale"]
+    if job.device != "cuda":
+        typed["DEVICE"] = job.device
+    typed["GPUS"] = str(job.device_count)
+    batch_size = job.prompt["batch_size"]
+    if article.batch_sizes_of(case, job.variant) != [batch_size]:
+        typed["BATCH_SIZES"] = str(batch_size)
+    items = job.options.get("items")
+    if items is not None and items != article.options_of(case, job.variant, job.model["scale"]).get("items"):
+        typed["ITEMS"] = str(items)
+    if job.timed_runs != article.protocol_of(case)["timed_runs"]:
+        typed["TIMED_RUNS"] = str(job.timed_runs)
+    if record.host["engine"] == "host":
+        typed |= {"ENGINE": "host", "PYTHON_HOST": "/path/to/python3"} if job.stack != "demo" else {"ENGINE": "host"}
+    return typed | {"FORCE": "1"}
+
+
+def line(record: Record, article: Article) -> str:
+    """`make bench-deepspeed ARTICLE=… FORCE=1`."""
+    typed = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables(record, article).items())
+    return f"make bench-{record.job.backend} {typed}"

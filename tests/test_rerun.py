@@ -1,0 +1,35 @@
+"""The line that the report gives for a row asks for the very job that was measured."""
+
+import pytest
+
+from scripts import articles, bench, jobs, options, rerun, results
+from tests.synthetic import job, record
+
+KNOWN = articles.load_all()
+STORED, _ = results.load_all(articles.ROOT / "reports" / "runs")
+
+
+def asked_again(one):
+    """The job that the line of a result asks for."""
+    typed = rerun.variables(one, KNOWN[one.job.article])
+    asked = options.parse(typed)
+    (planned,) = bench.plan([one.job.backend], asked, every=False)
+    sizes = bench.batch_sizes_of(planned.article, planned.case, planned.variant, asked)
+    (size,) = sizes
+    target = jobs.Target(planned.stack, asked.device, asked.gpus, asked.weights, asked.scale)
+    return jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(size, asked.items, asked.timed_runs))
+
+
+@pytest.mark.parametrize("one", STORED, ids=lambda one: one.id)
+def test_every_committed_result_can_be_asked_for_again(one):
+    assert asked_again(one).fingerprint() == one.job.fingerprint()
+
+
+def test_the_line_can_be_typed():
+    line = rerun.line(record(job("deepspeed", 2)), KNOWN["inference-tools"])
+    assert line == "make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current WEIGHTS=random CASES=deepspeed GPUS=2 FORCE=1"
+
+
+def test_a_row_of_a_cpu_says_so():
+    line = rerun.line(record(job("int8", device="cpu", scale="tiny")), KNOWN["inference-tools"])
+    assert "SCALE=tiny DEVICE=cpu" in line
