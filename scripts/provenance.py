@@ -113,9 +113,9 @@ def _used(group: Group) -> list[str]:
 
 def _again(group: Group, article: Article | None) -> list[str]:
     """The line that runs each row again, folded away."""
-    if article is None:
+    if article is None or group.key.variant not in article.variants:
         return []
-    lines = [f"- {text(row.name)} on {row.count}: `{rerun.line(row.record, article)}`" for row in group.rows]
+    lines = [f"- {text(row.name)} on {row.count}: `{rerun.line(row.record, article).replace('`', ' ')}`" for row in group.rows]
     return ["<details><summary>How to run each row again</summary>", "", *lines, "", "</details>", ""]
 
 
