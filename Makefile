@@ -35,10 +35,10 @@ help: ## Print this help
 
 $(TOOLS): scripts/requirements.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
-	@$(PYTHON) -m venv --clear .venv || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv" >&2; exit 3; }
-	@echo "installing the tools into .venv (hash-locked, once)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: -r scripts/requirements.txt
-	@touch $@
+	@exec 9> .venv.lock; flock 9 2>/dev/null; test $@ -nt $< || { \
+	  $(PYTHON) -m venv --clear .venv || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv" >&2; exit 3; }; \
+	  echo "installing the tools into .venv (hash-locked, once)"; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: -r scripts/requirements.txt && touch $@; }
 
 .PHONY: demo
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo

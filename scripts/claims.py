@@ -55,7 +55,7 @@ def _setting(judged: Judged) -> str:
     if judged.group is None:
         return tables.NONE
     key = judged.group.key
-    words = f"{key.model}, {key.stack}, {key.weights} weights, {ENGINES[key.engine]}, {key.variant}"
+    words = f"{key.device_words}, {key.stack}, {key.weights} weights, {ENGINES[key.engine]}, {key.variant}"
     return f"[{tables.text(words)}](#{judged.group.slug}), {tokens(judged.new_tokens)}"
 
 
@@ -64,13 +64,13 @@ def tokens(count: int) -> str:
 
 
 def first_page(groups: Sequence[Group], article: Article) -> list[str]:
-    """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is the same."""
+    """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is reproduced."""
     lines = judge_article(groups, article)
     rows = []
     for claim in article.claims:
         nearest, *others = [judged for judged in lines if judged.claim["id"] == claim["id"]]
-        same = sum(judged.verdict.word == nearest.verdict.word for judged in others)
-        elsewhere = f"[the same in {same} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
+        good = sum(judged.verdict.word == verdicts.REPRODUCED for judged in others)
+        elsewhere = f"[reproduced in {good} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
         title = f"{claim['id']} {tables.prose(claim['text'])}"
         rows.append([title, _word(nearest.verdict), tables.text(nearest.verdict.reason), _setting(nearest), elsewhere])
     headers = ["claim", "verdict", "the number behind it", "measured on, nearest to the article", "other settings"]

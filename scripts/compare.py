@@ -23,7 +23,7 @@ from scripts.groups import Group, Row
 ROOT = Path(__file__).resolve().parent.parent
 
 #: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
-ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts"), "engine": ("engine",), "weights": ("weights",)}
+ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}
 
 FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "same", "not comparable"
 

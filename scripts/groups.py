@@ -4,6 +4,7 @@ A group is everything measured under the same article, variant, stack, engine, d
 different groups are never compared.
 """
 
+import collections
 import dataclasses
 import re
 import statistics
@@ -23,6 +24,7 @@ ENGINES = {"docker": "in containers", "host": "without containers"}
 class Key:
     """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability.
 
+    `host` is the kind of machine around GPUs, "64-core host": short calls wait for its processor, so it decides as much as the GPU does.
     `engine` is docker (containers of the pinned images) or host (an interpreter of the machine).
     """
 
@@ -32,9 +34,15 @@ class Key:
     device: str
     model: str
     facts: str
+    host: str
     weights: str
     scale: str
     variant: str
+
+    @property
+    def device_words(self) -> str:
+        """ "NVIDIA H200 in a 64-core host"."""
+        return f"{self.model} in a {self.host}" if self.host else self.model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +140,7 @@ class Group:
     @property
     def heading(self) -> str:
         key = self.key
-        return f"{key.stack} · {key.model} · {key.weights} weights, {key.scale} · {ENGINES[key.engine]} · {key.variant}"
+        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {ENGINES[key.engine]} · {key.variant}"
 
     def cannot_judge(self) -> str:
         """Why these rows say nothing about claims that an article made of its GPUs, or ""."""
@@ -177,20 +185,22 @@ def run_means_ms(row: Row, new_tokens: int) -> list[float]:
     return [statistics.fmean(samples) for samples in timed if samples]
 
 
-def _device(record: Record) -> tuple[str, str]:
-    """(model, facts) of what the record ran on."""
+def _device(record: Record) -> tuple[str, str, str]:
+    """(model, facts, host) of what the record ran on."""
+    machine = record.host.get("machine") or {}
     if record.job.device == "cpu":
-        machine = record.host.get("machine") or {}
-        return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores"
+        return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores", ""
     gpus = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
     names = " + ".join(sorted({name for name, _, _ in gpus})) or "no GPU seen"
-    return names, ", ".join(f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(gpus))
+    facts = [f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(gpus)]
+    return names, ", ".join([*facts, *([machine["cpu"]] if machine.get("cpu") else [])]), f"{machine.get('cpu_count') or '?'}-core host"
 
 
 def key_of(record: Record) -> Key:
     job = record.job
-    model, facts = _device(record)
-    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, job.model.get("weights", "?"), job.model.get("scale", "?"), job.variant)
+    model, facts, host = _device(record)
+    weights, scale = job.model.get("weights", "?"), job.model.get("scale", "?")
+    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, weights, scale, job.variant)
 
 
 def _identity(record: Record) -> tuple[str | None, str]:
@@ -225,7 +235,7 @@ def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
 
 
 def _slug(key: Key) -> str:
-    words = "-".join((key.article, key.stack, key.engine, key.model, key.weights, key.scale, key.variant))
+    words = "-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant))
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
@@ -235,6 +245,9 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
     for record in records:
         if record.job.kind == "measure":
             by_key.setdefault(key_of(record), []).append(record)
+    most = collections.Counter()
+    for key, mine in by_key.items():
+        most[dataclasses.replace(key, variant="")] += len(mine)
     ordered = sorted(
         by_key,
         key=lambda key: (
@@ -247,6 +260,8 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
             key.facts,
             key.weights,
             key.engine != "docker",
+            -most[dataclasses.replace(key, variant="")],  # of several hosts the one with the most results
+            key.host,
             key.variant != "published",
             key.variant,
         ),

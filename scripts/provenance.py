@@ -31,7 +31,8 @@ METHOD = f"""
   in float32 on the same weights and prompt; a tolerance for each dtype. A row whose check fails keeps its numbers, marked, and supports no claim.
 - **Verdicts**: *A is faster than B* is reproduced where the whole 95 % interval of mean(B) / mean(A) lies above 1, and, where the claim is
   about a size, the ratio is within the factor that the article's file states. Claims are judged within one group of rows: one stack,
-  GPU model, set of weights, scale and variant. Rows of a CPU or of a tiny model judge no claim about an article's GPUs.
+  GPU model, kind of host (short calls wait for its processor), set of weights, scale and variant. Rows of a CPU or of a tiny model judge no claim
+  about an article's GPUs.
 - **Repeated runs**: of the runs of one case with the same pins the median one counts, by the mean of its shortest calls, and of an even number the later
   of the two in the middle; if the latest did not end well, that is what counts. All are told, and a run that exists is never overwritten.
 """.strip().splitlines()

@@ -60,7 +60,8 @@ def push(folder: Path, remote: str, branch: str) -> str:
         def git(*arguments: str, check: bool = True) -> str:
             done = subprocess.run(["git", *arguments], cwd=clone, capture_output=True, text=True)
             if check and done.returncode != 0:
-                reason = (done.stderr.strip().splitlines() or ["failed"])[-1]
+                told = [line for line in done.stderr.strip().splitlines() if line.startswith(("fatal: ", "error: ", " ! "))]
+                reason = (told or ["failed"])[0].strip(" !")
                 raise KitError(f"git {arguments[0]} with {remote}: {reason}; type REMOTE=<address of a repository you may push to>")
             return done.stdout.strip()
 

@@ -51,7 +51,7 @@ def ran_on(by_article: Mapping[str, list[Group]]) -> list[str]:
             key = group.key
             good = sum(tables.status(row) == "ok" for row in group.rows)
             link = f"[{text(key.variant)}](#{group.slug})"
-            what = [text(slug), text(key.model), text(key.stack), groups.ENGINES[key.engine], f"{key.weights}, {key.scale}", link]
+            what = [text(slug), text(key.device_words), text(key.stack), groups.ENGINES[key.engine], f"{key.weights}, {key.scale}", link]
             rows.append([*what, f"{good} of {len(group.rows)}"])
     return tables.table(["article", "device", "stack", "engine", "weights", "variant", "rows that ran with the right output"], rows, left=6)
 

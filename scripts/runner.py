@@ -186,8 +186,13 @@ def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None,
 def git_state() -> tuple[str, bool]:
     """(commit, has the code changed since?); the results themselves do not count as changes.
 
-    Where git cannot tell (the kit was copied without its repository), KIT_COMMIT names the commit that it was taken from.
+    KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
+    of an older state beside it, the wrong thing.
     """
+
+    typed = os.environ.get("KIT_COMMIT")
+    if typed:
+        return typed, False
 
     def git(*arguments: str) -> str:
         try:
@@ -198,7 +203,7 @@ def git_state() -> tuple[str, bool]:
 
     commit = git("rev-parse", "HEAD")
     if not commit:
-        return os.environ.get("KIT_COMMIT") or "unknown", "KIT_COMMIT" not in os.environ
+        return "unknown", True
     return commit, bool(git("status", "--porcelain", "--", ".", ":!reports"))
 
 

@@ -355,7 +355,8 @@ def judge(claim: Mapping, rows: Rows, new_tokens: int) -> Verdict:
         against = [finding for finding in findings if finding.word == word]
         if against:
             return Verdict(word, against[0].reason + _rest(holding, len(findings)), len(holding))
-    return Verdict(REPRODUCED, _barest(holding).reason, len(holding))
+    closest = f"all {len(holding)} parts hold, the closest: " if len(holding) > 1 else ""
+    return Verdict(REPRODUCED, closest + _barest(holding).reason, len(holding))
 
 
 def _barest(holding: list[Finding]) -> Finding:
@@ -365,5 +366,5 @@ def _barest(holding: list[Finding]) -> Finding:
 
 
 def _rest(holding: list[Finding], total: int) -> str:
-    """How a claim's other relations fared: "; 3 of its 4 relations hold, most barely: …"."""
-    return f"; {len(holding)} of its {total} relations hold, most barely: {_barest(holding).reason}" if holding else ""
+    """How a claim's other parts fared: "; 3 of its 4 parts hold, the closest: …"."""
+    return f"; {len(holding)} of its {total} parts hold, the closest: {_barest(holding).reason}" if holding else ""

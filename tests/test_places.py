@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from scripts import models
+from scripts import models, runner
 from tests.synthetic import job
 
 
@@ -19,3 +19,11 @@ def test_a_container_s_own_places_stay():
     asked = job("int8")
     inside = dataclasses.replace(asked, model={**asked.model, "path": "/models/random/x"})
     assert models.without_places(inside) == inside
+
+
+def test_a_copy_of_the_kit_is_told_which_commit_it_is(monkeypatch):
+    monkeypatch.setenv("KIT_COMMIT", "c0ffee")
+    assert runner.git_state() == ("c0ffee", False)
+    monkeypatch.delenv("KIT_COMMIT")
+    commit, _ = runner.git_state()
+    assert commit == "unknown" or len(commit) == 40

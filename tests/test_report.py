@@ -135,6 +135,15 @@ def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
     assert "| deepspeed | 2 | — | — | — | — | 0.7 | 1.0 | — | 10.8 | 12.5 |" in text
 
 
+def test_rows_of_hosts_of_different_sizes_are_never_in_one_table_or_one_ratio(tmp_path: Path) -> None:
+    rows = [record(job("deepspeed", 2), 15.0), record(job("layer-parallel", 2), 50.0), record(job("deepspeed", 2), 30.0, number=2, seed=1)]
+    rows[2].host["machine"] = {**rows[2].host["machine"], "cpu_count": 32}
+    text = page(tmp_path, rows)
+    assert "SYNTHETIC GPU in a 2-core host" in text and "SYNTHETIC GPU in a 32-core host" in text
+    assert "in 2 runs" not in text and "over repeated runs; published 3.83" not in text
+    assert re.search(r"1\.5 .*3\.3\d* times as fast as layer-parallel", text)
+
+
 def test_a_row_s_environment_ends_in_the_line_that_runs_it_again(whole: Path) -> None:
     assert "- deepspeed on 2: `make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current" in text_of(whole)
 

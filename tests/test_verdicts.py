@@ -127,7 +127,7 @@ def test_a_claim_holds_where_all_its_relations_hold_and_tells_the_barest() -> No
     assert "as fast as int8" in verdicts.judge({"relations": both}, rows, 1).reason
     untested = [*both, {"faster": "deepspeed", "slower": "layer-parallel"}]
     assert verdicts.judge({"relations": untested}, rows, 1).word == NOT_TESTED
-    assert "2 of its 3 relations hold" in verdicts.judge({"relations": untested}, rows, 1).reason
+    assert "2 of its 3 parts hold" in verdicts.judge({"relations": untested}, rows, 1).reason
     against = [*untested, {"faster": "bminf", "slower": "int8"}]
     assert verdicts.judge({"relations": against}, rows, 1).word == NOT_REPRODUCED
 
