@@ -105,7 +105,7 @@ class Row:
     def deviations(self) -> list[str]:
         """Where the environment is not the pinned one, in words."""
         image = self.record.host.get("image") or {}
-        stand_in = ["the base image is a stand-in for the pinned one"] if image.get("stand_in") else []
+        stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
         return [str(one) for one in self.record.host.get("differences") or []] + stand_in
 
     def peak_used_bytes(self) -> dict[str, int]:

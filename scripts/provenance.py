@@ -93,7 +93,7 @@ def _images_table(group: Group) -> list[str]:
         pins_id = image.get("pins_id") or row.record.host.get("pins_id")
         codes = [f"`{code}`" if code else NONE for code in (identity[:19], pins_id)]
         rows.append([text(row.name), str(row.count), row.record.host["engine"], tag, *codes, stand_in])
-    headers = ["case", tables.devices_word(group), "engine", "image", "id or digest", "pins", "base image a stand-in"]
+    headers = ["case", tables.devices_word(group), "engine", "image", "id or digest", "pins", "image or its base a stand-in"]
     return tables.table(headers, rows, left=len(headers))
 
 
