@@ -29,6 +29,8 @@ help: ## Print this help
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
 	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu    ENGINE=docker|host  (default: full cuda docker)"
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
+	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
+	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=, OUT=  other folders"
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"

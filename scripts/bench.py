@@ -53,7 +53,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     known = pins.load()
     for backend in backends:
         if backend not in known.backends:
-            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; type for example `make bench-layer-parallel`")
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; `make` alone shows what may be typed")
     article = articles.find(asked.article or "inference-tools")
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:

@@ -63,12 +63,22 @@ def tokens(count: int) -> str:
     return f"{count} new token{'s' * (count != 1)}"
 
 
+def by_claim(groups: Sequence[Group], article: Article) -> list[list[Judged]]:
+    """The verdicts on each claim, the one in the setting nearest to the article's first."""
+    lines = judge_article(groups, article)
+    return [[judged for judged in lines if judged.claim["id"] == claim["id"]] for claim in article.claims]
+
+
+def headlines(groups: Sequence[Group], article: Article) -> list[str]:
+    """A line a claim for the terminal."""
+    return [f"{nearest.claim['id']} {nearest.verdict.word}: {nearest.claim['text']}" for nearest, *_ in by_claim(groups, article)]
+
+
 def first_page(groups: Sequence[Group], article: Article) -> list[str]:
     """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is reproduced."""
-    lines = judge_article(groups, article)
     rows = []
-    for claim in article.claims:
-        nearest, *others = [judged for judged in lines if judged.claim["id"] == claim["id"]]
+    for nearest, *others in by_claim(groups, article):
+        claim = nearest.claim
         good = sum(judged.verdict.word == verdicts.REPRODUCED for judged in others)
         elsewhere = f"[reproduced in {good} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
         title = f"{claim['id']} {tables.prose(claim['text'])}"

@@ -104,7 +104,7 @@ class Pins:
     def image(self, backend: str, stack: str) -> Image:
         """The image of a backend on a stack; UsageError names what there is."""
         if backend not in self.backends:
-            raise UsageError(f"no backend {backend!r}: there are {', '.join(self.backends)}")
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; `make` alone shows what may be typed")
         if stack not in self.stacks:
             raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; type for example STACK=current")
         if stack not in self.backends[backend]["stacks"]:

@@ -3,6 +3,7 @@
 The same runs give the same bytes. RUNS and OUT may also come from the environment; they are reports/runs and reports.
 """
 
+import collections
 import itertools
 import os
 import sys
@@ -179,8 +180,8 @@ def save(out: Path, page: str, pictures: Mapping[str, str]) -> Path:
     return out / "REPORT.md"
 
 
-def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
-    """The rows as a compact table on the terminal, skipped files below it."""
+def show(mine: Sequence[Group], skipped: Sequence[Skipped], verdicts: Sequence[str]) -> None:
+    """The rows as compact tables on the terminal; below them how many agree with plain transformers, the verdicts, and skipped files."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -199,6 +200,12 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped]) -> None:
         console.print(grid)
     if mine:
         console.print("n: devices; ms: mean ± std of the timed calls; ms/token: each token after those", markup=False, highlight=False)
+        rows = [row for group in mine for row in group.rows]
+        ended = collections.Counter(tables.status(row).replace("*", "") for row in rows)
+        others = "".join(f", {count} {word}" for word, count in sorted(ended.items()) if word != "ok")
+        console.print(f"{ended['ok']} of {len(rows)} rows agree with plain transformers{others}", markup=False, highlight=False)
+    for line in verdicts:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for one in skipped:
         console.print(f"skipped {one.path}: {one.reason}", markup=False, highlight=False, soft_wrap=True)
 
@@ -218,7 +225,7 @@ def write(runs: Path, out: Path) -> Path:
     pictures = draw(mine, known)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, pictures, runs_link), pictures)
-    show(mine, skipped)
+    show(mine, skipped, [line for slug, found in by_article.items() if slug in known for line in claims.headlines(found, known[slug])])
     print(path)
     return path
 

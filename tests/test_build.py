@@ -26,7 +26,7 @@ def test_all_means_every_image_or_those_of_one_stack(monkeypatch):
 @pytest.mark.parametrize(
     ("backend", "stack", "message"),
     [
-        ("vllm", "current", "there are transformers, layer-parallel"),
+        ("vllm", "current", "allowed are transformers, layer-parallel"),
         ("int8", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
         ("all", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
         ("all", "demo", "type `make demo`"),

@@ -45,7 +45,7 @@ def test_the_articles_versions_are_in_their_images():
 
 
 def test_an_unknown_backend_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="no backend 'vllm': there are transformers, layer-parallel"):
+    with pytest.raises(UsageError, match="there is no backend 'vllm', allowed are transformers, layer-parallel"):
         LOADED.image("vllm", "current")
 
 
