@@ -7,6 +7,7 @@ The same files give the same archive to the byte. Verifying needs nothing of the
 its checksum, nothing may be missing or too much, each result must be readable, and the report must come out the same again from the runs.
 """
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.job import InvalidDocument
-from scripts import publish, results
+from scripts import publish, report, results
 from scripts.errors import KitError, UsageError, run_command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,20 +40,36 @@ def files(root: Path = ROOT) -> list[Path]:
     return sorted({Path(name) for name in done.stdout.split("\0") if name and (root / name).is_file()})
 
 
+def contents(root: Path = ROOT) -> dict[Path, bytes]:
+    """{place in the bundle: content}. The report is written anew from the bundle's own runs: the one at hand may tell of trials that stay here."""
+    held = {name: (root / name).read_bytes() for name in files(root) if name.parts[:2] != ("reports", "plots")}
+    with tempfile.TemporaryDirectory() as work:
+        for name, content in held.items():
+            if name.parts[:2] == ("reports", "runs"):
+                (Path(work) / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(work) / name).write_bytes(content)
+        made = Path(work) / "reports"
+        with contextlib.redirect_stdout(io.StringIO()):
+            report.write(made / "runs", made)
+        for path in (made / "REPORT.md", *(made / "plots").glob("*.svg")):
+            held[path.relative_to(work)] = path.read_bytes()
+    return dict(sorted(held.items()))
+
+
 def write(path: Path, root: Path = ROOT) -> int:
     """Write the bundle whole or not at all; returns how many files it holds. Private things are refused as in publishing."""
-    chosen = files(root)
+    chosen = contents(root)
     patterns = publish.private(publish.platform.node(), Path.home())
     measured = [name for name in chosen if name.parts[0] == "reports"]
-    found = [f"{name}: {what}" for name in measured for what, pattern in patterns.items() if pattern.search((root / name).read_bytes())]
+    found = [f"{name}: {what}" for name in measured for what, pattern in patterns.items() if pattern.search(chosen[name])]
     if found:
         raise KitError("no bundle was written, for these files hold what must not go out:\n  " + "\n  ".join(found))
-    sums = "".join(f"{hashlib.sha256((root / name).read_bytes()).hexdigest()}  {name.as_posix()}\n" for name in chosen)
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name.as_posix()}\n" for name, content in chosen.items())
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with temporary.open("wb") as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
-                for name, content in [(Path(SUMS), sums.encode()), *((name, (root / name).read_bytes()) for name in chosen)]:
+                for name, content in [(Path(SUMS), sums.encode()), *chosen.items()]:
                     entry = tarfile.TarInfo(f"{NAME}/{name.as_posix()}")
                     entry.size, entry.mode = len(content), 0o644
                     archive.addfile(entry, io.BytesIO(content))

@@ -53,6 +53,11 @@ def test_the_committed_results_make_a_good_bundle(packed):
     bundle.verify(packed)
 
 
+def test_the_committed_report_is_the_one_that_comes_out_of_the_committed_results(unpacked):
+    committed = subprocess.run(["git", "show", "HEAD:reports/REPORT.md"], cwd=ROOT, capture_output=True, check=True).stdout
+    assert (unpacked / "reports" / "REPORT.md").read_bytes() == committed, "type make report, and commit what it writes"
+
+
 def a_run(folder):
     return sorted(folder.glob("reports/runs/*/result.json"))[0]
 
