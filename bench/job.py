@@ -111,11 +111,14 @@ class Result:
     schema: int = SCHEMA
 
 
-def _load(kind, text):
+def _fields(text):
     try:
-        fields = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise InvalidDocument("not JSON: {}".format(error)) from None
+
+
+def _document(kind, fields):
     if not isinstance(fields, dict):
         raise InvalidDocument("expected a JSON object, found {}".format(type(fields).__name__))
     if fields.get("schema") != SCHEMA:
@@ -138,7 +141,12 @@ def _expect(condition, message, *values):
 
 def parse_job(text):
     """A Job from its JSON text; raises InvalidDocument."""
-    job = _load(Job, text)
+    return job_of(_fields(text))
+
+
+def job_of(fields):
+    """A Job from what stood in its JSON text; raises InvalidDocument."""
+    job = _document(Job, fields)
     _expect(job.kind in KINDS, "kind is {!r}, allowed are {}", job.kind, ", ".join(KINDS))
     _expect(job.device in ("cuda", "cpu"), "device is {!r}, allowed are cuda, cpu", job.device)
     _expect(isinstance(job.device_count, int) and job.device_count >= 1, "device_count is {!r}, allowed is 1 or more", job.device_count)
@@ -152,7 +160,12 @@ def parse_job(text):
 
 def parse_result(text):
     """A Result from its JSON text; raises InvalidDocument."""
-    result = _load(Result, text)
+    return result_of(_fields(text))
+
+
+def result_of(fields):
+    """A Result from what stood in its JSON text; raises InvalidDocument."""
+    result = _document(Result, fields)
     _expect(result.status in STATUSES, "status is {!r}, allowed are {}", result.status, ", ".join(STATUSES))
     _expect(result.status == "ok" or result.reason, "status {} without a reason", result.status)
     for measurement in result.measurements:

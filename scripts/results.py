@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import marshal
 import os
 import shlex
 import sys
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.job import STATUSES, InvalidDocument, Job, Result, parse_job, parse_result, to_json, write_whole
+from bench.job import STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts import shape
 from scripts.errors import KitError
 
@@ -25,6 +26,9 @@ SCHEMA = 1
 
 #: A run that ended so would end so again; one that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
+
+#: {content: environment} of the guests read so far: thousands of runs share a few.
+_ENVIRONMENTS: dict[bytes, dict] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +190,7 @@ def _record(fields: dict) -> Record:
     _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r}")
     shape.check(fields.get("job"), shape.JOB, "job")
     shape.check(fields.get("host"), shape.HOST, "host")
-    job = parse_job(json.dumps(fields["job"]))
+    job = job_of(fields["job"])
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
     record = Record(**{**fields, "job": job, "guest": guest})
     _expect(record.id.rsplit("-", 1)[-1].isdigit(), f"id is {record.id!r}, it has to end in -<number>")
@@ -200,7 +204,8 @@ def _record(fields: dict) -> Record:
 
 
 def _guest(fields: dict) -> Result:
-    """The contract says nothing of what is in `environment`, the bulk of a result: it is kept out of the way."""
+    """The contract says nothing of what is in `environment`, the bulk of a result: equal ones are kept once."""
     shape.check(fields, shape.GUEST, "guest")
     environment = fields["environment"]
-    return dataclasses.replace(parse_result(json.dumps({**fields, "environment": {}})), environment=environment)
+    shared = _ENVIRONMENTS.setdefault(marshal.dumps(environment, 2), environment)  # version 2: equal bytes for equal content
+    return result_of({**fields, "environment": shared})
