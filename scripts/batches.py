@@ -60,6 +60,11 @@ def hours(rate: float) -> float:
     return ITEMS / rate / 3600
 
 
+def duration(in_hours: float) -> str:
+    """ "14.2 h", below an hour "2.58 min"."""
+    return f"{significant(in_hours)} h" if in_hours >= 1 else f"{significant(60 * in_hours)} min"
+
+
 def significant(value: float) -> str:
     """Three digits."""
     return stats.number(value, stats.decimals(abs(value) or 1, significant=3, most=4))
@@ -75,13 +80,13 @@ def _rate_cells(row: Row) -> list[str]:
     if rate is None:
         return [NONE, NONE, NONE]
     value, interval = stats.with_interval(rate)
-    return [value + (f" ({interval})" if interval else ""), significant(tokens) if tokens else NONE, significant(hours(rate.value))]
+    return [value + (f" ({interval})" if interval else ""), significant(tokens) if tokens else NONE, duration(hours(rate.value))]
 
 
-def published_hours(article: Article | None, case_name: str) -> str:
+def published_duration(article: Article | None, case_name: str) -> str:
     cases = [case for case in article.cases if case.name == case_name] if article else []
     minutes = cases[0].published_at("minutes_per_10000_items", 0) if cases else None
-    return significant(minutes / 60) if minutes else NONE
+    return (f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min") if minutes else NONE
 
 
 def _memory_cells(row: Row) -> list[str]:
@@ -93,16 +98,16 @@ MEMORY = ["NVML peak, GiB", "torch peak allocated, GiB"]
 
 def rate_table(group: Group, article: Article | None) -> list[str]:
     """Every form and batch size, those that ran out of memory included."""
-    with_published = bool(article) and not group.cannot_judge() and any(published_hours(article, row.case) != NONE for row in group.rows)
-    headers = ["form", "status", "batch size", "items/s (95 % interval)", "tokens/s", f"{ITEMS:,} items, h"]
-    headers += ["published, h"] if with_published else []
+    with_published = bool(article) and not group.cannot_judge() and any(published_duration(article, row.case) != NONE for row in group.rows)
+    headers = ["form", "status", "batch size", "items/s (95 % interval)", "tokens/s", f"{ITEMS:,} items take"]
+    headers += ["published"] if with_published else []
     rows = [
         [
             tables.case_name(group, row),
             tables.status(row),
             str(row.batch_size),
             *_rate_cells(row),
-            *([published_hours(article, row.case)] if with_published else []),
+            *([published_duration(article, row.case)] if with_published else []),
             *_memory_cells(row),
         ]
         for row in rows_of(group, CALL_FORMS)
@@ -113,7 +118,7 @@ def rate_table(group: Group, article: Article | None) -> list[str]:
 
 def workload_table(group: Group) -> list[str]:
     """What each way through the same uneven texts makes of its time."""
-    headers = ["workload", "texts at once", "items", "items/s", "wanted tokens/s", f"{ITEMS:,} items, h"]
+    headers = ["workload", "texts at once", "items", "items/s", "wanted tokens/s", f"{ITEMS:,} items take"]
     headers += ["padding in prompts, %", "decoded beyond an answer's end, %", "went on after a stop"]
     rows = []
     for row in rows_of(group, WORKLOAD_FORMS):
@@ -147,8 +152,8 @@ def padding_table(group: Group) -> list[str]:
             places, errors = found[side]["first_different_token"], found[side]["logits_relative_error"]
             other = [place for place in places if place is not None]
             where = f"{min(other) + 1} / {statistics.median(other) + 1:g}" if other else NONE
-            allowed = f" ({100 * row.record.job.tolerance:.2g})" if row.record.job.tolerance else ""
-            error = f"{100 * statistics.median(errors):.2g} / {100 * max(errors):.2g}{allowed}"
+            allowed = f" ({stats.percent(row.record.job.tolerance)})" if row.record.job.tolerance else ""
+            error = f"{stats.percent(statistics.median(errors))} / {stats.percent(max(errors))}{allowed}"
             same = f"{100 * (len(places) - len(other)) / len(places):.0f}"
             rows.append([side, text(row.dtype), str(len(places)), str(found["new_tokens"]), same, where, error])
     words = "Greedy answers of one batch of uneven texts against the same texts one at a time; the longest text has no padding:"

@@ -30,9 +30,13 @@ FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "same", "not comparab
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One row of the comparison: `ratio` is B's time over A's, None where the two are not comparable for `reason`."""
+    """One row of the comparison: `ratio` is B's time over A's, None where the two are not comparable for `reason`.
+
+    `setting` is what the rows of a group share besides, in words: "current, host, NVIDIA H200, …".
+    """
 
     name: str
+    setting: str
     word: str
     ratio: stats.Estimate | None = None
     means_ms: tuple[float, float] | None = None
@@ -67,19 +71,19 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         return results.load_all(Path(folder) / "reports" / "runs")[0]
 
 
-def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> tuple[str, ...]:
-    """What two rows have to share to be compared, in words."""
+def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> tuple[str, str]:
+    """What two rows have to share to be compared, in words: (name, setting)."""
     ignored = set(itertools.chain.from_iterable(ACROSS[one] for one in across))
     key = group.key
     shared = [str(getattr(key, field.name)) for field in dataclasses.fields(key) if field.name not in ignored and field.name != "article"]
     batch = [f"batch {row.batch_size}"] if row.batch_size != 1 else []
     calls = [claims.tokens(new_tokens)] if new_tokens else []
-    return (f"{key.article}/{row.case}", f"on {row.count}", *batch, *calls, *shared)
+    return ", ".join([f"{key.article}/{row.case}", f"on {row.count}", *batch, *calls]), ", ".join(shared)
 
 
-def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, ...], tuple[Row, int]]:
-    """{name: (row, new tokens)} of every timed call of every row, or of the row itself (0 new tokens) where none was timed."""
-    found: dict[tuple[str, ...], tuple[Row, int]] = {}
+def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], tuple[Row, int]]:
+    """{(name, setting): (row, new tokens)} of every timed call of every row, or of the row itself (0 new tokens) where none was timed."""
+    found: dict[tuple[str, str], tuple[Row, int]] = {}
     for group in groups.build(records, known):
         for row in group.rows:
             for count in (row.new_tokens if row.status == "ok" else []) or [0]:
@@ -90,24 +94,24 @@ def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Arti
     return found
 
 
-def judge(name: str, first: tuple[Row, int], second: tuple[Row, int]) -> Difference:
+def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]) -> Difference:
     """Compare two rows of the same name."""
     (one, count), (other, _) = first, second
     for side, row in (("A", one), ("B", other)):
         if row.unusable(count or None):
-            return Difference(name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
+            return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
     above, below = other.timed_ms(count), one.timed_ms(count)
     if not above or not below:
-        return Difference(name, NOT_COMPARABLE, reason="no call was timed")
+        return Difference(*name, NOT_COMPARABLE, reason="no call was timed")
     ratio = stats.ratio(above, below)
     means = (stats.summarise(below).mean, stats.summarise(above).mean)
     if ratio.low is None or ratio.high is None:
-        return Difference(name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
+        return Difference(*name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
     # As for a claim: the direction has to hold in every pair of repeated runs too.
     pairs = [after / before for after in groups.run_means_ms(other, count) for before in groups.run_means_ms(one, count)]
     if ratio.low > 1 and min(pairs) > 1:
-        return Difference(name, SLOWER, ratio, means)
-    return Difference(name, FASTER if ratio.high < 1 and max(pairs) < 1 else SAME, ratio, means)
+        return Difference(*name, SLOWER, ratio, means)
+    return Difference(*name, FASTER if ratio.high < 1 and max(pairs) < 1 else SAME, ratio, means)
 
 
 def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Sequence[str] = ()) -> list[Difference]:
@@ -116,25 +120,24 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
     if len(a) == len(b) == 1:
         across = list(ACROSS)
     first, second = rows_of(a, known, across), rows_of(b, known, across)
-    lines = []
-    for name in sorted(first.keys() | second.keys(), key=lambda one: (one not in first or one not in second, one)):
-        words = ", ".join(name)
-        if name in first and name in second:
-            lines.append(judge(words, first[name], second[name]))
-        else:
-            lines.append(Difference(words, NOT_COMPARABLE, reason=f"only in {'A' if name in first else 'B'}"))
-    return lines
+    both = [judge(name, row, second[name]) for name, row in first.items() if name in second]
+    only = [("A", name) for name in first if name not in second] + [("B", name) for name in second if name not in first]
+    return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}") for side, name in only]
 
 
 def markdown(differences: Sequence[Difference]) -> str:
-    """The comparison as a Markdown table."""
-    rows = []
-    for one in differences:
-        value, interval = stats.with_interval(one.ratio, least=2) if one.ratio else (tables.NONE, "")
-        means = [stats.number(mean, stats.decimals(mean, significant=3)) for mean in one.means_ms] if one.means_ms else [tables.NONE, tables.NONE]
-        word = one.word + (f": {tables.text(one.reason)}" if one.reason else "")
-        rows.append([tables.text(one.name), word, *means, value + (f" ({interval})" if interval else "")])
-    return "\n".join(tables.table(["row", "B is", "A, ms", "B, ms", "B / A (95 % interval)"], rows, left=2))
+    """The comparison as Markdown: a table for each setting."""
+    lines = []
+    for setting in dict.fromkeys(one.setting for one in differences):
+        cells = [_cells(one) for one in differences if one.setting == setting]
+        lines += [f"**{tables.text(setting)}**", "", *tables.aligned(["row", "B is", "A, ms", "B, ms", "B / A (95 % interval)", "why"], cells)]
+    return "\n".join(lines)
+
+
+def _cells(one: Difference) -> list[str]:
+    value, interval = stats.with_interval(one.ratio, least=2) if one.ratio else (tables.NONE, "")
+    means = [stats.number(mean, stats.decimals(mean, significant=3)) for mean in one.means_ms] if one.means_ms else [tables.NONE, tables.NONE]
+    return [tables.text(one.name), one.word, *means, value + (f" ({interval})" if interval else ""), tables.text(one.reason)]
 
 
 def _across(typed: str) -> list[str]:

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from bench.job import Result
+from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
 
@@ -164,7 +165,7 @@ def wrong_output(check: Mapping) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
     error = check.get("logits_relative_error")
     if error is not None:
-        return f"output differs by {100 * error:.2g} % from transformers'"
+        return f"output differs by {stats.percent(error)} % from transformers'"
     return f"output failed its check ({check.get('reason') or 'no reason given'})"
 
 

@@ -69,7 +69,7 @@ def _fusion_line(one: dict, eager: dict | None, published: float | None) -> list
         value + (f" ({interval})" if interval else ""),
         told,
         NONE if busy == [NONE, NONE] else " / ".join(busy),
-        "not finite" if error is None else f"{100 * error:.2g}",
+        "not finite" if error is None else stats.percent(error),
     ]
 
 

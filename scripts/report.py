@@ -18,6 +18,7 @@ from scripts import (
     curves,
     groups,
     mechanisms,
+    pins,
     plots,
     profiles,
     provenance,
@@ -32,7 +33,7 @@ from scripts.articles import Article
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group
 from scripts.results import Record, Skipped
-from scripts.tables import NONE, anchor, text
+from scripts.tables import NONE, anchor, prose, text
 
 NOTHING_YET = """
 There is no result here yet. Type
@@ -42,6 +43,25 @@ There is no result here yet. Type
 
 and then `make report`.
 """.strip().splitlines()
+
+
+#: What stands in the columns of the first table, for a reader who has seen nothing else.
+WORDS = {
+    "random": "seeded random weights in the model's own shape: times and memory are those of the real model, its texts are not",
+    "hub": "the model's own weights",
+    "published": "the article's own arguments and dtypes, to the letter",
+    "controlled": "the same dtype, token ids and lengths for every row",
+}
+
+
+def glossary(mine: Sequence[Group]) -> list[str]:
+    """What the stacks, weights and variants of these groups are, a line each."""
+    stacks = pins.load().stacks
+    keys = [group.key for group in mine]
+    told = {name: stacks[name]["summary"] for name in dict.fromkeys(key.stack for key in keys) if name in stacks}
+    for name in dict.fromkeys([*(key.weights for key in keys), *(key.variant for key in keys)]):
+        told |= {name: WORDS[name]} if name in WORDS else {}
+    return [*(f"- *{text(name)}*: {prose(words)}" for name, words in told.items()), ""]
 
 
 def ran_on(by_article: Mapping[str, list[Group]]) -> list[str]:
@@ -61,7 +81,7 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     """One group: plots, tables, what failed, relations and claims."""
     lines = [anchor(group.slug), "", f"### {text(group.heading)}", ""]
     variant = article.variants.get(group.key.variant, {}) if article else {}
-    lines += [f"{text(group.key.model)}: {text(group.key.facts)}. Variant {text(group.key.variant)}: {tables.prose(variant.get('note', NONE))}.", ""]
+    lines += [f"{text(group.key.model)}: {text(group.key.facts)}. Variant {text(group.key.variant)}: {prose(variant.get('note', NONE))}.", ""]
     reason = group.cannot_judge()
     if article and reason and (article.claims or any(case.published for case in article.cases)):
         lines += [f"A {reason}: the article's numbers are not set beside these rows, and they judge none of its claims.", ""]
@@ -92,7 +112,7 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
 
 def article_section(slug: str, mine: Sequence[Group], article: Article | None, pictures: Mapping[str, str]) -> list[str]:
     """One article: what it is, its groups, and what it really measured."""
-    lines = [anchor(f"article-{slug}"), "", f"## {tables.prose(article.title) if article else text(slug)}", ""]
+    lines = [anchor(f"article-{slug}"), "", f"## {prose(article.title) if article else text(slug)}", ""]
     if article is None:
         lines += [f"The kit has no article {text(slug)} any more; its runs stand here without published numbers.", ""]
     else:
@@ -111,7 +131,7 @@ def _about(article: Article) -> list[str]:
     facts = [article.date, article.hardware.get("gpu") and f"{article.hardware['gpus']} × {article.hardware['gpu']}", article.model["name"]]
     lines = [", ".join(text(fact) for fact in facts if fact) + ".", ""]
     lines += [" · ".join(f"<{link}>" for link in article.references), ""] if article.references else []
-    notes = [f"- {text(case.name)}: {tables.prose(case.note)}" for case in article.cases if case.note]
+    notes = [f"- {text(case.name)}: {prose(case.note)}" for case in article.cases if case.note]
     return [*lines, *notes, ""] if notes else lines
 
 
@@ -130,10 +150,10 @@ def markdown(
     if not records:
         lines += [*NOTHING_YET, ""]
     else:
-        lines += [anchor("ran"), "", "## What was run on what", "", *ran_on(by_article)]
+        lines += [anchor("ran"), "", "## What was run on what", "", *glossary(list(itertools.chain.from_iterable(by_article.values()))), *ran_on(by_article)]
         for slug, mine in by_article.items():
             if slug in known and known[slug].claims:
-                lines += [anchor(f"claims-{slug}"), "", f"## Claims of “{tables.prose(known[slug].title)}”", "", *claims.first_page(mine, known[slug])]
+                lines += [anchor(f"claims-{slug}"), "", f"## Claims of “{prose(known[slug].title)}”", "", *claims.first_page(mine, known[slug])]
         for slug, mine in by_article.items():
             lines += article_section(slug, mine, known.get(slug), pictures)
         lines += profiles.section(records)

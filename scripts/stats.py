@@ -143,8 +143,18 @@ def number(value: float, places: int) -> str:
     return f"{round(value, places):.{max(places, 0)}f}"
 
 
+def percent(share: float) -> str:
+    """A share as per cent with two digits: percent(0.051) is "5.1", percent(1.34) is "130"."""
+    two_digits = f"{100 * share:.2g}"
+    return f"{float(two_digits):.0f}" if "e+" in two_digits else two_digits
+
+
 def with_interval(estimate: Estimate, least: int = 0, most: int = 4) -> tuple[str, str]:
-    """("3.83", "3.80 to 3.86"): value and interval with one uncertain digit, at least `least` decimals; "" for no interval."""
+    """("3.83", "3.80 to 3.86"): value and interval with one uncertain digit; "" for no interval.
+
+    At least `least` decimals, as far as those are among the value's first three digits.
+    """
+    least = min(least, max(decimals(abs(estimate.value) or 1, significant=3), 0))
     if estimate.low is None or estimate.high is None:
         return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=most))), ""
     places = max(least, decimals((estimate.high - estimate.low) / 2, significant=1, most=most))

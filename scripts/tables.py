@@ -38,6 +38,14 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) 
     return [*lines, ""]
 
 
+def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table of words whose columns stand under each other on a terminal too; the last column is left as it is."""
+    widths = [max(len(cells[column]) for cells in [headers, *rows]) for column in range(len(headers) - 1)]
+    marks = [":".ljust(width, "-") for width in [*widths, 3]]
+    padded = [[cell.ljust(width) for cell, width in zip(cells, [*widths, 0], strict=True)] for cells in [headers, marks, *rows]]
+    return [*("| " + " | ".join(cells) + " |" for cells in padded), ""]
+
+
 def gib(size_bytes: int | None) -> str:
     return NONE if size_bytes is None else f"{size_bytes / GIB:.2f}"
 
@@ -240,9 +248,9 @@ def _check_cells(check: dict | None) -> list[str]:
     if not check:
         return [NONE, NONE, "not checked"]
     error, allowed = check.get("logits_relative_error"), check.get("tolerance")
-    shown = NONE if error is None else f"{100 * error:.2g}"
+    shown = NONE if error is None else stats.percent(error)
     if error is not None and allowed is not None:
-        shown += f" ({100 * allowed:.2g})"
+        shown += f" ({stats.percent(allowed)})"
     prefix, asked = check.get("greedy_common_prefix_tokens"), check.get("greedy_tokens")
     common = NONE if prefix is None else f"{prefix} of {asked}"
     return [shown, common, "ok" if check.get("passed") else "**FAILED**"]

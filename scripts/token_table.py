@@ -103,7 +103,7 @@ def around(group: Group, rows: Sequence[Row]) -> list[str]:
         counted = " / ".join(str(tokens.tokens_of_a_call(row, formula)) for formula in tokens.FORMULAS)
         seconds = [NONE if value is None else f"{value:.2f}" for value in (ready, first, both)]
         error = tokens.padding_error(row)
-        lines.append([text(row.name), str(row.count), *seconds, counted, *_memory(row), NONE if error is None else f"{100 * error:.2g}"])
+        lines.append([text(row.name), str(row.count), *seconds, counted, *_memory(row), NONE if error is None else stats.percent(error)])
     return tables.table(headers, lines) if lines else []
 
 

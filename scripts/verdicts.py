@@ -273,8 +273,8 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
     if _question(single)[0] != _question(best)[0]:
         return Finding(NOT_TESTED, f"{single.name} and {best.name} ran different models")
     ratio = rate_ratio(best, single)
-    alone, together = (batches.significant(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
-    words = f"{best.name} makes {_interval_words(ratio)} times the items/s of {single.name}: {batches.ITEMS:,} items take {together} h instead of {alone} h"
+    alone, together = (batches.duration(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
+    words = f"{best.name} makes {_interval_words(ratio)} times the items/s of {single.name}: {batches.ITEMS:,} items take {together} instead of {alone}"
     if ratio.low >= relation["item_ratio_at_least"]:
         return Finding(REPRODUCED, words, ratio)
     if not _memory_ran_out(rows, relation["batched"]):
@@ -313,8 +313,8 @@ def judge_padding(relation: Mapping, rows: Rows) -> Finding:
         return Finding(NOT_TESTED, f"{row.name} has no padded text or no tolerance")
     left, right = ([found[side]["logits_relative_error"][place] for place in padded] for side in ("left", "right"))
     words = (
-        f"the first token's logits of {len(padded)} padded texts are at most {100 * max(left):.2g} % off those of the text alone with padding on the left, "
-        f"at least {100 * min(right):.2g} % with padding on the right, {100 * allowed:.2g} % is allowed"
+        f"the first token's logits of {len(padded)} padded texts are at most {stats.percent(max(left))} % off those of the text alone "
+        f"with padding on the left, at least {stats.percent(min(right))} % with padding on the right, {stats.percent(allowed)} % is allowed"
     )
     return Finding(REPRODUCED if max(left) <= allowed < min(right) else NOT_REPRODUCED, words)
 
@@ -323,7 +323,7 @@ def check_words(check: Mapping) -> str:
     error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
     if error is None:
         return "output passes its check" if check.get("passed") else wrong_output(check)
-    return f"logits differ by {100 * error:.2g} % from transformers'" + (f", {100 * tolerance:.2g} % is allowed" if tolerance is not None else "")
+    return f"logits differ by {stats.percent(error)} % from transformers'" + (f", {stats.percent(tolerance)} % is allowed" if tolerance is not None else "")
 
 
 def judge_relation(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:

@@ -65,8 +65,8 @@ def test_a_rate_is_the_batch_over_the_mean_call_with_its_interval_turned_round()
 
 def test_the_published_seven_hours_and_seven_minutes_are_rates_of_ten_thousand_items() -> None:
     assert batches.hours(10_000 / (7 * 3600)) == pytest.approx(7)
-    assert (batches.published_hours(ARTICLE, "single"), batches.published_hours(ARTICLE, "batch")) == ("7.00", "0.117")
-    assert batches.published_hours(ARTICLE, "pipeline") == "—"
+    assert (batches.published_duration(ARTICLE, "single"), batches.published_duration(ARTICLE, "batch")) == ("7 h", "7 min")
+    assert batches.published_duration(ARTICLE, "pipeline") == "—"
 
 
 def test_a_workload_s_rate_is_of_all_its_batches() -> None:
@@ -86,8 +86,8 @@ IN_TIME = {"single": "single", "batched": "batch", "item_ratio_at_least": 60}
 
 def test_the_best_batch_size_is_held_against_one_at_a_time() -> None:
     verdict = judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 50, 70, 65))
-    assert verdict.word == REPRODUCED and verdict.reason.startswith("batch b4 makes 69.79 (")
-    assert "0.0398 h instead of 2.77 h" in verdict.reason
+    assert verdict.word == REPRODUCED and verdict.reason.startswith("batch b4 makes 69.8 (")
+    assert "2.39 min instead of 2.77 h" in verdict.reason
 
 
 @pytest.mark.parametrize(("rate", "word"), [(61.0, REPRODUCED), (60.0, NOT_REPRODUCED), (59.0, NOT_REPRODUCED)])
@@ -182,16 +182,16 @@ def line_of(page: str, start: str) -> str:
 
 
 def test_each_form_and_batch_size_is_a_row_with_its_rate_and_hours_beside_the_published(page: str) -> None:
-    assert "| form | status | batch size | items/s (95 % interval) | tokens/s | 10,000 items, h | published, h |" in page
-    assert "| 17.7 | 7.00 |" in line_of(page, "| single | ok | 1 | 0.156")
-    assert "| 2.31 | 0.117 | 10.00 | 8.00 |" in line_of(page, "| batch b8 | ok | 8 | 1.2")
+    assert "| form | status | batch size | items/s (95 % interval) | tokens/s | 10,000 items take | published |" in page
+    assert "| 17.7 h | 7 h |" in line_of(page, "| single | ok | 1 | 0.156")
+    assert "| 2.31 h | 7 min | 10.00 | 8.00 |" in line_of(page, "| batch b8 | ok | 8 | 1.2")
     assert line_of(page, "| pipeline | ok |").count("| — |") == 1
     assert line_of(page, "| batch b16 | **oom** | 16 |")
 
 
 def test_a_workload_tells_its_padding_and_what_it_decoded_in_vain(page: str) -> None:
-    assert "| workload-naive b256 | 256 | 2,000 | 20.0 | 2000 | 0.139 | 25.0 | 60.0 | yes |" in page
-    assert "| workload-continuous b256 | 256 | 2,000 | 50.0 | 5000 | 0.0556 | 0.0 | 0.0 | yes |" in page
+    assert "| workload-naive b256 | 256 | 2,000 | 20.0 | 2000 | 8.33 min | 25.0 | 60.0 | yes |" in page
+    assert "| workload-continuous b256 | 256 | 2,000 | 50.0 | 5000 | 3.33 min | 0.0 | 0.0 | yes |" in page
 
 
 def test_padding_on_both_sides_stands_beside_the_text_alone(page: str) -> None:
@@ -208,7 +208,7 @@ def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: st
 def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [a_run("single", device="cpu", scale="tiny")])
     text = report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
-    assert "10,000 items, h |" in text and "published, h" not in text
+    assert "10,000 items take |" in text and "| published |" not in text
     assert text.count("| not tested | so far only: tiny model on a CPU |") == 3
 
 

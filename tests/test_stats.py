@@ -87,3 +87,12 @@ def test_a_value_is_told_to_the_first_uncertain_digit() -> None:
 )
 def test_drift_is_what_the_second_half_took_longer(samples: list[float], share: float | None) -> None:
     assert stats.drift(samples) == (share if share is None else pytest.approx(share))
+
+
+def test_a_share_in_per_cent_has_two_digits_and_no_exponent() -> None:
+    assert [stats.percent(share) for share in (0.051, 0.5, 0.995, 0.999, 1.34, 12.3, 0.00002, 0)] == ["5.1", "50", "100", "100", "130", "1200", "0.002", "0"]
+
+
+def test_decimals_asked_for_end_with_the_third_digit() -> None:
+    told = [stats.with_interval(stats.Estimate(value, value * 0.95, value * 1.05), least=2)[0] for value in (0.71, 3.83, 22.07, 330.48)]
+    assert told == ["0.71", "3.83", "22.1", "330"]
