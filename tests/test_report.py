@@ -48,6 +48,14 @@ def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> No
     assert files(whole) == before
 
 
+def test_the_words_of_the_first_table_are_told_before_it(whole: Path, tmp_path: Path) -> None:
+    before = text_of(whole).partition("| article | device |")[0]
+    assert "- *current*: today's versions" in before and "- *random*: seeded random weights" in before and "- *published*: the article's own" in before
+    assert "*hopper*" not in before
+    hopper = page(tmp_path, [record(job("int8", stack="hopper"), 50.0)]).partition("| article | device |")[0]
+    assert "- *hopper*: the first article's libraries" in hopper and "*current*" not in hopper
+
+
 def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path) -> None:
     records = synthetic.article_runs()
     gone = next(one for one in records if one.job.case == "tensor-parallel")
