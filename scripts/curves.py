@@ -2,12 +2,12 @@
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
-from scripts import token_table, tokens
+from scripts import log_axes, token_table, tokens
 from scripts.articles import Article
 from scripts.groups import Group
-from scripts.plots import GRID, STYLE, WIDTH_INCH, svg
+from scripts.plots import STYLE, WIDTH_INCH, svg
 
 #: Colours that also the colour-blind can tell apart (Okabe and Ito), one a case.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -43,18 +43,9 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         for (name, count), points in measured.items():
             colour, marker = style[name]
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linewidth=1.4, label=f"{name} ×{count}, measured")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
         sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("batch size, sequences (logarithmic)")
-        axes.set_ylabel("ms/token by the article's formula (logarithmic)")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
         figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
         return svg(figure)

@@ -1,10 +1,9 @@
 """Items a second over the batch size, a line for each form, both axes logarithmic. SVG text, the same bytes for the same rows."""
 
 import matplotlib
-import matplotlib.ticker
 from matplotlib.figure import Figure
 
-from scripts import batches, plots
+from scripts import batches, log_axes, plots
 from scripts.groups import Group, Row
 
 COLOURS = ("#c2571a", "#3b8f4b", plots.MEASURED)
@@ -23,16 +22,7 @@ def draw(group: Group) -> str | None:
         for (case, rows), colour in zip(lines.items(), COLOURS, strict=False):
             rates = [batches.items_per_s(row).value for row in rows]
             axes.plot([row.batch_size for row in rows], rates, marker="o", markersize=4, linewidth=1.3, color=colour, label=case)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        plain = matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(plain)
-            axis.set_minor_formatter(plain if max(every) / min(every) < 10 else matplotlib.ticker.NullFormatter())
-        axes.grid(color=plots.GRID, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel("batch size, texts a call")
-        axes.set_ylabel("items/s")
+        log_axes.style(axes, "batch size, texts a call", "items/s", base=2, number_between=max(every) / min(every) < 10)
         axes.legend(frameon=False, fontsize=8)
         return plots.svg(figure)
 
