@@ -22,9 +22,9 @@ def rows_of(group: Group, forms: Sequence[str]) -> list[Row]:
     return [row for row in group.rows if row.record.job.form in forms]
 
 
-def figures(row: Row, name: str) -> dict:
-    """A figure of a row that ran; {} where there is none."""
-    return (row.guest.figures.get(name) or {}) if row.status == "ok" and row.guest else {}
+def figure(row: Row, name: str) -> dict:
+    """One of a row's figures; {} where it has none, or did not come to its end."""
+    return (row.figures.get(name) or {}) if row.status == "ok" else {}
 
 
 def timed_ms(row: Row) -> list[float]:
@@ -34,7 +34,7 @@ def timed_ms(row: Row) -> list[float]:
 
 def items_per_s(row: Row) -> stats.Estimate | None:
     """Items a second with the interval of the mean call; of a workload the items of all its batches over their time."""
-    done = figures(row, "workload")
+    done = figure(row, "workload")
     if done:
         return stats.Estimate(done["items"] / done["seconds"])
     calls = timed_ms(row)
@@ -47,11 +47,11 @@ def items_per_s(row: Row) -> stats.Estimate | None:
 
 def tokens_per_s(row: Row) -> float | None:
     """New tokens a second, those after an answer's end not counted."""
-    done = figures(row, "workload")
+    done = figure(row, "workload")
     if done:
         return done["new_tokens"] / done["seconds"]
     calls = timed_ms(row)
-    made = next((one["timed_tokens"] for one in figures(row, "calls") or [] if one["new_tokens"] == row.new_tokens[-1]), None) if calls else None
+    made = next((one["timed_tokens"] for one in figure(row, "calls") or [] if one["new_tokens"] == row.new_tokens[-1]), None) if calls else None
     return 1000 * sum(made) / sum(calls) if made else None
 
 
@@ -62,12 +62,7 @@ def hours(rate: float) -> float:
 
 def duration(in_hours: float) -> str:
     """ "14.2 h", below an hour "2.58 min"."""
-    return f"{significant(in_hours)} h" if in_hours >= 1 else f"{significant(60 * in_hours)} min"
-
-
-def significant(value: float) -> str:
-    """Three digits."""
-    return stats.number(value, stats.decimals(abs(value) or 1, significant=3, most=4))
+    return f"{stats.significant(in_hours)} h" if in_hours >= 1 else f"{stats.significant(60 * in_hours, most=4)} min"
 
 
 def share(part: float, whole: float) -> str:
@@ -79,8 +74,7 @@ def _rate_cells(row: Row) -> list[str]:
     rate, tokens = items_per_s(row), tokens_per_s(row)
     if rate is None:
         return [NONE, NONE, NONE]
-    value, interval = stats.with_interval(rate)
-    return [value + (f" ({interval})" if interval else ""), significant(tokens) if tokens else NONE, duration(hours(rate.value))]
+    return [stats.in_words(rate), stats.significant(tokens, most=4) if tokens else NONE, duration(hours(rate.value))]
 
 
 def published_duration(article: Article | None, case_name: str) -> str:
@@ -122,7 +116,7 @@ def workload_table(group: Group) -> list[str]:
     headers += ["padding in prompts, %", "decoded beyond an answer's end, %", "went on after a stop"]
     rows = []
     for row in rows_of(group, WORKLOAD_FORMS):
-        done = figures(row, "workload")
+        done = figure(row, "workload")
         if not done:
             continue
         rows.append(
@@ -147,7 +141,7 @@ def padding_table(group: Group) -> list[str]:
     headers += ["error of the first token's logits, %: median / largest (allowed)"]
     rows = []
     for row in rows_of(group, ("padding",)):
-        found = figures(row, "padding")
+        found = figure(row, "padding")
         for side in ("left", "right") if found else ():
             places, errors = found[side]["first_different_token"], found[side]["logits_relative_error"]
             other = [place for place in places if place is not None]

@@ -129,7 +129,4 @@ def speed_ups(group: Group, article: Article) -> list[str]:
 
 
 def _ratio_cell(finding: verdicts.Finding) -> str:
-    if finding.ratio is None:
-        return verdicts.NOT_TESTED
-    value, interval = stats.with_interval(finding.ratio, least=2)
-    return value + (f" ({interval})" if interval else "")
+    return verdicts.NOT_TESTED if finding.ratio is None else stats.in_words(finding.ratio, least=2)

@@ -28,10 +28,6 @@ def _with(group: Group, figure: str) -> list[tuple[Row, object]]:
     return [(row, row.figures[figure]) for row in group.rows if row.status == "ok" and row.figures.get(figure)]
 
 
-def _number(value: float, significant: int = 3) -> str:
-    return stats.number(value, stats.decimals(abs(value) or 1, significant=significant))
-
-
 # ---------------------------------------------------------------------------------------------- fusion
 def fusion(group: Group, article: Article | None) -> list[str]:
     """Each region in each batch size: µs of PyTorch's operators and of another way, how many times as fast, beside the article's."""
@@ -59,14 +55,13 @@ def _fusion_line(one: dict, eager: dict | None, published: float | None) -> list
     told = NONE if published is None else f"{published:g}"
     if not one["us"] or not eager or not eager["us"]:
         return [*head, NONE, text(one["reason"]) or NONE, NONE, told, NONE, NONE]
-    value, interval = stats.with_interval(stats.ratio(eager["us"], one["us"]), least=2)
-    times = [_number(stats.summarise(samples).mean) for samples in (eager["us"], one["us"])]
-    busy = [NONE if which.get("device_us") is None else _number(which["device_us"]) for which in (eager, one)]
+    times = [stats.significant(stats.summarise(samples).mean) for samples in (eager["us"], one["us"])]
+    busy = [NONE if which.get("device_us") is None else stats.significant(which["device_us"]) for which in (eager, one)]
     error = one.get("relative_error")
     return [
         *head,
         *times,
-        value + (f" ({interval})" if interval else ""),
+        stats.in_words(stats.ratio(eager["us"], one["us"]), least=2),
         told,
         NONE if busy == [NONE, NONE] else " / ".join(busy),
         "not finite" if error is None else stats.percent(error),
@@ -90,7 +85,7 @@ def schedules(group: Group) -> list[str]:
                     str(one["stages"]),
                     text(one["schedule"]),
                     f"{one['micro_batches']} × {one['micro_batch_size']}",
-                    _number(stats.summarise(rates).mean),
+                    stats.significant(stats.summarise(rates).mean),
                     " / ".join(f"{100 * share:.0f}" for share in idle_shares(one)) or NONE,
                     f"{one['identical']} of {one['micro_batches'] * one['micro_batch_size']}",
                 ]
@@ -118,9 +113,7 @@ def kv_offload(group: Group) -> list[str]:
         for one in found["caches"]:
             per_token = NONE
             if one.get("first_ms") and one.get("all_ms") and (one.get("new_tokens") or 0) > 1:
-                estimate = stats.per_token(one["first_ms"], one["all_ms"], one["new_tokens"] - 1)
-                value, interval = stats.with_interval(estimate)
-                per_token = value + (f" ({interval})" if interval else "")
+                per_token = stats.in_words(stats.per_token(one["first_ms"], one["all_ms"], one["new_tokens"] - 1))
             lines.append(
                 [
                     text(row.name),
@@ -165,8 +158,7 @@ def _scaling_lines(case: str, batch_size: int, new_tokens: int, rows: Sequence[R
     lines = []
     for row in sorted(rows, key=lambda one: one.count) if len(rows) > 1 else []:
         ratio = stats.ratio(fewest.timed_ms(new_tokens), row.timed_ms(new_tokens))
-        value, interval = stats.with_interval(ratio, least=2)
-        times = NONE if row is fewest else value + (f" ({interval})" if interval else "")
+        times = NONE if row is fewest else stats.in_words(ratio, least=2)
         efficiency = 100 * ratio.value * fewest.count / row.count
         head = [text(case), str(batch_size), str(new_tokens), str(row.count)]
         lines.append([*head, tables.mean_std(stats.summarise(row.timed_ms(new_tokens))), times, f"{efficiency:.0f}"])

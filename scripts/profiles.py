@@ -50,5 +50,5 @@ def _tables(device: str, found: dict) -> list[str]:
         lines += tables.table(["GPU", "kernels", "busy, ms", "busy share of the unprofiled wall time, %"], rows) if rows else []
     head = "kernel" if device != "cpu" else "operator, with those it calls"
     longest = (found.get("top") or [])[:SHOWN]
-    top = [[text(one["name"]), str(one["count"]), stats.number(one["ms"], stats.decimals(one["ms"], significant=3))] for one in longest]
+    top = [[text(one["name"]), str(one["count"]), stats.significant(one["ms"])] for one in longest]
     return lines + (tables.table([head, "calls", "together, ms"], top) if top else [])

@@ -113,6 +113,12 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
     return _estimate(value, _resampled_means(above, 1) / _resampled_means(below, 2))
 
 
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """An estimate in another unit, the bounds of its interval with it."""
+    low, high = (None if bound is None else bound * factor for bound in (estimate.low, estimate.high))
+    return Estimate(estimate.value * factor, low, high)
+
+
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
     """Time of one further token: what calls of N more new tokens take longer than the short calls, over N."""
     value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
@@ -149,6 +155,11 @@ def percent(share: float) -> str:
     return f"{float(two_digits):.0f}" if "e+" in two_digits else two_digits
 
 
+def significant(value: float, most: int = MOST_DECIMALS_MS) -> str:
+    """`value` with three digits, and at most `most` decimals."""
+    return number(value, decimals(abs(value) or 1, significant=3, most=most))
+
+
 def with_interval(estimate: Estimate, least: int = 0, most: int = 4) -> tuple[str, str]:
     """("3.83", "3.80 to 3.86"): value and interval with one uncertain digit; "" for no interval.
 
@@ -159,3 +170,9 @@ def with_interval(estimate: Estimate, least: int = 0, most: int = 4) -> tuple[st
         return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=most))), ""
     places = max(least, decimals((estimate.high - estimate.low) / 2, significant=1, most=most))
     return number(estimate.value, places), f"{number(estimate.low, places)} to {number(estimate.high, places)}"
+
+
+def in_words(estimate: Estimate, least: int = 0) -> str:
+    """ "3.83 (3.80 to 3.86)", or "3.83" where there is no interval; at least `least` decimals."""
+    value, interval = with_interval(estimate, least)
+    return value + (f" ({interval})" if interval else "")

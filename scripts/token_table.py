@@ -44,7 +44,7 @@ def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
     if estimate is None:
         return "no tokens told"
     wrong = "" if is_right(row) else f" {WRONG}"
-    return stats.number(estimate.value, stats.decimals(estimate.value, significant=3)) + wrong
+    return stats.significant(estimate.value) + wrong
 
 
 def is_right(row: Row) -> bool:

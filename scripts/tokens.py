@@ -20,17 +20,12 @@ def tokens_of_a_call(row: Row, formula: str) -> int:
     return int(cycles.get("counted_tokens") or 0) * times
 
 
-def scaled(estimate: stats.Estimate, factor: float) -> stats.Estimate:
-    low, high = (None if bound is None else bound * factor for bound in (estimate.low, estimate.high))
-    return stats.Estimate(estimate.value * factor, low, high)
-
-
 def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
     """The mean with its interval; None where the row has no time or tells no tokens."""
     tokens = tokens_of_a_call(row, formula)
     if row.status != "ok" or not tokens or not row.new_tokens:
         return None
-    return scaled(stats.mean(row.timed_ms(row.new_tokens[-1])), 1 / tokens)
+    return stats.scaled(stats.mean(row.timed_ms(row.new_tokens[-1])), 1 / tokens)
 
 
 def padding_error(row: Row) -> float | None:

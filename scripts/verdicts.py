@@ -106,7 +106,7 @@ def per_token_ratio(above: Row, below: Row, new_tokens: int) -> tuple[stats.Esti
     """(ms/token of one row over ms/token of another by the article's formula, the same for every pair of repeated runs)."""
     counted = [tokens.tokens_of_a_call(row, "article") for row in (above, below)]
     factor = counted[1] / counted[0] if all(counted) else 1.0  # rows that tell no tokens are compared by the call
-    ratio = tokens.scaled(stats.ratio(above.timed_ms(new_tokens), below.timed_ms(new_tokens)), factor)
+    ratio = stats.scaled(stats.ratio(above.timed_ms(new_tokens), below.timed_ms(new_tokens)), factor)
     return ratio, [one * factor for one in ratios_over_runs(below, above, new_tokens)]
 
 
@@ -248,17 +248,11 @@ def sizes_of(rows: Rows, case: str) -> list[Row]:
 
 def rate_ratio(above: Row, below: Row) -> stats.Estimate:
     """items/s of one row over another's, with its interval."""
-    ratio, times = stats.ratio(batches.timed_ms(below), batches.timed_ms(above)), above.batch_size / below.batch_size
-    return stats.Estimate(*(value and value * times for value in (ratio.value, ratio.low, ratio.high)))
+    return stats.scaled(stats.ratio(batches.timed_ms(below), batches.timed_ms(above)), above.batch_size / below.batch_size)
 
 
 def _few(case: str) -> str:
     return f"{case} has no row of {stats.LEAST_SAMPLES} timed calls, fewer carry no interval"
-
-
-def _interval_words(ratio: stats.Estimate) -> str:
-    value, interval = stats.with_interval(ratio, least=2)
-    return value + (f" ({interval})" if interval else "")
 
 
 def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
@@ -274,7 +268,8 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
         return Finding(NOT_TESTED, f"{single.name} and {best.name} ran different models")
     ratio = rate_ratio(best, single)
     alone, together = (batches.duration(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
-    words = f"{best.name} makes {_interval_words(ratio)} times the items/s of {single.name}: {batches.ITEMS:,} items take {together} instead of {alone}"
+    words = f"{best.name} makes {stats.in_words(ratio, least=2)} times the items/s of {single.name}"
+    words += f": {batches.ITEMS:,} items take {together} instead of {alone}"
     if ratio.low >= relation["item_ratio_at_least"]:
         return Finding(REPRODUCED, words, ratio)
     if not _memory_ran_out(rows, relation["batched"]):
@@ -297,7 +292,7 @@ def judge_growth(relation: Mapping, rows: Rows) -> Finding:
     steps = [(rate_ratio(larger, smaller), larger, smaller) for smaller, larger in itertools.pairwise(sizes)]
     ratio, larger, smaller = min(steps, key=lambda step: step[0].low)
     told = f"of the steps from batch size {sizes[0].batch_size} to {sizes[-1].batch_size} the least gain: " if len(steps) > 1 else ""
-    words = f"{told}batch size {larger.batch_size} makes {_interval_words(ratio)} times the items/s of batch size {smaller.batch_size}"
+    words = f"{told}batch size {larger.batch_size} makes {stats.in_words(ratio, least=2)} times the items/s of batch size {smaller.batch_size}"
     return Finding(REPRODUCED if ratio.low > 1 else NOT_REPRODUCED, words, ratio)
 
 
@@ -307,7 +302,7 @@ def judge_padding(relation: Mapping, rows: Rows) -> Finding:
     if reason:
         return Finding(NOT_TESTED, reason)
     row = rows[relation["case"]]
-    found, allowed = batches.figures(row, "padding"), row.record.job.tolerance
+    found, allowed = batches.figure(row, "padding"), row.record.job.tolerance
     padded = [place for place, tokens in enumerate(found["prompt_tokens"]) if tokens < max(found["prompt_tokens"])] if found else []
     if not padded or allowed is None:
         return Finding(NOT_TESTED, f"{row.name} has no padded text or no tolerance")
