@@ -22,7 +22,6 @@ from scripts.errors import KitError, PreflightError, UsageError, run_command
 from scripts.pins import Image, Pins
 
 PINS_LABEL = "org.llm-repro.pins-id"
-STAND_IN_LABEL = "stand-in"
 
 #: Runs inside the image and prints what it holds. torch is asked without a GPU, so not by torch.cuda.get_arch_list().
 QUESTION = """
@@ -84,7 +83,7 @@ def image_facts(client: docker.DockerClient, image: Image) -> dict:
         "id": found.id,
         "digest": digests[0].rpartition("@")[2],
         "pins_id": image.pins_id,
-        "stand_in": found.labels.get(STAND_IN_LABEL) == "true",
+        "stand_in": images.is_stand_in(found),
     }
 
 

@@ -20,6 +20,11 @@ NO_LAYER = re.compile(r"^(/bin/sh -c #\(nop\) +)?(ARG|CMD|ENTRYPOINT|ENV|EXPOSE|
 GB = 1e9
 
 
+def is_stand_in(image: docker.models.images.Image) -> bool:
+    """Does an image, or the base it is built on, stand in for the one that is pinned? Builds inherit their base's labels."""
+    return image.labels.get("stand-in") == "true"
+
+
 def layers(client: docker.DockerClient, tag: str) -> dict[str, int]:
     """{digest of a layer: bytes on disk} of an image, lowest first."""
     found = client.images.get(tag)
@@ -63,7 +68,7 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
         "seconds": None if seconds is None else round(seconds),
         "id": found.id,
         "base": image.base,
-        "stand_in": found.labels.get("stand-in") == "true",
+        "stand_in": is_stand_in(found),
         "layers": layers(client, image.tag),
     }
     path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
