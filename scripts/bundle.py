@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.job import InvalidDocument
-from scripts import publish, report, results
+from scripts import private, report, results
 from scripts.errors import KitError, UsageError, run_command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,11 +59,7 @@ def contents(root: Path = ROOT) -> dict[Path, bytes]:
 def write(path: Path, root: Path = ROOT) -> int:
     """Write the bundle whole or not at all; returns how many files it holds. Private things are refused as in publishing."""
     chosen = contents(root)
-    patterns = publish.private(publish.platform.node(), Path.home())
-    measured = [name for name in chosen if name.parts[0] == "reports"]
-    found = [f"{name}: {what}" for name in measured for what, pattern in patterns.items() if pattern.search(chosen[name])]
-    if found:
-        raise KitError("no bundle was written, for these files hold what must not go out:\n  " + "\n  ".join(found))
+    private.refuse(((name, content) for name, content in chosen.items() if name.parts[0] == "reports"), "no bundle was written")
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name.as_posix()}\n" for name, content in chosen.items())
     temporary = path.with_name(f".{path.name}.partial")
     try:

@@ -5,52 +5,14 @@ one commit with ghp-import. History is never rewritten: a branch that has moved 
 """
 
 import os
-import platform
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from scripts import report, results, site
+from scripts import private, report, results, site
 from scripts.errors import KitError, UsageError, run_command
-
-#: What must not go out, and what it is.
-SECRETS = {
-    "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
-    "an access key": rb"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36})\b",
-    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a password in an address": rb"://[^/\s:@'\"]+:[^/\s:@'\"]+@",
-    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._-]+[/\\]",
-}
-
-
-def private(host_name: str, home: Path) -> dict[str, re.Pattern[bytes]]:
-    """Every pattern that must not go out; a machine's name of fewer than four letters would be found everywhere."""
-    patterns = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
-    if len(host_name) >= 4 and host_name != "localhost":
-        patterns["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])" + re.escape(host_name.encode()) + rb"(?![A-Za-z0-9-])")
-    if len(home.parts) > 2:  # /root and the like name nobody
-        patterns["your home folder"] = re.compile(re.escape(str(home).encode()))
-    return patterns
-
-
-def problems(folder: Path, patterns: dict[str, re.Pattern[bytes]]) -> Iterator[str]:
-    """One line for each file of a folder that holds what must not go out, with the place and not the thing itself."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        content = path.read_bytes()
-        for what, pattern in patterns.items():
-            found = pattern.search(content)
-            if found:
-                line = content.count(b"\n", 0, found.start()) + 1
-                yield f"{path.relative_to(folder)}, line {line}: {what}"
-
-
-def refuse_private(folder: Path) -> None:
-    found = list(problems(folder, private(platform.node(), Path.home())))
-    if found:
-        raise KitError("nothing was published, for these files hold what must not go out:\n  " + "\n  ".join(found))
 
 
 def push(folder: Path, remote: str, branch: str) -> str:
@@ -91,7 +53,7 @@ def main() -> None:
     runs = results.RUNS
     path = report.write(runs, Path(os.environ.get("OUT") or runs.parent))
     made = site.build(path.parent, runs).parent
-    refuse_private(made)
+    private.refuse(private.files_of(made), "nothing was published")
     print(f"{branch} of {remote}: {push(made, remote, branch)}")
 
 

@@ -1,0 +1,49 @@
+"""What must not leave this machine: secrets, home folders, the machine's name. Asked before a site or a bundle goes out."""
+
+import platform
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from scripts.errors import KitError
+
+SECRETS = {
+    "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
+    "an access key": rb"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36})\b",
+    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "a password in an address": rb"://[^/\s:@'\"]+:[^/\s:@'\"]+@",
+    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._-]+[/\\]",
+}
+
+
+def patterns(host_name: str, home: Path) -> dict[str, re.Pattern[bytes]]:
+    """{what it is: its pattern}; a machine's name of fewer than four letters would be found everywhere."""
+    found = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
+    if len(host_name) >= 4 and host_name != "localhost":
+        found["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])" + re.escape(host_name.encode()) + rb"(?![A-Za-z0-9-])")
+    if len(home.parts) > 2:  # /root and the like name nobody
+        found["your home folder"] = re.compile(re.escape(str(home).encode()))
+    return found
+
+
+def files_of(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """(path within the folder, content) of each file, sorted."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        yield path.relative_to(folder), path.read_bytes()
+
+
+def problems(files: Iterable[tuple[Path, bytes]], forbidden: dict[str, re.Pattern[bytes]]) -> Iterator[str]:
+    """One line for each file that holds what must not go out, with the place and not the thing itself."""
+    for name, content in files:
+        for what, pattern in forbidden.items():
+            found = pattern.search(content)
+            if found:
+                line = content.count(b"\n", 0, found.start()) + 1
+                yield f"{name}, line {line}: {what}"
+
+
+def refuse(files: Iterable[tuple[Path, bytes]], undone: str) -> None:
+    """KitError, which begins with what is not done, where a file holds what must not go out."""
+    found = list(problems(files, patterns(platform.node(), Path.home())))
+    if found:
+        raise KitError(f"{undone}, for these files hold what must not go out:\n  " + "\n  ".join(found))
