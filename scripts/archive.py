@@ -7,7 +7,6 @@ In the folder ARCHIVES (./archives unless one is named):
     SHA256SUMS         a checksum of each of them, as `sha256sum --check` reads it
 """
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -15,21 +14,14 @@ from pathlib import Path
 
 import docker
 
-from scripts import build, pins
+from scripts import build, checksums, pins
 from scripts.container import connect
 from scripts.errors import KitError, UsageError, run_command
 from scripts.pins import Image, Pins
 
-SUMS = "SHA256SUMS"
-
 
 def folder() -> Path:
     return Path(os.environ.get("ARCHIVES") or "archives")
-
-
-def digest_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def save_images(client: docker.DockerClient, images: list[Image], path: Path) -> None:
@@ -63,29 +55,26 @@ def fetch_wheels(loaded: Pins, stack: str, target: Path) -> None:
 
 def write_sums(where: Path) -> None:
     """One line for each file of an archive folder, sorted by name."""
-    files = sorted(path for path in where.rglob("*") if path.is_file() and path.name != SUMS and not path.name.startswith("."))
-    lines = [f"{digest_of(path)}  {path.relative_to(where)}\n" for path in files]
-    (where / SUMS).write_text("".join(lines), encoding="utf-8")
+    files = sorted(path for path in where.rglob("*") if path.is_file() and path.name != checksums.NAME and not path.name.startswith("."))
+    digests = {path.relative_to(where).as_posix(): checksums.digest_of(path) for path in files}
+    (where / checksums.NAME).write_text(checksums.text(digests), encoding="utf-8")
 
 
 def read_sums(where: Path) -> dict[str, str]:
     """{name: sha256} of an archive folder; KitError where it is none."""
+    path = where / checksums.NAME
     try:
-        lines = (where / SUMS).read_text(encoding="utf-8").splitlines()
+        return checksums.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise KitError(f"{where / SUMS} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it") from error
-    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it") from error
+    except ValueError as error:
+        raise KitError(f"{path} is damaged: a line of it is no checksum with a file's name") from error
 
 
 def damaged(where: Path, sums: dict[str, str]) -> list[str]:
     """Files of an archive that are missing or have another checksum."""
-    lines = []
-    for name, digest in sums.items():
-        if not (where / name).exists():
-            lines.append(f"{name}: is missing")
-        elif digest_of(where / name) != digest:
-            lines.append(f"{name}: has another checksum than {SUMS} says")
-    return lines
+    missing, changed = checksums.compare(where, sums)
+    return [f"{name}: is missing" for name in missing] + [f"{name}: has another checksum than {checksums.NAME} says" for name in changed]
 
 
 def chosen(loaded: Pins) -> dict[str, list[Image]]:
@@ -121,7 +110,7 @@ def archive() -> None:
             fetch_wheels(loaded, stack, wheels)
             print(f"{wheels}: {len(list(wheels.iterdir()))} files", flush=True)
     write_sums(where)
-    print(f"{where / SUMS}: written")
+    print(f"{where / checksums.NAME}: written")
     if missing:
         listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
         raise KitError(f"not in the archive, for they are not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")

@@ -20,12 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.job import InvalidDocument
-from scripts import private, report, results
+from scripts import checksums, private, report, results
 from scripts.errors import KitError, UsageError, run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "llm-repro-bundle"
-SUMS = "SHA256SUMS"
 
 #: What git tracks of these, and the results even where they are not committed yet.
 PATHS = ("README.md", "LICENSE", "CITATION.cff", "bench", "docker", "compose.yaml", "scripts/requirements.txt", "reports")
@@ -60,12 +59,12 @@ def write(path: Path, root: Path = ROOT) -> int:
     """Write the bundle whole or not at all; returns how many files it holds. Private things are refused as in publishing."""
     chosen = contents(root)
     private.refuse(((name, content) for name, content in chosen.items() if name.parts[0] == "reports"), "no bundle was written")
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name.as_posix()}\n" for name, content in chosen.items())
+    sums = checksums.text({name.as_posix(): hashlib.sha256(content).hexdigest() for name, content in chosen.items()})
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with temporary.open("wb") as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
-                for name, content in [(Path(SUMS), sums.encode()), *chosen.items()]:
+                for name, content in [(Path(checksums.NAME), sums.encode()), *chosen.items()]:
                     entry = tarfile.TarInfo(f"{NAME}/{name.as_posix()}")
                     entry.size, entry.mode = len(content), 0o644
                     archive.addfile(entry, io.BytesIO(content))
@@ -79,16 +78,15 @@ def write(path: Path, root: Path = ROOT) -> int:
 def problems(folder: Path) -> Iterator[str]:
     """What is wrong with an unpacked bundle, a line each."""
     try:
-        listed = dict(reversed(line.split("  ", 1)) for line in (folder / SUMS).read_text(encoding="utf-8").splitlines())
-    except (FileNotFoundError, ValueError, UnicodeDecodeError):
-        yield f"{SUMS}: missing or damaged"
+        listed = checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        yield f"{checksums.NAME}: missing or damaged"
         return
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {SUMS}
-    yield from (f"{name}: missing" for name in sorted(listed.keys() - there))
-    yield from (f"{name}: not in {SUMS}" for name in sorted(there - listed.keys()))
-    for name in sorted(there & listed.keys()):
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != listed[name]:
-            yield f"{name}: another content than {SUMS} says"
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {checksums.NAME}
+    missing, changed = checksums.compare(folder, listed)
+    yield from (f"{name}: missing" for name in missing)
+    yield from (f"{name}: not in {checksums.NAME}" for name in sorted(there - listed.keys()))
+    yield from (f"{name}: another content than {checksums.NAME} says" for name in changed)
     runs = folder / "reports" / "runs"
     for run in sorted(runs.iterdir()) if runs.is_dir() else []:
         try:
@@ -141,7 +139,7 @@ def main() -> None:
         return
     path = Path(os.environ.get("OUT") or ".") / f"{NAME}.tar.gz"
     count = write(path)
-    print(f"{path}: {count} files, {path.stat().st_size / 1e6:.1f} MB, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}")
+    print(f"{path}: {count} files, {path.stat().st_size / 1e6:.1f} MB, sha256 {checksums.digest_of(path)}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import bundle
+from scripts import bundle, checksums
 from scripts.errors import KitError, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +45,7 @@ def test_it_holds_results_report_pins_and_locks_and_its_sums_are_sha256sum_s(unp
     for name in ("reports/REPORT.md", "docker/pins.toml", "docker/deepspeed/2023-02/requirements.txt", "bench/articles/inference-tools.toml", "CITATION.cff"):
         assert (unpacked / name).is_file(), name
     assert len(list(unpacked.glob("reports/runs/*/result.json"))) > 50
-    done = subprocess.run(["sha256sum", "--check", "--quiet", bundle.SUMS], cwd=unpacked, capture_output=True, text=True)
+    done = subprocess.run(["sha256sum", "--check", "--quiet", checksums.NAME], cwd=unpacked, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -85,7 +85,7 @@ def test_a_changed_an_added_and_a_missing_file_are_named(unpacked, tmp_path, tam
 def test_a_run_taken_away_with_its_checksums_shows_in_the_report(unpacked, tmp_path):
     run = a_run(unpacked).parent
     shutil.rmtree(run)
-    sums = unpacked / bundle.SUMS
+    sums = unpacked / checksums.NAME
     sums.write_text("".join(line for line in sums.read_text().splitlines(keepends=True) if run.name not in line))
     with pytest.raises(KitError, match="REPORT.md: another one comes out of the runs"):
         bundle.verify(repack(unpacked, tmp_path / "bad.tar.gz"))

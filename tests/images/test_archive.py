@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from scripts import archive, build, pins
+from scripts import archive, build, checksums, pins
 from scripts.errors import KitError, UsageError
 from tests.images.conftest import rendered
 
@@ -31,7 +31,7 @@ def test_an_archived_image_comes_back_after_it_was_removed(ours, kit, client, mo
     with tarfile.open(kit / "archives/tiny.oci.tar") as tar:
         assert {"oci-layout", "index.json"} <= set(tar.getnames())
         assert json.load(tar.extractfile("oci-layout"))["imageLayoutVersion"] == "1.0.0"
-    assert subprocess.run(["sha256sum", "--check", "--quiet", archive.SUMS], cwd=kit / "archives").returncode == 0
+    assert subprocess.run(["sha256sum", "--check", "--quiet", checksums.NAME], cwd=kit / "archives").returncode == 0
     client.images.remove(ours.tag, force=True)
     archive.restore()
     assert client.images.get(ours.tag).id == before
