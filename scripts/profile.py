@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 
-from scripts import bench, options, results, runner
+from scripts import bench, nsight, options, results, runner
 from scripts.errors import UsageError, run_command
 
 
@@ -33,7 +33,7 @@ def main() -> int:
             print(wanted.title, file=sys.stderr, flush=True)
             record = runner.perform(wanted, asked, results.RUNS)
             folder = results.RUNS / record.id
-            kept = [str(path) for path in (folder / name for name in runner.nsight.KEPT) if path.exists()]
+            kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
             print("\n  ".join([f"  {line_of(record)}", *kept, str(folder / "result.json")]), flush=True)
             worst = max(worst, bench.EXIT_CODES[record.status])
     return worst

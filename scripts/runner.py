@@ -2,27 +2,22 @@
 
 import contextlib
 import dataclasses
-import datetime
 import os
-import platform
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench import forms
-from bench.job import Job, Result, to_json, write_whole
-from scripts import engines, gpus, jobs, locks, models, nsight, outputs, pins, preflight, results
+from bench.job import Job, to_json, write_whole
+from scripts import engines, gpus, host_facts, jobs, locks, models, nsight, outputs, pins, preflight, results
 from scripts.articles import Article, Case
-from scripts.container import Outcome
+from scripts.engines import Engine
 from scripts.errors import KitError
 from scripts.options import Options
 from scripts.progress import JobDisplay
 from scripts.results import Record
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +41,21 @@ class Planned:
         return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch}{profiled})"
 
 
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A job that may start, on an engine that is prepared; its run's id begins with `prefix`.
+
+    `asked_at` is when it was asked for, in monotonic seconds; `anew` leaves alone what an earlier run that was cut off has answered.
+    """
+
+    title: str
+    job: Job
+    prefix: str
+    engine: Engine
+    asked_at: float
+    anew: bool
+
+
 def device_count(planned: Planned, options: Options) -> int:
     """How many devices the case runs on: as typed, else as the article did."""
     return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
@@ -57,15 +67,9 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
     asked_at = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        chosen = []
-        if options.device == "cuda":
-            chosen = stack.enter_context(gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options)))
+    with _gpus(planned, options) as chosen:
         image = pins.load().image(planned.case.backend, planned.stack)
-        target = jobs.Target(planned.stack, options.device, len(chosen) or device_count(planned, options), options.weights, options.scale)
-        typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
-        job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
-        job = jobs.profile_job(job, planned.profiler) if planned.profiler else job
+        job = _job(planned, options)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
         earlier = results.done(prefix, runs)
@@ -75,9 +79,24 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         engine = engines.choose(options.engine, image, models.folder(), chosen, options.timeout_s)
         if planned.profiler == "nsys":
             engine.wrapper = nsight.wrapper(options.engine)
-        _preflight(planned, job, image, engine, runs)
+        _preflight(planned, job, engine, runs)
         engine.prepare()
-        return _measure(planned, job, prefix, engine, runs, options, asked_at)
+        return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), runs)
+
+
+def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
+    """The GPUs that the case runs on, held for a `with` block; none on a CPU."""
+    if options.device == "cpu":
+        return contextlib.nullcontext([])
+    return gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options))
+
+
+def _job(planned: Planned, options: Options) -> Job:
+    """The job without its id and the places of its files."""
+    target = jobs.Target(planned.stack, options.device, device_count(planned, options), options.weights, options.scale)
+    typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
+    job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
+    return jobs.profile_job(job, planned.profiler) if planned.profiler else job
 
 
 def _writable(runs: Path) -> None:
@@ -93,20 +112,20 @@ def _writable(runs: Path) -> None:
         raise KitError(f"{runs} cannot be written ({error.strerror}): make it writable and free some space, then type the same again") from error
 
 
-def _preflight(planned: Planned, job: Job, image: pins.Image, engine: engines.Engine, runs: Path) -> None:
+def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
     cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
     machine = preflight.this_machine(engine.gpus, cuda_driver, models.folder(), runs)
     docker = engine.name == "docker"
     built = docker and engine.is_built()
     # The host engine's torch is not the pinned one; the guest finds out what it can run.
-    shown = image if docker else dataclasses.replace(image, arch_list=("compute_30",), cuda="")
+    shown = engine.image if docker else dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="")
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, runs: Path, options: Options, asked_at: float) -> Record:
-    """Make what the job needs, run it with the memory sampler beside it, store what came. `asked_at` is monotonic, in s."""
-    run_id = results.next_id(prefix, runs)
+def _measure(ready: Ready, runs: Path) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came."""
+    engine, run_id = ready.engine, results.next_id(ready.prefix, runs)
     folder = runs / run_id
     work = folder / "work"
     lock = locks.take(_lock_of(folder))
@@ -114,18 +133,19 @@ def _measure(planned: Planned, job: Job, prefix: str, engine: engines.Engine, ru
         raise KitError(f"{run_id} is being measured by another process; wait for it, then type the same again")
     try:
         work.mkdir(parents=True)
-        with lock, JobDisplay(planned.title, folder / "log.txt") as display:
-            job = _with_weights(dataclasses.replace(job, id=run_id), engine, work, display)
+        with lock, JobDisplay(ready.title, folder / "log.txt") as display:
+            job = _with_weights(dataclasses.replace(ready.job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(models.without_places(job)))
-            if not options.force:
-                outputs.hand_over(prefix, runs, work)
+            if not ready.anew:
+                outputs.hand_over(ready.prefix, runs, work)
             display.phase("start")
-            prepare_s, load_average = time.monotonic() - asked_at, round(os.getloadavg()[0], 2)
+            facts = host_facts.at_start(engine, ready.asked_at)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
         result, status, reason = engines.answer(work, outcome)
         _keep_traces(work, folder)
-        record = Record(run_id, status, models.without_places(job), _host_facts(engine, outcome, result, sampler, prepare_s, load_average), result, reason)
+        facts |= host_facts.at_end(engine, outcome, result, sampler)
+        record = Record(run_id, status, models.without_places(job), facts, result, reason)
         results.store(folder, record)
         return record
     except BaseException:
@@ -144,7 +164,7 @@ def _keep_traces(work: Path, folder: Path) -> None:
             shutil.move(work / name, folder / name)
 
 
-def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisplay) -> Job:
+def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:
     """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
     if job.kind == "measure" and not forms.loads(forms.find(job.form)):
         return job
@@ -158,66 +178,6 @@ def _with_weights(job: Job, engine: engines.Engine, work: Path, display: JobDisp
     if job.kind == "profile":
         return dataclasses.replace(job, reference=None)
     return dataclasses.replace(job, reference=engine.guest_path(models.reference(engine, job, display.line), work))
-
-
-def _host_facts(engine: engines.Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, prepare_s: float, load_average: float) -> dict:
-    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
-    commit, dirty = git_state()
-    return {
-        "engine": engine.name,
-        "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "began": round(outcome.started_at, 3),
-        "prepare_s": round(prepare_s, 3),
-        "wall_s": round(outcome.finished_at - outcome.started_at, 3),
-        "commit": commit,
-        "dirty": dirty,
-        "pins_id": engine.image.pins_id,
-        "image": engine.facts,
-        "differences": engine.differences(result),
-        "machine": machine() | {"load_average_before": load_average},
-        "driver": gpus.driver() if engine.gpus else None,
-        "gpus": [
-            {key: getattr(gpu, key) for key in ("index", "uuid", "name", "memory_total_bytes", "compute_capability")} for gpu in engine.gpus
-        ],
-        "gpu_memory": sampler.summary(result.phases if result else {}),
-    }
-
-
-def git_state() -> tuple[str, bool]:
-    """(commit, has the code changed since?); the results themselves do not count as changes.
-
-    KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
-    of an older state beside it, the wrong thing.
-    """
-
-    typed = os.environ.get("KIT_COMMIT")
-    if typed:
-        return typed, False
-
-    def git(*arguments: str) -> str:
-        try:
-            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
-        except OSError:
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit = git("rev-parse", "HEAD")
-    if not commit:
-        return "unknown", True
-    return commit, bool(git("status", "--porcelain", "--", ".", ":!reports"))
-
-
-def machine() -> dict:
-    """This machine without its name: processor, cores, memory."""
-    import psutil
-
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    return {"cpu": model, "cpu_count": os.cpu_count(), "memory_total_bytes": psutil.virtual_memory().total}
 
 
 def _lock_of(folder: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from scripts import models, runner
+from scripts import host_facts, models
 from tests.synthetic import job
 
 
@@ -23,7 +23,7 @@ def test_a_container_s_own_places_stay():
 
 def test_a_copy_of_the_kit_is_told_which_commit_it_is(monkeypatch):
     monkeypatch.setenv("KIT_COMMIT", "c0ffee")
-    assert runner.git_state() == ("c0ffee", False)
+    assert host_facts.git_state() == ("c0ffee", False)
     monkeypatch.delenv("KIT_COMMIT")
-    commit, _ = runner.git_state()
+    commit, _ = host_facts.git_state()
     assert commit == "unknown" or len(commit) == 40
