@@ -1,6 +1,7 @@
 """The claims of an article as tables: verdicts for the report's first page and for each group, speed-ups beside published ones."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from scripts import stats, tables, verdicts
@@ -63,21 +64,20 @@ def tokens(count: int) -> str:
     return f"{count} new token{'s' * (count != 1)}"
 
 
-def by_claim(groups: Sequence[Group], article: Article) -> list[list[Judged]]:
+def by_claim(lines: Sequence[Judged]) -> list[list[Judged]]:
     """The verdicts on each claim, the one in the setting nearest to the article's first."""
-    lines = judge_article(groups, article)
-    return [[judged for judged in lines if judged.claim["id"] == claim["id"]] for claim in article.claims]
+    return [list(mine) for _, mine in itertools.groupby(lines, key=lambda judged: judged.claim["id"])]
 
 
-def headlines(groups: Sequence[Group], article: Article) -> list[str]:
+def headlines(lines: Sequence[Judged]) -> list[str]:
     """A line a claim for the terminal."""
-    return [f"{nearest.claim['id']} {nearest.verdict.word}: {nearest.claim['text']}" for nearest, *_ in by_claim(groups, article)]
+    return [f"{nearest.claim['id']} {nearest.verdict.word}: {nearest.claim['text']}" for nearest, *_ in by_claim(lines)]
 
 
-def first_page(groups: Sequence[Group], article: Article) -> list[str]:
+def first_page(lines: Sequence[Judged], article: Article) -> list[str]:
     """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is reproduced."""
     rows = []
-    for nearest, *others in by_claim(groups, article):
+    for nearest, *others in by_claim(lines):
         claim = nearest.claim
         good = sum(judged.verdict.word == verdicts.REPRODUCED for judged in others)
         elsewhere = f"[reproduced in {good} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
@@ -87,9 +87,8 @@ def first_page(groups: Sequence[Group], article: Article) -> list[str]:
     return tables.table(headers, rows, left=5) if rows else []
 
 
-def everywhere(groups: Sequence[Group], article: Article) -> list[str]:
+def everywhere(lines: Sequence[Judged], article: Article) -> list[str]:
     """Every claim in every setting that tested it, where one line a claim does not tell all."""
-    lines = judge_article(groups, article)
     if len(lines) <= len(article.claims):
         return []
     rows, told = [], ""

@@ -251,6 +251,6 @@ def test_whatever_field_is_damaged_the_run_is_skipped_or_shown_and_the_report_co
             (tmp_path / whole["id"] / "result.json").write_text(json.dumps(damaged))
             records, skipped = results.load_all(tmp_path)
             by_article = {group.key.article: [group] for group in groups.build([*records, good], known)}
-            text = report.markdown([*records, good], skipped, known, by_article, {}, "runs")
+            text = report.markdown([*records, good], skipped, known, by_article, report.judge(by_article, known), {}, "runs")
             assert (len(records), len(skipped)) in ((1, 0), (0, 1))
             assert text.count(whole["id"]) >= 1
