@@ -4,8 +4,7 @@ import tomllib
 
 from packaging.version import Version
 
-from scripts import images
-from scripts.errors import KitError
+from scripts import images, markers
 from scripts.pins import Pins
 
 PATH = "docker/README.md"
@@ -15,11 +14,7 @@ ADVISORIES = "docker/advisories.toml"
 def put_in(text: str, loaded: Pins) -> str:
     """docker/README.md with its parts made anew; KitError where a marker is missing."""
     for name, lines in (("images", images.record_lines(loaded)), ("advisories", advisory_lines(loaded))):
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        if text.count(begin) != 1 or text.count(end) != 1:
-            raise KitError(f"{PATH} needs one line {begin} and below it one line {end}")
-        before, _, rest = text.partition(begin)
-        text = before + begin + "\n" + "".join(f"{line}\n" for line in lines) + end + rest.partition(end)[2]
+        text = markers.put_between(PATH, text, name, "".join(f"{line}\n" for line in lines))
     return text
 
 

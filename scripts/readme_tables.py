@@ -1,18 +1,12 @@
 """The README's tables of pins, between two marker lines."""
 
-from scripts.errors import KitError
+from scripts import markers
 from scripts.pins import Pin, Pins
-
-BEGIN, END = "<!-- pins:begin -->", "<!-- pins:end -->"
 
 
 def put_in(readme: str, loaded: Pins) -> str:
     """The README with its tables made anew; KitError where the markers are missing."""
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
-        raise KitError(f"README.md needs one line {BEGIN} and below it one line {END}")
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables(loaded)}{END}{after}"
+    return markers.put_between("README.md", readme, "pins", tables(loaded))
 
 
 def tables(loaded: Pins) -> str:

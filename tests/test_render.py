@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts import pins, readme_tables, render
+from scripts import markers, pins, readme_tables, render
 from scripts.errors import KitError
 
 
@@ -153,8 +153,9 @@ def test_a_new_backend_needs_one_table_and_its_lock(copy):
 
 
 def test_the_readme_gets_its_tables_between_the_markers():
-    text = readme_tables.put_in(f"above\n{readme_tables.BEGIN}\nold\n{readme_tables.END}\nbelow\n", pins.load())
-    assert text.startswith("above\n") and text.endswith(f"{readme_tables.END}\nbelow\n") and "\nold\n" not in text
+    begin, end = markers.pair("pins")
+    text = readme_tables.put_in(f"above\n{begin}\nold\n{end}\nbelow\n", pins.load())
+    assert text.startswith("above\n") and text.endswith(f"{end}\nbelow\n") and "\nold\n" not in text
     assert "| transformers | 4.26.0 | stated |" in text
 
 
