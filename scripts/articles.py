@@ -69,6 +69,10 @@ class Article:
     options: dict = field(default_factory=dict)
     claims: list[dict] = field(default_factory=list)
 
+    def case(self, name: str) -> Case | None:
+        """The case of a name; None for one that the article does not have, or has no more."""
+        return next((case for case in self.cases if case.name == name), None)
+
     def model_of(self, case: Case) -> dict:
         """The model that a case runs: the article's own unless the case names another."""
         return self.models[case.model] if case.model else self.model

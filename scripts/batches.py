@@ -78,8 +78,8 @@ def _rate_cells(row: Row) -> list[str]:
 
 
 def published_duration(article: Article | None, case_name: str) -> str:
-    cases = [case for case in article.cases if case.name == case_name] if article else []
-    minutes = cases[0].published_at("minutes_per_10000_items", 0) if cases else None
+    case = article.case(case_name) if article else None
+    minutes = case.published_at("minutes_per_10000_items", 0) if case else None
     return (f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min") if minutes else NONE
 
 

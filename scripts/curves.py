@@ -4,7 +4,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from scripts import log_axes, token_table, tokens
+from scripts import log_axes, tables, token_table, tokens
 from scripts.articles import Article
 from scripts.groups import Group
 from scripts.plots import STYLE, WIDTH_INCH, svg
@@ -26,7 +26,7 @@ def measured_points(group: Group, article: Article | None) -> dict[tuple[str, in
 
 def batch_plot(group: Group, article: Article | None) -> str | None:
     """SVG text; None where no case was measured in more than one batch size."""
-    measured, cases = measured_points(group, article), token_table.published(group, article)
+    measured, cases = measured_points(group, article), tables.published_by_case(group, article, token_table.METRIC)
     if max((len(points) for points in measured.values()), default=0) < 2:
         return None
     names = list(dict.fromkeys([*cases, *(case for case, _ in measured)]))

@@ -33,7 +33,7 @@ def fusion(group: Group, article: Article | None) -> list[str]:
     """Each region in each batch size: µs of PyTorch's operators and of another way, how many times as fast, beside the article's."""
     lines = []
     for row, found in _with(group, "fusion"):
-        case = next((one for one in article.cases if one.name == row.case), None) if article else None
+        case = article.case(row.case) if article else None
         eager = {(one["region"], one["batch_size"]): one for one in found if one["implementation"] == "eager"}
         for one in found:
             if one["implementation"] != "eager":

@@ -9,9 +9,10 @@ from scripts.results import Record
 def variables(record: Record, article: Article) -> dict[str, str]:
     """What has to be typed after `make bench-<backend>`."""
     job = record.job
-    case = next((case for case in article.cases if case.name == job.case), None) or article.cases_of(job.backend)[0]
+    own = article.case(job.case)
+    case = own or article.cases_of(job.backend)[0]
     typed = {"ARTICLE": job.article, "VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"]}
-    if any(one.name == job.case for one in article.cases):
+    if own:
         typed["CASES"] = job.case
     if job.model["scale"] != "full":
         typed["SCALE"] = job.model["scale"]

@@ -83,11 +83,11 @@ def case_name(group: Group, row: Row) -> str:
     return text(row.name) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
 
 
-def published_by_case(group: Group, article: Article | None) -> dict[str, Case]:
-    """The cases whose published times of a call may stand beside this group's: run as published, on a GPU, at full size."""
+def published_by_case(group: Group, article: Article | None, metric: str = "mean_ms") -> dict[str, Case]:
+    """The cases whose published numbers of a metric may stand beside this group's: run as published, on a GPU, at full size."""
     if article is None or group.key.variant != "published" or group.cannot_judge():
         return {}
-    return {case.name: case for case in article.cases if "mean_ms" in (case.published or {})}
+    return {case.name: case for case in article.cases if metric in (case.published or {})}
 
 
 def is_published_row(case: Case, row: Row, article: Article) -> bool:

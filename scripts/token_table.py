@@ -20,13 +20,6 @@ def rows_of(group: Group, article: Article | None) -> list[Row]:
     return [row for row in group.rows if row.case in mine or "cycles" in row.figures]
 
 
-def published(group: Group, article: Article | None) -> dict[str, Case]:
-    """The cases whose published ms/token may stand beside this group's."""
-    if article is None or group.key.variant != "published" or group.cannot_judge():
-        return {}
-    return {case.name: case for case in article.cases if METRIC in (case.published or {})}
-
-
 def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
     """All batch sizes of the rows and of the published numbers."""
     return sorted({row.batch_size for row in rows} | {int(size) for case in cases for size in case.published[METRIC]})
@@ -59,7 +52,7 @@ def lines_of(rows: Sequence[Row]) -> list[tuple[str, int]]:
 
 def table(group: Group, article: Article | None) -> list[str]:
     """The article's numbers, ours by the article's formula, and ours corrected, line by line."""
-    rows, cases = rows_of(group, article), published(group, article)
+    rows, cases = rows_of(group, article), tables.published_by_case(group, article, METRIC)
     if not rows:
         return []
     sizes = sizes_of(rows, list(cases.values()))
