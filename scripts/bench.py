@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scripts import articles, options, pins, results, runner, sweep
 from scripts.articles import Article, Case
-from scripts.errors import KitError, UsageError, run_command
+from scripts.errors import KitError, NothingRuns, UsageError, run_command
 from scripts.options import Options
 from scripts.runner import Planned
 from scripts.stats import summarise
@@ -85,7 +85,7 @@ def line_of(record: results.Record) -> str:
 
 
 def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool) -> list[results.Record]:
-    """Run cases one after another, each in its batch sizes; where one cannot start and there are more, it is told and the next one goes on."""
+    """Run cases one after another, each in its batch sizes; where one cannot start and others may, it is told and the next one goes on."""
     for left in runner.sweep_unfinished(runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
     records, refused, tried = [], [], []
@@ -97,7 +97,7 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
         try:
             record = runner.perform(one, asked, runs)
         except KitError as error:
-            if not keep_going:
+            if not keep_going or isinstance(error, NothingRuns):
                 raise
             print(f"  error: {error}", file=sys.stderr)
             refused.append(error)

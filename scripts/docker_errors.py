@@ -5,7 +5,7 @@ import re
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from scripts.errors import KitError, PreflightError
+from scripts.errors import KitError, NothingRuns, PreflightError
 
 TAG = re.compile(r"llm-repro/(?P<backend>[^:]+):(?P<stack>.+)-[0-9a-f]{12}")
 
@@ -47,12 +47,12 @@ def explain(error: APIError, image_tag: str) -> KitError:
     return KitError(f"Docker refused to run {image_tag}: {said}")
 
 
-def unreachable(error: DockerException | OSError, host: str) -> PreflightError:
+def unreachable(error: DockerException | OSError, host: str) -> NothingRuns:
     """Why nothing answers at a Docker address."""
     said = str(error)
     if "Permission denied" in said:
-        return PreflightError(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again")
-    return PreflightError(
+        return NothingRuns(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again")
+    return NothingRuns(
         f"no Docker answers at {host}; install Docker Engine 25 or newer, start it with `sudo systemctl start docker`, "
         "set DOCKER_HOST if it listens elsewhere, or do without Docker: ENGINE=host PYTHON_HOST=/path/to/python with torch"
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pynvml
 
 from scripts import locks
-from scripts.errors import PreflightError
+from scripts.errors import NothingRuns, PreflightError
 
 GIB = 1 << 30
 
@@ -54,9 +54,9 @@ def _nvml() -> Iterator[bool]:
         pynvml.nvmlShutdown()
 
 
-def _trouble(error: pynvml.NVMLError) -> PreflightError:
+def _trouble(error: pynvml.NVMLError) -> NothingRuns:
     said = str(error).rstrip(".")
-    return PreflightError(f"the NVIDIA driver does not answer ({said}); see what `nvidia-smi` says, or type DEVICE=cpu")
+    return NothingRuns(f"the NVIDIA driver does not answer ({said}); see what `nvidia-smi` says, or type DEVICE=cpu")
 
 
 def _memory(handle: object) -> tuple[int, int]:
@@ -121,7 +121,10 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
     """The GPUs to try in turn."""
     present = list_gpus()
     if not present:
-        raise PreflightError(f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type DEVICE=cpu")
+        raise NothingRuns(
+            f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, "
+            "or type DEVICE=cpu SCALE=tiny WEIGHTS=random for a trial without one"
+        )
     there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
     if ids:
         by_index = {gpu.index: gpu for gpu in present}

@@ -56,6 +56,12 @@ def test_a_wrong_value_ends_in_one_line(arguments, parts):
     assert all(part in error_of(done) for part in parts), error_of(done)
 
 
+@pytest.mark.parametrize(("more", "told"), [([], "no NVIDIA GPU"), (["DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random"], "no Docker answers")])
+def test_what_stands_in_the_way_of_every_case_is_told_once(more, told):
+    done = make("article-inference-tools", *more, LD_LIBRARY_PATH="", DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert done.returncode != 0 and told in error_of(done) and done.stderr.count(told) == 1 and "Error 3" in done.stderr
+
+
 def test_more_gpus_than_there_are(fake_nvml):
     done = make("bench-deepspeed", "GPUS=9", LD_LIBRARY_PATH=str(fake_nvml), FAKE_NVML_GPUS="8")
     assert done.returncode != 0 and "GPUS=9" in error_of(done) and "8" in error_of(done)
