@@ -6,13 +6,25 @@ results alone. Its results say nothing about a GPU and are not kept under report
 
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from scripts import articles, bench, options, pins, report
-from scripts.errors import run_command
+from scripts import articles, bench, demo_env, options, pins, report
+from scripts.errors import KitError, run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "reports" / "demo"
+
+
+def make_environments(names: Iterable[str]) -> dict[str, KitError]:
+    """Make each environment, once; {name: why it cannot be made} of those that cannot."""
+    refused = {}
+    for name in names:
+        try:
+            demo_env.ensure(name)
+        except KitError as error:
+            refused[name] = error
+    return refused
 
 
 def main() -> None:
@@ -20,12 +32,19 @@ def main() -> None:
     asked = options.parse({"ARTICLE": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random"})
     known = pins.load()
     backends = [name for name in known.backends if "demo" in known.backends[name]["stacks"]]
+    environment_of = {name: known.image(name, "demo").environment for name in backends}
     planned = bench.plan(backends, asked, every=True)
     order = [case.name for case in articles.find("demo").cases]
     planned.sort(key=lambda one: order.index(one.case.name) if one.case.name in order else len(order))
-    print(f"{len(planned)} jobs on this machine's CPU", file=sys.stderr)
-    bench.run_all(planned, asked, DEMO / "runs", keep_going=True)
-    report.write(DEMO / "runs", DEMO)
+    refused = make_environments(dict.fromkeys(environment_of[one.case.backend] for one in planned))
+    able = [one for one in planned if environment_of[one.case.backend] not in refused]
+    if able:
+        print(f"{len(able)} jobs on this machine's CPU", file=sys.stderr)
+        bench.run_all(able, asked, DEMO / "runs", keep_going=True)
+        report.write(DEMO / "runs", DEMO)
+    if refused:
+        first = next(iter(refused.values()))
+        raise type(first)(f"{first}; {len(planned) - len(able)} of {len(planned)} jobs were left out")
 
 
 if __name__ == "__main__":

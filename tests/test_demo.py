@@ -1,0 +1,48 @@
+"""scripts/demo.py where an environment cannot be made: told once, and no job is tried in vain."""
+
+import pytest
+
+from scripts import bench, demo, demo_env, report
+from scripts.errors import KitError, PreflightError
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """The cases that a demo would run, without running them."""
+    cases = []
+    monkeypatch.setattr(demo, "DEMO", tmp_path / "demo")
+    monkeypatch.setattr(bench, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned))
+    monkeypatch.setattr(report, "write", lambda runs, out: cases.append("report"))
+    return cases
+
+
+def refuse(monkeypatch, errors):
+    asked = []
+
+    def ensure(name):
+        asked.append(name)
+        if name in errors:
+            raise errors[name]
+
+    monkeypatch.setattr(demo_env, "ensure", ensure)
+    return asked
+
+
+def test_every_environment_is_made_once_before_the_first_job(monkeypatch, ran):
+    asked = refuse(monkeypatch, {})
+    demo.main()
+    assert asked == ["common", "tensor-parallel"] and len(ran) == 16 and ran[-1] == "report"
+
+
+def test_without_any_environment_nothing_is_tried_and_the_first_reason_ends_it(monkeypatch, ran):
+    asked = refuse(monkeypatch, {"common": KitError("common: no network"), "tensor-parallel": KitError("tensor-parallel: no network")})
+    with pytest.raises(KitError, match="^common: no network; 15 of 15 jobs were left out$") as error:
+        demo.main()
+    assert (asked, ran, error.value.exit_code) == (["common", "tensor-parallel"], [], 1)
+
+
+def test_an_environment_that_this_machine_has_no_python_for_leaves_out_its_jobs_alone(monkeypatch, ran):
+    refuse(monkeypatch, {"tensor-parallel": PreflightError("tensor-parallel needs Python 3.12")})
+    with pytest.raises(PreflightError, match="tensor-parallel needs Python 3.12; 3 of 15 jobs") as error:
+        demo.main()
+    assert len(ran) == 13 and "bloom-tensor-parallel" not in ran and ran[-1] == "report" and error.value.exit_code == 3
