@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scripts import lockfile, pins
+from scripts import lockfile, pins, uv
 from scripts.errors import KitError, PreflightError, run_command
-from scripts.lock import find_uv
 from scripts.pins import Image
 
 #: Written last; an environment without it was cut off and is made anew.
@@ -103,7 +102,7 @@ def _install(folder: Path, options: list[str], requirements: str) -> subprocess.
 
 def _uv(*arguments: str) -> subprocess.CompletedProcess:
     kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
-    return subprocess.run([find_uv(), *arguments], env=kept | UV_SETTINGS, capture_output=True, text=True)
+    return subprocess.run([uv.find(), *arguments], env=kept | UV_SETTINGS | uv.trust(), capture_output=True, text=True)
 
 
 def _reason(done: subprocess.CompletedProcess) -> str:

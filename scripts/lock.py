@@ -2,14 +2,12 @@
 
 import dataclasses
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from scripts import bases, lockfile, pins
+from scripts import bases, lockfile, pins, uv
 from scripts.errors import KitError, run_command
 from scripts.pins import Image, Pin, Pins
 
@@ -63,7 +61,7 @@ def _newest(table: dict) -> str:
 def resolve(request: Request) -> str:
     """Ask uv for the lock; KitError carries what uv says."""
     command = [
-        *(find_uv(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--no-emit-index-url"),
+        *(uv.find(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--no-emit-index-url"),
         *("--generate-hashes", "--python-version", request.python),
         # A whole timestamp: uv reads a bare date in the time zone of the machine.
         *("--exclude-newer", f"{request.exclude_newer}T23:59:59Z"),
@@ -72,20 +70,11 @@ def resolve(request: Request) -> str:
     ]
     # Local wheel folders and options would make a lock that holds on this machine only.
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
-    environment = kept | {"UV_PYTHON_DOWNLOADS": "never"}
+    environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
     done = subprocess.run(command, input="\n".join(request.wanted), env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise KitError(f"no lock for {request.path}: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
     return _header(request) + _with_extra_hashes(done.stdout, request.extra_hashes)
-
-
-def find_uv() -> str:
-    """uv of the environment that runs this, else the one on PATH."""
-    beside_python = Path(sys.executable).with_name("uv")
-    found = str(beside_python) if beside_python.exists() else shutil.which("uv")
-    if not found:
-        raise KitError("uv is missing: `make lock` runs in the tools' environment, so remove .venv and type `make lock` again")
-    return found
 
 
 def _header(request: Request) -> str:
