@@ -229,10 +229,15 @@ def wanted(loaded: Pins, backend: str, stack: str) -> list[Image]:
     return found
 
 
-def main() -> None:
+def named(verb: str) -> list[Image]:
+    """The images that were typed: `make <verb>-<backend>`, or -all, and STACK."""
     if len(sys.argv) != 2:
-        raise UsageError("name one backend, or all: make build-layer-parallel, make build-all STACK=current")
-    for image in wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
+        raise UsageError(f"name one backend, or all: make {verb}-layer-parallel, make {verb}-all STACK=current")
+    return wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article")
+
+
+def main() -> None:
+    for image in named("build"):
         began = time.monotonic()
         new = build(image)
         print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)

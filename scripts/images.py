@@ -9,6 +9,7 @@ import docker
 from docker.errors import ImageNotFound
 
 from scripts import pins
+from scripts.container import connect
 from scripts.errors import KitError, run_command
 from scripts.pins import Image, Pins
 
@@ -48,8 +49,12 @@ def unique_bytes(each: dict[str, dict[str, int]]) -> tuple[dict[str, int], int]:
     return own, sum({digest: size for sized in each.values() for digest, size in sized.items()}.values())
 
 
+def _key(image: Image) -> str:
+    return f"{image.backend}/{image.stack}"
+
+
 def is_recorded(image: Image, root: Path = pins.ROOT) -> bool:
-    return recorded(root).get(f"{image.backend}/{image.stack}", {}).get("pins_id") == image.pins_id
+    return recorded(root).get(_key(image), {}).get("pins_id") == image.pins_id
 
 
 def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = pins.ROOT) -> None:
@@ -57,12 +62,10 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
 
     A record of the very same image stays, for the second time was one from the builder's cache.
     """
-    path = root / RECORD
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    found = client.images.get(image.tag)
-    if known.get(f"{image.backend}/{image.stack}", {}).get("id") == found.id:
+    known, found = recorded(root), client.images.get(image.tag)
+    if known.get(_key(image), {}).get("id") == found.id:
         return
-    known[f"{image.backend}/{image.stack}"] = {
+    known[_key(image)] = {
         "pins_id": image.pins_id,
         "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "seconds": None if seconds is None else round(seconds),
@@ -71,7 +74,7 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
         "stand_in": is_stand_in(found),
         "layers": layers(client, image.tag),
     }
-    path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+    (root / RECORD).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
 
 
 def recorded(root: Path = pins.ROOT) -> dict[str, dict]:
@@ -83,14 +86,14 @@ def recorded(root: Path = pins.ROOT) -> dict[str, dict]:
 def record_lines(loaded: Pins) -> list[str]:
     """The record as a Markdown table, in the order of pins.toml, with what is shared and the total."""
     known = recorded(loaded.root)
-    images = [image for image in loaded.images() if f"{image.backend}/{image.stack}" in known]
+    images = [image for image in loaded.images() if _key(image) in known]
     if not images:
         return []
-    each = {image.tag: known[f"{image.backend}/{image.stack}"]["layers"] for image in images}
+    each = {image.tag: known[_key(image)]["layers"] for image in images}
     own, total = unique_bytes(each)
     lines = ["| image | built | pins id | seconds | GB | of that its own | base |", "|---|---|---|---|---|---|---|"]
     for image in images:
-        one = known[f"{image.backend}/{image.stack}"]
+        one = known[_key(image)]
         stale = "" if one["pins_id"] == image.pins_id else " (stale)"
         base = one["base"] + (" (stand-in)" if one["stand_in"] else "")
         size = sum(one["layers"].values())
@@ -126,8 +129,6 @@ def age(moment: str, now: datetime.datetime) -> str:
 
 
 def main() -> None:
-    from scripts.container import connect
-
     client = connect()
     rows = built(client, pins.load())
     each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}

@@ -31,7 +31,7 @@ class Request:
 
 def requests(loaded: Pins) -> list[Request]:
     """Every lock that pins.toml asks for."""
-    found = [Request(loaded.root / "scripts/requirements.txt", _wanted(loaded.host_pins), "3.11", True, _newest(loaded.host))]
+    found = [Request(loaded.root / "scripts/requirements.txt", _wanted(loaded.host_pins), "3.11", True, loaded.host["exclude_newer"])]
     for image in loaded.images():
         found.append(_request(image, "requirements.txt", image.pins))
         if image.compile_pins:
@@ -42,7 +42,7 @@ def requests(loaded: Pins) -> list[Request]:
         table = loaded.stacks[images[0].stack]
         hashes = tuple(("torch", digest) for digest in table.get("cpu_wheels", {}).values())
         path = images[0].folder / "requirements.txt"
-        found.append(Request(path, _wanted(loaded.environment_pins(name)), images[0].python, True, _newest(table), hashes))
+        found.append(Request(path, _wanted(loaded.environment_pins(name)), images[0].python, True, table["exclude_newer"], hashes))
     return found
 
 
@@ -52,10 +52,6 @@ def _request(image: Image, name: str, wanted: dict[str, Pin]) -> Request:
 
 def _wanted(chosen: dict[str, Pin]) -> tuple[str, ...]:
     return tuple(sorted(f"{pin.name}=={pin.version}" for pin in chosen.values()))
-
-
-def _newest(table: dict) -> str:
-    return table["exclude_newer"]
 
 
 def resolve(request: Request) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from scripts import lockfile
 from scripts.errors import KitError, UsageError
-from scripts.lockfile import cpu_only as cpu_only  # re-exported: the demo's installer asks the pins for it
 
 ROOT = Path(__file__).resolve().parent.parent
 ORIGINS = ("stated", "derived", "chosen")

@@ -4,18 +4,16 @@ Nothing of an earlier build is used. Both digests are printed; of a layer that d
 """
 
 import hashlib
-import os
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from typing import IO
 
 import docker
 
-from scripts import build, pins
+from scripts import build
 from scripts.container import connect
-from scripts.errors import KitError, UsageError, run_command
+from scripts.errors import KitError, run_command
 from scripts.pins import Image
 
 #: What is told of an entry of a layer, in the order in which `entry` gives it.
@@ -109,10 +107,8 @@ def rebuild(image: Image) -> list[str]:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        raise UsageError("name one backend: make rebuild-layer-parallel STACK=2023-02")
     different = False
-    for image in build.wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
+    for image in build.named("rebuild"):
         lines = rebuild(image)
         different |= bool(lines)
         print(f"{image.tag}: {'the same to the byte, built twice from nothing' if not lines else f'{len(lines)} differences'}")

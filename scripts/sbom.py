@@ -3,8 +3,6 @@ file that each was installed from, its Debian packages, and what its kernels wer
 """
 
 import json
-import os
-import sys
 from pathlib import Path
 
 from cyclonedx.model import HashAlgorithm, HashType, Property
@@ -15,7 +13,7 @@ from packageurl import PackageURL
 
 from scripts import build, lockfile, pins, verify
 from scripts.container import connect
-from scripts.errors import UsageError, run_command
+from scripts.errors import run_command
 from scripts.pins import Image
 
 FOLDER = "reports/sbom"
@@ -80,9 +78,7 @@ def write(image: Image) -> Path:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        raise UsageError("name one backend, or all: make sbom-layer-parallel, make sbom-all STACK=current")
-    for image in build.wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
+    for image in build.named("sbom"):
         print(f"{write(image).relative_to(pins.ROOT)}: written", flush=True)
 
 

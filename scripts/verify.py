@@ -5,16 +5,14 @@ The image is built first unless it is there. Everything is asked of the image it
 
 import hashlib
 import json
-import os
 import re
-import sys
 
 import docker
 from docker.errors import ImageNotFound
 
 from scripts import build, dockerfile, lockfile, pins
 from scripts.container import connect
-from scripts.errors import KitError, UsageError, run_command
+from scripts.errors import KitError, run_command
 from scripts.pins import Image
 
 #: Runs inside the image.
@@ -127,10 +125,8 @@ def verify(image: Image) -> list[str]:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        raise UsageError("name one backend, or all: make verify-layer-parallel, make verify-all STACK=current")
     wrong = 0
-    for image in build.wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article"):
+    for image in build.named("verify"):
         lines = verify(image)
         wrong += bool(lines)
         print(f"{image.tag}: {'is what its pins and its lock say' if not lines else f'{len(lines)} differences'}")

@@ -125,7 +125,7 @@ def test_two_backends_of_one_environment_may_not_want_two_versions(copy):
 
 def test_a_cpu_lock_has_the_cpu_build_of_torch_and_nothing_of_cuda():
     full = LOADED.image("transformers", "demo").lock_text()
-    cpu = pins.cpu_only(full)
+    cpu = lockfile.cpu_only(full)
     names = lockfile.versions(cpu)
     assert names["torch"] == lockfile.versions(full)["torch"] + "+cpu"
     assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
