@@ -1,6 +1,7 @@
 """Can this machine do it? Asked before a gigabyte moves; every problem at once, each with the next command."""
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ OVERHEAD_BYTES = int(2.5 * GIB)
 
 #: Of an installed image, unpacked, with the cache of its build.
 IMAGE_BYTES = 14 * GIB
+
+#: Of results, logs and traces.
+RESULTS_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -58,43 +62,46 @@ def gpu_need_bytes(job: Job, parameters: int) -> int:
 
 def problems(job: Job, image: Image, parameters: int, machine: Machine, weights_bytes: int, docker: bool, built: bool) -> list[str]:
     """Everything that stands in the way, one line each, with what to type; empty when nothing does."""
-    found = []
-    for gpu in machine.gpus:
-        if not runs_on(gpu.compute_capability, image.arch_list):
-            sm = "sm_" + gpu.compute_capability.replace(".", "")
-            torch = image.pins["torch"].version
-            others = "STACK=current, or STACK=hopper for Hopper" if image.stack != "current" else "GPU_IDS= of another GPU"
-            found.append(
-                f"{gpu.name} is {sm}, but torch {torch} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only; "
-                f"type {others}"
-            )
-            break
+    room = _memory_problems(job, parameters, machine, weights_bytes) if job.model["scale"] == "full" else []
+    return [*_torch_problems(image, machine), *room, *_disk_problems(machine, weights_bytes + (IMAGE_BYTES if docker and not built else 0))]
+
+
+def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
+    """Can the image's torch drive these GPUs, and their driver its CUDA?"""
+    foreign = next((gpu for gpu in machine.gpus if not runs_on(gpu.compute_capability, image.arch_list)), None)
+    if foreign:
+        sm = "sm_" + foreign.compute_capability.replace(".", "")
+        others = "STACK=current, or STACK=hopper for Hopper" if image.stack != "current" else "GPU_IDS= of another GPU"
+        holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
+        yield f"{foreign.name} is {sm}, but {holds}; type {others}"
     if machine.gpus and image.cuda and machine.cuda_driver and int(machine.cuda_driver.split(".")[0]) < int(image.cuda.split(".")[0]):
-        found.append(
-            f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
+        yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
+
+
+def _memory_problems(job: Job, parameters: int, machine: Machine, weights_bytes: int) -> Iterator[str]:
+    need = gpu_need_bytes(job, parameters)
+    small = next((gpu for gpu in machine.gpus if gpu.memory_total_bytes < need), None)
+    if small:
+        yield (
+            f"GPU {small.index} has {small.memory_total_bytes / GIB:.0f} GiB, {job.case} needs about {need / GIB:.0f} GiB on each of "
+            f"{job.device_count}; type GPUS={job.device_count + 1} or SCALE=tiny"
         )
-    if job.model["scale"] == "full":
-        need = gpu_need_bytes(job, parameters)
-        for gpu in machine.gpus:
-            if gpu.memory_total_bytes < need:
-                found.append(
-                    f"GPU {gpu.index} has {gpu.memory_total_bytes / GIB:.0f} GiB, {job.case} needs about {need / GIB:.0f} GiB on each of "
-                    f"{job.device_count}; type GPUS={job.device_count + 1} or SCALE=tiny"
-                )
-                break
-        if machine.memory_available_bytes < weights_bytes:
-            found.append(
-                f"{machine.memory_available_bytes / GIB:.0f} GiB of host memory are available, loading needs about {weights_bytes / GIB:.0f} GiB; "
-                "close other programs or type SCALE=tiny"
-            )
-    needed = weights_bytes + (IMAGE_BYTES if docker and not built else 0)
-    if machine.models_free_bytes < needed:
-        found.append(
-            f"{machine.models_free_bytes / GIB:.0f} GiB of disk are free, about {needed / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"
+    if machine.memory_available_bytes < weights_bytes:
+        yield (
+            f"{machine.memory_available_bytes / GIB:.0f} GiB of host memory are available, loading needs about {weights_bytes / GIB:.0f} GiB; "
+            "close other programs or type SCALE=tiny"
         )
-    if machine.runs_free_bytes < 64 << 20:
-        found.append(f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least 64 MiB there, or type RUNS=/another/folder")
-    return found
+
+
+def _disk_problems(machine: Machine, needed_bytes: int) -> Iterator[str]:
+    if machine.models_free_bytes < needed_bytes:
+        free = f"{machine.models_free_bytes / GIB:.0f} GiB of disk are free"
+        yield f"{free}, about {needed_bytes / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"
+    if machine.runs_free_bytes < RESULTS_BYTES:
+        yield (
+            f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least {RESULTS_BYTES >> 20} MiB there, "
+            "or type RUNS=/another/folder"
+        )
 
 
 def this_machine(gpus: list[Gpu], cuda_driver: str, models: Path, runs: Path) -> Machine:
