@@ -107,31 +107,30 @@ def idle_shares(one: dict) -> list[float]:
 # ---------------------------------------------------------------------------------------------- offloaded cache
 def kv_offload(group: Group) -> list[str]:
     """How many sequences of a context fit with each cache, and what a further token costs in the largest batch that fits without."""
-    lines = []
-    for row, found in _with(group, "kv_offload"):
-        limit = found.get("memory_limit_bytes")
-        for one in found["caches"]:
-            per_token = NONE
-            if one.get("first_ms") and one.get("all_ms") and (one.get("new_tokens") or 0) > 1:
-                per_token = stats.in_words(stats.per_token(one["first_ms"], one["all_ms"], one["new_tokens"] - 1))
-            lines.append(
-                [
-                    text(row.name),
-                    text(one["cache"]),
-                    NONE if limit is None else f"{limit / GIB:.0f}",
-                    str(found["context_tokens"]),
-                    f"{one['most_sequences']}" + (" or more" if one["searched_to_the_end"] else ""),
-                    str(one["most_sequences"] * found["context_tokens"]),
-                    NONE if one.get("batch_size") is None else str(one["batch_size"]),
-                    per_token,
-                    NONE if one.get("identical") is None else f"{one['identical']} of {one.get('batch_size')}",
-                ]
-            )
+    lines = [_cache_line(row, found, one) for row, found in _with(group, "kv_offload") for one in found["caches"]]
     if not lines:
         return []
     headers = ["case", "cache", "GPU memory allowed, GiB", "context, tokens", "most sequences", "sequences × context"]
     headers += ["timed with sequences", "further token, ms (95 % interval)", "sequences as with the default"]
     return ["**Key-value cache in host memory**", "", *tables.table(headers, lines, left=2)]
+
+
+def _cache_line(row: Row, found: dict, one: dict) -> list[str]:
+    """One cache of a row's figure."""
+    limit, batch_size, per_token = found.get("memory_limit_bytes"), one.get("batch_size"), NONE
+    if one.get("first_ms") and one.get("all_ms") and (one.get("new_tokens") or 0) > 1:
+        per_token = stats.in_words(stats.per_token(one["first_ms"], one["all_ms"], one["new_tokens"] - 1))
+    return [
+        text(row.name),
+        text(one["cache"]),
+        NONE if limit is None else f"{limit / GIB:.0f}",
+        str(found["context_tokens"]),
+        f"{one['most_sequences']}" + (" or more" if one["searched_to_the_end"] else ""),
+        str(one["most_sequences"] * found["context_tokens"]),
+        NONE if batch_size is None else str(batch_size),
+        per_token,
+        NONE if one.get("identical") is None else f"{one['identical']} of {batch_size}",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------- tensor parallelism

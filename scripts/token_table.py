@@ -45,11 +45,6 @@ def is_right(row: Row) -> bool:
     return bool(row.check and row.check.get("passed")) and not tokens.wrong_when_padded(row)
 
 
-def lines_of(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """(case, devices) of every line, in the rows' order."""
-    return list(dict.fromkeys((row.case, row.count) for row in rows))
-
-
 def table(group: Group, article: Article | None) -> list[str]:
     """The article's numbers, ours by the article's formula, and ours corrected, line by line."""
     rows, cases = rows_of(group, article), tables.published_by_case(group, article, METRIC)
@@ -71,13 +66,13 @@ def table(group: Group, article: Article | None) -> list[str]:
 
 
 def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list[str]]:
+    """The lines of one case: measured, and corrected where there is a number, for each number of devices in the rows' order."""
     lines = []
-    for case, count in lines_of(rows):
-        mine = [row for row in rows if (row.case, row.count) == (case, count)]
-        if case == name:
-            lines.append([f"{text(name)}, measured", str(count), *[cell(mine, size, "article") for size in sizes]])
-            if any(row.status == "ok" for row in mine):
-                lines.append([f"{text(name)}, corrected", str(count), *[cell(mine, size, "corrected") for size in sizes]])
+    for count in dict.fromkeys(row.count for row in rows if row.case == name):
+        mine = [row for row in rows if (row.case, row.count) == (name, count)]
+        lines.append([f"{text(name)}, measured", str(count), *[cell(mine, size, "article") for size in sizes]])
+        if any(row.status == "ok" for row in mine):
+            lines.append([f"{text(name)}, corrected", str(count), *[cell(mine, size, "corrected") for size in sizes]])
     return lines
 
 
