@@ -4,10 +4,11 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from scripts import stats, tables, verdicts
+from scripts import stats, tables, time_relations, verdicts
 from scripts.articles import Article
+from scripts.findings import NOT_TESTED, REPRODUCED, Finding
 from scripts.groups import ENGINES, Group
-from scripts.verdicts import NOT_TESTED, Verdict
+from scripts.verdicts import Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ def first_page(lines: Sequence[Judged], article: Article) -> list[str]:
     rows = []
     for nearest, *others in by_claim(lines):
         claim = nearest.claim
-        good = sum(judged.verdict.word == verdicts.REPRODUCED for judged in others)
+        good = sum(judged.verdict.word == REPRODUCED for judged in others)
         elsewhere = f"[reproduced in {good} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
         title = f"{claim['id']} {tables.prose(claim['text'])}"
         rows.append([title, _word(nearest.verdict), tables.text(nearest.verdict.reason), _setting(nearest), elsewhere])
@@ -120,12 +121,12 @@ def speed_ups(group: Group, article: Article) -> list[str]:
     counts = tables.tokens_of(group)
     rows = []
     for (faster, slower, batch_size), (relation, only) in pairs.items():
-        cells = [_ratio_cell(verdicts.judge_speed(relation, rows_by_case, count)) if only in (None, count) else tables.NONE for count in counts]
+        cells = [_ratio_cell(time_relations.judge_speed(relation, rows_by_case, count)) if only in (None, count) else tables.NONE for count in counts]
         published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE
         rows.append([f"{tables.text(faster)} over {tables.text(slower)}" + (f", batch {batch_size}" if batch_size else ""), published, *cells])
     headers = ["how many times as fast", "published", *[f"measured, {tokens(count)} (95 % interval)" for count in counts]]
     return tables.table(headers, rows) if rows and counts else []
 
 
-def _ratio_cell(finding: verdicts.Finding) -> str:
-    return verdicts.NOT_TESTED if finding.ratio is None else stats.in_words(finding.ratio, least=2)
+def _ratio_cell(finding: Finding) -> str:
+    return NOT_TESTED if finding.ratio is None else stats.in_words(finding.ratio, least=2)
