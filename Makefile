@@ -130,5 +130,5 @@ honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay
-	rm -rf .venv .envs .pytest_cache .ruff_cache reports/demo
+	rm -rf .venv .envs .pytest_cache tests/.pytest_cache .ruff_cache reports/demo
 	find . -name __pycache__ -not -path './.git/*' -exec rm -rf {} +
