@@ -19,6 +19,7 @@ from bench.job import InvalidDocument
 from scripts import articles, claims, groups, results, stats, tables
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group, Row
+from scripts.time_relations import ratios_over_runs
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -108,10 +109,10 @@ def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]
     if ratio.low is None or ratio.high is None:
         return Difference(*name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
     # As for a claim: the direction has to hold in every pair of repeated runs too.
-    pairs = [after / before for after in groups.run_means_ms(other, count) for before in groups.run_means_ms(one, count)]
-    if ratio.low > 1 and min(pairs) > 1:
+    over_runs = ratios_over_runs(one, other, count)
+    if min([ratio.low, *over_runs]) > 1:
         return Difference(*name, SLOWER, ratio, means)
-    return Difference(*name, FASTER if ratio.high < 1 and max(pairs) < 1 else SAME, ratio, means)
+    return Difference(*name, FASTER if max([ratio.high, *over_runs]) < 1 else SAME, ratio, means)
 
 
 def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Sequence[str] = ()) -> list[Difference]:

@@ -47,7 +47,7 @@ def _in_batches(rows: Rows, wanted: Sequence[tuple[str, int]], new_tokens: int) 
 
 
 def per_token_ratio(above: Row, below: Row, new_tokens: int) -> tuple[stats.Estimate, list[float]]:
-    """(ms/token of one row over ms/token of another by the article's formula, the same for every pair of repeated runs)."""
+    """(ms/token of one row over ms/token of another by the article's formula, its extremes over pairs of repeated runs)."""
     counted = [tokens.tokens_of_a_call(row, "article") for row in (above, below)]
     factor = counted[1] / counted[0] if all(counted) else 1.0  # rows that tell no tokens are compared by the call
     ratio = stats.scaled(stats.ratio(above.timed_ms(new_tokens), below.timed_ms(new_tokens)), factor)
@@ -55,9 +55,9 @@ def per_token_ratio(above: Row, below: Row, new_tokens: int) -> tuple[stats.Esti
 
 
 def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
-    """The ratio of the means of every run of one row to every run of the other; empty unless one of them was repeated."""
+    """The smallest and the largest ratio of a run's mean of one row to a run's mean of the other; empty unless one of them was repeated."""
     above, below = run_means_ms(slower, new_tokens), run_means_ms(faster, new_tokens)
-    return [one / other for one in above for other in below] if len(above) * len(below) > 1 else []
+    return [min(above) / max(below), max(above) / min(below)] if len(above) * len(below) > 1 else []
 
 
 def _on(row: Row) -> str:
