@@ -144,7 +144,7 @@ def test_committed_results_of_this_schema_can_still_be_read() -> None:
 
 
 def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
-    """A twentieth of them, with the packages of a real environment, at best of three; twice 5 s are allowed, for machines that are shared."""
+    """A twentieth of them, with the packages of a real environment, at best of three: reading may take as long as the whole report should."""
     record = synthetic.record(synthetic.job("int8", new_tokens=(1, 128)))
     record.guest.environment["packages"] = {f"package-{number}": f"{number}.0.1" for number in range(100)}
     text = to_json(record)
@@ -158,4 +158,4 @@ def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
         records, skipped = results.load_all(tmp_path)
         taken_s.append(time.process_time() - began)
         assert (len(records), len(skipped)) == (500, 0)
-    assert min(taken_s) < 2 * 5 / 20
+    assert min(taken_s) < 5 / 20
