@@ -14,7 +14,7 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
-from bench import measure, ranks
+from bench import check, measure, ranks
 
 #: So many texts are compared with the first one alone; the logits of every position of a large batch would not fit.
 CHECKED_ROWS = 8
@@ -58,9 +58,7 @@ def padding_error(loaded, tokenizer, texts, cut):
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, some, cut).items()}
         return loaded.model(**inputs).logits[0, -1].float()
 
-    among, alone = last_logits(texts), last_logits(texts[:1])
-    error = float((among - alone).norm() / alone.norm())
-    return error if error == error and error != float("inf") else None
+    return check.tensor_error(last_logits(texts), last_logits(texts[:1]))
 
 
 def run(job, loaded, say):

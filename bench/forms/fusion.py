@@ -7,7 +7,7 @@ that the GPU's kernels of one call take, from torch's profiler; `relative_error`
 implementation cannot run, `us` is empty and `reason` says why.
 """
 
-from bench import clock, compat, fusion, profile, weights
+from bench import check, clock, compat, fusion, profile, weights
 
 LOADS = False
 
@@ -59,7 +59,7 @@ def _rows(implementation, layer, inputs, heads, exact, device, options):
 
 
 def _row(region, call, exact, device, options):
-    error = fusion.relative_error(call(), exact)
+    error = check.tensor_error(call(), exact)
     us = clock.call_times_us(call, device, options["samples"], options["calls_per_sample"])
     return {"region": region, "us": us, "device_us": _device_us(call, device), "relative_error": error, "reason": ""}
 

@@ -109,7 +109,7 @@ def test_the_fused_regions_are_timed_without_a_model_and_what_cannot_run_says_wh
 
 FUSED = """
 import json, types, torch
-from bench import fusion
+from bench import check, fusion
 layer = fusion.make_weights(32, torch.float32, "cpu")
 found = {}
 for batch in (1, 3):
@@ -119,10 +119,10 @@ for batch in (1, 3):
     query, key, value = fusion._heads_first(torch.cat([inputs.past_qkv, inputs.new_qkv], dim=1), 4)
     right = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)[:, :, -1:].transpose(1, 2).reshape(batch, 1, 32)
     function, arguments = calls["attention"]
-    found[batch] = fusion.relative_error(function(*arguments), right)
+    found[batch] = check.tensor_error(function(*arguments), right)
 compiled = fusion.calls_of("compile", layer, inputs, 4)["bias_residual"]
 plain = calls["bias_residual"]
-found["compiled"] = fusion.relative_error(compiled[0](*compiled[1]), plain[0](*plain[1]))
+found["compiled"] = check.tensor_error(compiled[0](*compiled[1]), plain[0](*plain[1]))
 print(json.dumps(found))
 """
 
