@@ -39,3 +39,8 @@ def layers_of(model):
 
 def first_device(job):
     return "cuda:0" if job.device == "cuda" else "cpu"
+
+
+def devices(job):
+    """The job's devices by name: "cuda:0", "cuda:1"…, or "cpu" as many times."""
+    return ["cuda:{}".format(index) for index in range(job.device_count)] if job.device == "cuda" else ["cpu"] * job.device_count
