@@ -54,7 +54,7 @@ def memory(job):
     if job.device == "cuda":
         import torch
 
-        for index in [torch.cuda.current_device()] if ranks.inside() else range(torch.cuda.device_count()):
+        for index in ranks.gpus():
             devices.append({
                 "device": "cuda:{}".format(index),
                 "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),

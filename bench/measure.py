@@ -41,17 +41,17 @@ def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, cl
 
 
 def synchronizer(job):
-    """A function that waits for all queued work on the job's devices."""
+    """A function that waits for all queued work on this process's devices."""
     if job.device == "cpu":
         return lambda: None
     import torch
 
+    devices = ranks.gpus()
+
     def synchronize():
-        for index in range(torch.cuda.device_count()):
+        for index in devices:
             torch.cuda.synchronize(index)
 
-    if ranks.inside():
-        return torch.cuda.synchronize
     return synchronize
 
 

@@ -20,6 +20,13 @@ def total():
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def gpus():
+    """The indices of the GPUs that this process works with: its rank's one, or all that it sees."""
+    import torch
+
+    return [torch.cuda.current_device()] if inside() else list(range(torch.cuda.device_count()))
+
+
 def start(count, job_path, result_path):
     """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code."""
     with socket.socket() as probe:

@@ -109,7 +109,6 @@ def memory_now(job):
         return []
     import torch
 
-    devices = [torch.cuda.current_device()] if ranks.inside() else range(torch.cuda.device_count())
     return [
         {
             "device": "cuda:{}".format(index),
@@ -118,5 +117,5 @@ def memory_now(job):
             "reserved_bytes": torch.cuda.memory_reserved(index),
             "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
         }
-        for index in devices
+        for index in ranks.gpus()
     ]
