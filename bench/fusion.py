@@ -6,7 +6,6 @@ et al., 2022, figure 1), with one new token for each sequence and `past_tokens` 
 the same values.
 """
 
-import os
 import types
 
 EPSILON = 1e-5
@@ -172,10 +171,3 @@ def exact_answers(weights, inputs, heads):
         return types.SimpleNamespace(**{name: tensor.float() for name, tensor in vars(tensors).items()})
 
     return {region: function(*arguments) for region, (function, arguments) in eager_calls(wide(weights), wide(inputs), heads).items()}
-
-
-def first_device():
-    """The device of this process: its rank's GPU where there is one."""
-    import torch
-
-    return "cuda:{}".format(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.is_available() else "cpu"

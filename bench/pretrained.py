@@ -1,6 +1,6 @@
 """The one call that every backend begins with: `from_pretrained` with the job's dtype."""
 
-from bench import compat
+from bench import compat, ranks
 
 
 def load_model(job, dtype_name=None, **arguments):
@@ -38,7 +38,8 @@ def layers_of(model):
 
 
 def first_device(job):
-    return "cuda:0" if job.device == "cuda" else "cpu"
+    """The device of this process's first part of the model: over several ranks the rank's own."""
+    return "cuda:{}".format(ranks.local()) if job.device == "cuda" else "cpu"
 
 
 def devices(job):

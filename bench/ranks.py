@@ -15,6 +15,11 @@ def is_first():
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def local():
+    """This rank's number on this machine, which is its GPU's index; 0 outside of any."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def total():
     """How many ranks there are; 1 outside of any."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -7,7 +7,7 @@ that the GPU's kernels of one call take, from torch's profiler; `relative_error`
 implementation cannot run, `us` is empty and `reason` says why.
 """
 
-from bench import check, clock, compat, fusion, profile, weights
+from bench import check, clock, compat, fusion, pretrained, profile, weights
 
 LOADS = False
 
@@ -21,7 +21,7 @@ def shape_of(job):
 def run(job, loaded, say):
     import torch
 
-    device, options = fusion.first_device() if job.device == "cuda" else "cpu", job.options
+    device, options = pretrained.first_device(job), job.options
     if device != "cpu":
         torch.cuda.set_device(device)
     hidden, heads = shape_of(job)
