@@ -80,10 +80,6 @@ def import_libraries():
     return torch
 
 
-#: So many rows of a batch go through the output check: the logits of every position of a large batch would not fit beside the model.
-CHECKED_ROWS = 8
-
-
 def load(job, result, phases, folder):
     """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
     backend = backends.find(job.backend)
@@ -105,7 +101,7 @@ def run_measure(job, result, phases, folder):
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
     if job.reference and loaded:
-        input_ids = loaded.input_ids[:CHECKED_ROWS]
+        input_ids = loaded.input_ids[:check.CHECKED_ROWS]
         logits = phases.run("check", lambda: last_logits(loaded, input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
 

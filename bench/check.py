@@ -7,6 +7,9 @@ float32. It holds the logits of the last prompt position, [batch, vocabulary], a
 import hashlib
 import math
 
+#: So many rows of a batch are looked at: the logits of every position of a large batch would not fit beside the model.
+CHECKED_ROWS = 8
+
 
 def digest(input_ids):
     """12 hex digits of token ids [batch, tokens], so that two answers are only compared for the same question.

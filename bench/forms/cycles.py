@@ -16,9 +16,6 @@ import re
 
 from bench import check, measure, ranks
 
-#: So many texts are compared with the first one alone; the logits of every position of a large batch would not fit.
-CHECKED_ROWS = 8
-
 
 def batch_of(texts, batch_size):
     """The first `batch_size` of the texts, which are repeated as often as needed."""
@@ -92,7 +89,7 @@ def run(job, loaded, say):
         "memory": {"before": before, "after": memory_now(job)},
     }
     with torch.no_grad():
-        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, texts[:CHECKED_ROWS], cut=job.prompt["tokens"] is not None)
+        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, texts[:check.CHECKED_ROWS], cut=job.prompt["tokens"] is not None)
     first_is_prompt = texts[0] == job.prompt["text"]
     return [measurement], kept["new"][:1] if first_is_prompt else None, {"cycles": figures}
 
