@@ -77,10 +77,7 @@ def run(job, loaded, say):
 
     before = memory_now(job)
     with torch.no_grad():
-        measurement = measure.measure(
-            call, one["new_tokens"], job.warmup_runs, job.timed_runs, cold=True, synchronize=measure.synchronizer(job),
-            progress=lambda word, done, total: say(run=word, done=done, total=total, new_tokens=one["new_tokens"]),
-        )
+        measurement = measure.measure_run(job, one, call, cold=True, say=say)
     figures = {
         "sequences": len(texts),
         "counted_tokens": kept["new"].numel(),

@@ -52,10 +52,7 @@ def run(job, loaded, say):
                 made.append(recorder.shape[1] - prompt_tokens)
                 return made[-1]
 
-            measurements.append(measure.measure(
-                call, one["new_tokens"], job.warmup_runs, job.timed_runs, cold=number == 0, synchronize=measure.synchronizer(job),
-                progress=lambda word, done, total, one=one: say(run=word, done=done, total=total, new_tokens=one["new_tokens"]),
-            ))
+            measurements.append(measure.measure_run(job, one, call, cold=number == 0, say=say))
     finally:
         loaded.model.generate = recorder.generate
     return measurements, None, {"pipeline": {"sequences": recorder.shape[0], "tokens_by_call": made[-job.timed_runs:], "prompt_tokens": prompt_tokens}}
