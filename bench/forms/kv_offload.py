@@ -7,7 +7,8 @@ timed in the largest batch that fits without. A limit makes a large GPU behave l
 options: context_tokens, most_sequences (where the search ends), memory_limit_bytes (optional), new_tokens (of a timed call).
 
 figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
-first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`.
+first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`; `identical`
+counts the sequences that came out as with the default cache.
 """
 
 import gc
@@ -50,22 +51,27 @@ def run(job, loaded, say):
 
         most = largest(fits, options["most_sequences"])
         found.append({"cache": cache, "most_sequences": most, "searched_to_the_end": most == options["most_sequences"]})
-    common = found[0]["most_sequences"]
-    answers = []
+    common, expected = found[0]["most_sequences"], None
     for row in found if common else []:
         prompt = _prompt(loaded, common, context)
-        times = {}
-        for count in (1, new_tokens):
-            def call(count=count, prompt=prompt, cache=row["cache"]):
-                answers.append(_generate(loaded, prompt, cache, count))
-                return answers[-1].shape[1]
-
-            times[count] = measure.measure(call, count, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))["timed_ms"]
-        row.update(batch_size=common, first_ms=times[1], all_ms=times[new_tokens], new_tokens=new_tokens)
-        row["last"] = answers[-1]
-    for row in found if common else []:
-        row["identical"] = int((row.pop("last") == answers[2 * (1 + job.timed_runs) - 1]).all(dim=1).sum())
+        first_ms, _ = _timed(job, loaded, prompt, row["cache"], 1)
+        all_ms, answers = _timed(job, loaded, prompt, row["cache"], new_tokens)
+        expected = answers if expected is None else expected
+        identical = int((answers == expected).all(dim=1).sum())
+        row.update(batch_size=common, first_ms=first_ms, all_ms=all_ms, new_tokens=new_tokens, identical=identical)
     return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": limit, "caches": found}}
+
+
+def _timed(job, loaded, prompt, cache, new_tokens):
+    """([milliseconds of each timed call], the last one's answers [sequences, new_tokens])."""
+    kept = {}
+
+    def call():
+        kept["answers"] = _generate(loaded, prompt, cache, new_tokens)
+        return kept["answers"].shape[1]
+
+    measurement = measure.measure(call, new_tokens, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))
+    return measurement["timed_ms"], kept["answers"]
 
 
 def _prompt(loaded, sequences, context):
