@@ -70,11 +70,12 @@ def run(job, loaded, say):
     usual = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation(job.options["attention"])
     longest = max(width_of.values()) + job.runs[0]["new_tokens"]
-    loaded.used["continuous"] = dict(settings_of(job.prompt["batch_size"], longest), attention=job.options["attention"])
-    settings = transformers.ContinuousBatchingConfig(**settings_of(job.prompt["batch_size"], longest))
+    settings = settings_of(job.prompt["batch_size"], longest)
+    loaded.used["continuous"] = dict(settings, attention=job.options["attention"])
+    batching = transformers.ContinuousBatchingConfig(**settings)
     config = transformers.GenerationConfig(**arguments_of(job, tokenizer))
     progress = Progress(say, job, len(done))
-    with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=settings, timeout=5) as manager:
+    with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=batching, timeout=5) as manager:
         synchronize()
         written, answers = time.perf_counter(), []
         for item in waiting:
