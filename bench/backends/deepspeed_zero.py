@@ -49,7 +49,8 @@ def load(job):
     hidden_size = transformers.AutoConfig.from_pretrained(job.model["path"]).hidden_size
     offload = bool(job.load.get("cpu_offload", False))
     wanted = settings(hidden_size, job.load["dtype"], ranks.total(), offload)
-    # While this object lives, from_pretrained makes every weight in pieces on the GPUs.
+    # While this object lives, from_pretrained makes every weight in pieces on the GPUs. The engine has to live on as well: where it is
+    # let go, it takes the hooks off the model that bring the pieces together.
     keeper = compat.zero_config_class(transformers.__version__)(wanted)
     model = pretrained.load_model(job)
     engine = deepspeed.initialize(model=model, config=wanted)[0]
@@ -62,4 +63,4 @@ def load(job):
         "cpu_offload": offload,
         "weights_of_first_rank_bytes": mine,
     }
-    return Loaded(model=engine.module, device=pretrained.first_device(job), used=used, keeper=keeper)
+    return Loaded(model=engine.module, device=pretrained.first_device(job), used=used, kept=(keeper, engine))

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from bench.job import to_json
 from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
 
@@ -215,3 +216,37 @@ def test_under_another_profiler_the_call_is_made_and_no_trace_is_left(python, tm
     result = Guest(python, tmp_path).run(tiny_job("bloom", checkpoints["bloom"], kind="profile", options={"profiler": "nsys"}))
     assert result.status == "ok" and result.figures["profile"]["profiled_wall_ms"] > 0
     assert not (tmp_path / "trace.json.gz").exists()
+
+
+KEPT = """
+import gc, json, sys, types, torch, transformers
+from bench import compat, pretrained
+from bench.backends import deepspeed_zero
+from bench.job import parse_job
+
+class Engine:
+    def __init__(self, model):
+        self.module, model.hooked = model, True
+
+    def __del__(self):
+        self.module.hooked = False
+
+model = torch.nn.Linear(2, 2)
+for parameter in model.parameters():
+    parameter.ds_tensor = parameter.data
+compat.zero_config_class = lambda version: dict
+pretrained.load_model = lambda job: model
+torch.cuda.set_device = lambda index: None
+job = parse_job({job!r})
+transformers.AutoConfig.from_pretrained(job.model["path"])  # what it imports looks for DeepSpeed, so before the stand-in is there
+sys.modules["deepspeed"] = types.SimpleNamespace(init_distributed=lambda backend: None, initialize=lambda model, config: (Engine(model),))
+loaded = deepspeed_zero.load(job)
+gc.collect()
+print(json.dumps([loaded.model.hooked, loaded.used["ranks"], loaded.used["weights_of_first_rank_bytes"]]))
+"""
+
+
+def test_the_engine_of_zero_lives_as_long_as_its_model(guest, checkpoints):
+    """A stand-in for DeepSpeed, whose engine takes its hooks off the model where nothing holds it any more."""
+    job = tiny_job("bloom", checkpoints["bloom"], backend="deepspeed-zero", device="cuda", load={"dtype": "bfloat16"})
+    assert guest.code(KEPT.format(job=to_json(job))) == [True, 1, 24]
