@@ -184,9 +184,13 @@ def main(job_path, result_path):
         if getattr(backend, "RANKS", False) and not ranks.inside():
             return ranks.start(job.device_count, job_path, result_path)
     result = run(job, os.path.dirname(os.path.abspath(result_path)))
+    say(status=result.status)
+    if ranks.total() > 1 and result.status != "ok":
+        if not os.path.exists(result_path):  # there where another rank failed before, perhaps the cause of this one's failure
+            write_whole(result_path, to_json(result))
+        ranks.leave()
     if ranks.is_first():
         write_whole(result_path, to_json(result))
-    say(status=result.status)
     return 0
 
 
