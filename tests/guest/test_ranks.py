@@ -36,12 +36,23 @@ def load(job):
     return transformers.load(job)
 '''
 
+FORM = '''
+from bench import ranks
+
+LOADS = False
+
+
+def run(job, loaded, say):
+    return [], None, {"ranks": {"inside": ranks.inside(), "total": ranks.total(), "local": ranks.local()}}
+'''
+
 
 @pytest.fixture
 def ranked(python, tmp_path):
-    """Runs a job in a copy of the guest that has this backend."""
+    """Runs a job in a copy of the guest that has this backend and this form."""
     shutil.copytree(ROOT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "bench" / "backends" / "ranked.py").write_text(BACKEND)
+    (tmp_path / "bench" / "forms" / "unloaded.py").write_text(FORM)
 
     def run(job):
         (tmp_path / "job.json").write_text(to_json(job))
@@ -71,3 +82,9 @@ def test_a_rank_that_fails_tells_why_and_leaves_none_waiting(ranked, checkpoints
     result, _ = ranked(ranked_job(checkpoints, load={"dtype": "float32", "fails": rank}))
     assert (result.status, result.reason) == ("oom", "no room")
     assert time.monotonic() - began < 200
+
+
+def test_a_form_that_loads_no_model_runs_in_one_process_whatever_the_backend(ranked, checkpoints):
+    result, _ = ranked(ranked_job(checkpoints, form="unloaded"))
+    assert result.status == "ok", result.reason
+    assert result.figures["ranks"] == {"inside": False, "total": 1, "local": 0}
