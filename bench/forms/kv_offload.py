@@ -2,7 +2,7 @@
 
 With a context of so many tokens for each sequence, the largest batch that fits is searched with transformers' default cache and
 with its offloaded one (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). Both are then
-timed in the largest batch that fits without. A limit makes a large GPU behave like a smaller one: torch may not reserve more.
+timed in the largest batch that fits with either. A limit makes a large GPU behave like a smaller one: torch may not reserve more.
 
 options: context_tokens, most_sequences (where the search ends), memory_limit_bytes (optional), new_tokens (of a timed call).
 
@@ -47,11 +47,11 @@ def run(job, loaded, say):
     for cache in CACHES:
         def fits(sequences, cache=cache):
             say(run=cache, sequences=sequences)
-            return _fits(loaded, _prompt(loaded, sequences, context), cache)
+            return _fits(loaded, _prompt(loaded, sequences, context), cache, new_tokens)
 
         most = largest(fits, options["most_sequences"])
         found.append({"cache": cache, "most_sequences": most, "searched_to_the_end": most == options["most_sequences"]})
-    common, expected = found[0]["most_sequences"], None
+    common, expected = min(row["most_sequences"] for row in found), None
     for row in found if common else []:
         prompt = _prompt(loaded, common, context)
         first_ms, _ = _timed(job, loaded, prompt, row["cache"], 1)
@@ -92,11 +92,12 @@ def _generate(loaded, prompt, cache, new_tokens):
     return output[:, prompt.shape[1]:].cpu()
 
 
-def _fits(loaded, prompt, cache):
+def _fits(loaded, prompt, cache, new_tokens):
+    """Is there room for a call as it will be timed?"""
     import torch
 
     try:
-        _generate(loaded, prompt, cache, 2)
+        _generate(loaded, prompt, cache, new_tokens)
         fitted = True
     except compat.out_of_memory_errors(torch):
         fitted = False
