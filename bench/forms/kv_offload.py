@@ -19,7 +19,12 @@ CACHES = ("default", "offloaded")
 
 
 def unsupported(job):
-    return "" if job.device == "cuda" else "the offloaded cache copies between a GPU and the host's memory: it needs an NVIDIA GPU"
+    from importlib import metadata
+
+    if job.device != "cuda":
+        return "the offloaded cache copies between a GPU and the host's memory: it needs an NVIDIA GPU"
+    version = metadata.version("transformers")
+    return "" if compat.offloaded_cache(version) else "transformers {} has no offloaded cache for this model, 4.44 and later have".format(version)
 
 
 def largest(fits, most):

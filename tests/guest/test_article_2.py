@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from bench import compat
 from bench.job import to_json
 from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
@@ -153,6 +154,13 @@ def test_one_stage_is_no_pipeline_and_the_offloaded_cache_needs_a_gpu(guest, che
     assert one.status == "unsupported" and "two stages" in one.reason
     cache = guest.run(tiny_job("bloom", checkpoints["bloom"], form="kv-offload"))
     assert cache.status == "unsupported" and "NVIDIA GPU" in cache.reason
+
+
+def test_the_offloaded_cache_needs_a_transformers_that_has_one(either):
+    code = "import json, types; from bench.forms import kv_offload; print(json.dumps(kv_offload.unsupported(types.SimpleNamespace(device='cuda'))))"
+    why = "transformers 4.43.4 has no offloaded cache for this model, 4.44 and later have"
+    assert either.code(code) == (why if "tensor-parallel" in str(either.python) else "")
+    assert (compat.offloaded_cache("4.43.4"), compat.offloaded_cache("4.44.0"), compat.offloaded_cache("5.17.0")) == (False, True, True)
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 3, 5, 11, 16, 17, 40])
