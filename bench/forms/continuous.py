@@ -39,6 +39,14 @@ def _answers(manager, count):
             yield output
 
 
+def _warm_up(manager, prompts):
+    """What is compiled or chosen on first use is not the workload's time. Backwards, so that no item finds its prompt's beginning in the cache."""
+    for number, ids in enumerate(prompts):
+        manager.add_request(ids[::-1], request_id="warm-up {}".format(number), max_new_tokens=2)
+    for _ in _answers(manager, len(prompts)):
+        pass
+
+
 def settings_of(requests, longest):
     """The library's settings for so many texts at once, each of at most `longest` tokens with its answer.
 
@@ -74,9 +82,10 @@ def run(job, loaded, say):
     loaded.used["continuous"] = dict(settings, attention=job.options["attention"])
     batching = transformers.ContinuousBatchingConfig(**settings)
     config = transformers.GenerationConfig(**arguments_of(job, tokenizer))
-    progress = Progress(say, job, len(done))
     with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=batching, timeout=5) as manager:
+        _warm_up(manager, [prompts[item.number] for item in waiting[:job.prompt["batch_size"]]])
         synchronize()
+        progress = Progress(say, job, len(done))
         written, answers = time.perf_counter(), []
         for item in waiting:
             manager.add_request(prompts[item.number], request_id=str(item.number), max_new_tokens=item.new_tokens, eos_token_id=config.eos_token_id)
