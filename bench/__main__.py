@@ -158,11 +158,17 @@ def run(job, folder="."):
         result.status, result.reason = "oom", first_line(error)
     except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log
         traceback.print_exc()
-        # DeepSpeed's workspace is outside torch's allocator, and tells of its end in words only.
-        ran_out = "out of memory" in str(error) or "orkspace" in str(error) and "alloc" in str(error)
-        result.status, result.reason = "oom" if ran_out else "failed", "{}: {}".format(type(error).__name__, first_line(error))
+        result.status = "oom" if tells_of_memory(error) else "failed"
+        result.reason = "{}: {}".format(type(error).__name__, first_line(error))
     result.phases, result.compat, result.environment = phases.spans, dict(compat.TAKEN), environment.describe()
     return result
+
+
+def tells_of_memory(error):
+    """Does an error of no type of its own say that memory ran out? As CUDA, cuBLAS, the host's allocator and DeepSpeed's workspace say it."""
+    text = str(error)
+    said = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
+    return said or "orkspace" in text and "alloc" in text
 
 
 def first_line(error):
