@@ -50,16 +50,8 @@ def last_logits(loaded, input_ids):
 
 def memory(job):
     """Torch's own peaks on each device of this process, and the process's peak resident set."""
-    devices = []
-    if job.device == "cuda":
-        import torch
-
-        for index in ranks.gpus():
-            devices.append({
-                "device": "cuda:{}".format(index),
-                "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
-                "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
-            })
+    told = ("device", "peak_allocated_bytes", "peak_reserved_bytes")
+    devices = [{name: one[name] for name in told} for one in environment.gpu_memory(job)]
     return {"devices": devices, "peak_rss_bytes": environment.peak_rss_bytes()}
 
 

@@ -14,7 +14,7 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
-from bench import check, measure, ranks, texts
+from bench import check, environment, measure, ranks, texts
 
 
 def batch_of(sentences, batch_size):
@@ -67,7 +67,7 @@ def run(job, loaded, say):
         tokenizer.batch_decode(output, skip_special_tokens=True)
         return kept["new"].shape[1]
 
-    before = memory_now(job)
+    before = environment.gpu_memory(job)
     with torch.no_grad():
         measurement = measure.measure_run(job, one, call, cold=True, say=say)
     figures = {
@@ -75,7 +75,7 @@ def run(job, loaded, say):
         "counted_tokens": kept["new"].numel(),
         "real_tokens": sum(texts.made(kept["new"].tolist(), end_tokens)),
         "ranks": ranks.total(),
-        "memory": {"before": before, "after": memory_now(job)},
+        "memory": {"before": before, "after": environment.gpu_memory(job)},
     }
     with torch.no_grad():
         figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[:check.CHECKED_ROWS], cut)
@@ -87,21 +87,3 @@ def end_tokens_of(model):
     """The token ids that end an answer."""
     end = getattr(model, "module", model).generation_config.eos_token_id
     return set(end) if isinstance(end, (list, tuple)) else {end}
-
-
-def memory_now(job):
-    """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's devices, by torch."""
-    if job.device == "cpu":
-        return []
-    import torch
-
-    return [
-        {
-            "device": "cuda:{}".format(index),
-            "allocated_bytes": torch.cuda.memory_allocated(index),
-            "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
-            "reserved_bytes": torch.cuda.memory_reserved(index),
-            "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
-        }
-        for index in ranks.gpus()
-    ]
