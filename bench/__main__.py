@@ -50,16 +50,8 @@ def last_logits(loaded, input_ids):
 
 def memory(job):
     """Torch's own peaks on each device of this process, and the process's peak resident set."""
-    devices = []
-    if job.device == "cuda":
-        import torch
-
-        for index in [torch.cuda.current_device()] if ranks.inside() else range(torch.cuda.device_count()):
-            devices.append({
-                "device": "cuda:{}".format(index),
-                "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
-                "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
-            })
+    told = ("device", "peak_allocated_bytes", "peak_reserved_bytes")
+    devices = [{name: one[name] for name in told} for one in environment.gpu_memory(job)]
     return {"devices": devices, "peak_rss_bytes": environment.peak_rss_bytes()}
 
 
@@ -78,10 +70,6 @@ def import_libraries():
 
     transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
     return torch
-
-
-#: So many rows of a batch go through the output check: the logits of every position of a large batch would not fit beside the model.
-CHECKED_ROWS = 8
 
 
 def load(job, result, phases, folder):
@@ -105,7 +93,7 @@ def run_measure(job, result, phases, folder):
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
     if job.reference and loaded:
-        input_ids = loaded.input_ids[:CHECKED_ROWS]
+        input_ids = loaded.input_ids[:check.CHECKED_ROWS]
         logits = phases.run("check", lambda: last_logits(loaded, input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
 
@@ -162,11 +150,17 @@ def run(job, folder="."):
         result.status, result.reason = "oom", first_line(error)
     except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log
         traceback.print_exc()
-        # DeepSpeed's workspace is outside torch's allocator, and tells of its end in words only.
-        ran_out = "out of memory" in str(error) or "orkspace" in str(error) and "alloc" in str(error)
-        result.status, result.reason = "oom" if ran_out else "failed", "{}: {}".format(type(error).__name__, first_line(error))
+        result.status = "oom" if tells_of_memory(error) else "failed"
+        result.reason = "{}: {}".format(type(error).__name__, first_line(error))
     result.phases, result.compat, result.environment = phases.spans, dict(compat.TAKEN), environment.describe()
     return result
+
+
+def tells_of_memory(error):
+    """Does an error of no type of its own say that memory ran out? As CUDA, cuBLAS, the host's allocator and DeepSpeed's workspace say it."""
+    text = str(error)
+    said = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
+    return said or "orkspace" in text and "alloc" in text
 
 
 def first_line(error):
@@ -185,12 +179,16 @@ def main(job_path, result_path):
             result = Result(id=job.id, status="unsupported", reason=reason, environment=environment.describe())
             write_whole(result_path, to_json(result))
             return 0
-        if getattr(backend, "RANKS", False) and not ranks.inside():
+        if getattr(backend, "RANKS", False) and forms.loads(form) and not ranks.inside():
             return ranks.start(job.device_count, job_path, result_path)
     result = run(job, os.path.dirname(os.path.abspath(result_path)))
+    say(status=result.status)
+    if ranks.total() > 1 and result.status != "ok":
+        if not os.path.exists(result_path):  # there where another rank failed before, perhaps the cause of this one's failure
+            write_whole(result_path, to_json(result))
+        ranks.leave()
     if ranks.is_first():
         write_whole(result_path, to_json(result))
-    say(status=result.status)
     return 0
 
 

@@ -5,6 +5,10 @@ float32. It holds the logits of the last prompt position, [batch, vocabulary], a
 """
 
 import hashlib
+import math
+
+#: So many rows of a batch are looked at: the logits of every position of a large batch would not fit beside the model.
+CHECKED_ROWS = 8
 
 
 def digest(input_ids):
@@ -42,6 +46,12 @@ def relative_error(logits, reference):
     error = numpy.linalg.norm(logits - reference, axis=-1) / numpy.linalg.norm(reference, axis=-1)
     worst = float(error.max())
     return worst if worst == worst else float("inf")
+
+
+def tensor_error(found, expected):
+    """|x - y| / |y| of two torch tensors in the 2-norm over all values; None where it is not finite."""
+    error = float((found.float() - expected).norm() / expected.norm())
+    return error if math.isfinite(error) else None
 
 
 def compare(reference_path, logits, tokens, input_ids, tolerance):

@@ -107,6 +107,13 @@ def continuous_batching(transformers_version):
     return able
 
 
+def offloaded_cache(transformers_version):
+    """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
+    able = release(transformers_version) >= (4, 44)
+    _take("offloaded_cache", "yes" if able else "no")
+    return able
+
+
 def meta_device(torch, accelerate):
     """A context in which modules are built without memory; torch has one of its own from 2.0 on."""
     if release(torch.__version__) >= (2, 0):

@@ -6,6 +6,8 @@ import platform
 import sys
 from importlib import metadata  # Python 3.8 has it in the standard library
 
+from bench import ranks
+
 
 def packages():
     """{normalised name: version} of every installed distribution."""
@@ -50,6 +52,24 @@ def describe():
         for index in range(torch.cuda.device_count())
     ]
     return facts
+
+
+def gpu_memory(job):
+    """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's GPUs, as torch counts them."""
+    if job.device == "cpu":
+        return []
+    import torch
+
+    return [
+        {
+            "device": "cuda:{}".format(index),
+            "allocated_bytes": torch.cuda.memory_allocated(index),
+            "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
+            "reserved_bytes": torch.cuda.memory_reserved(index),
+            "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
+        }
+        for index in ranks.gpus()
+    ]
 
 
 def peak_rss_bytes():

@@ -3,10 +3,9 @@ DeepSpeed's own operator.
 
 The regions are those of "DeepSpeed Inference: Enabling Efficient Inference of Transformer Models at Unprecedented Scale" (Aminabadi
 et al., 2022, figure 1), with one new token for each sequence and `past_tokens` in the cache. All three ways compute the same from
-the same values; `relative_error` says how nearly.
+the same values.
 """
 
-import os
 import types
 
 EPSILON = 1e-5
@@ -172,16 +171,3 @@ def exact_answers(weights, inputs, heads):
         return types.SimpleNamespace(**{name: tensor.float() for name, tensor in vars(tensors).items()})
 
     return {region: function(*arguments) for region, (function, arguments) in eager_calls(wide(weights), wide(inputs), heads).items()}
-
-
-def relative_error(found, expected):
-    """|x - y| / |y| in the 2-norm over all values; None where it is not finite."""
-    error = float((found.float() - expected).norm() / expected.norm())
-    return error if error == error and error != float("inf") else None
-
-
-def first_device():
-    """The device of this process: its rank's GPU where there is one."""
-    import torch
-
-    return "cuda:{}".format(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.is_available() else "cpu"

@@ -40,18 +40,26 @@ def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, cl
     return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"]}
 
 
+def measure_run(job, run, generate, cold, say):
+    """`measure` of one of the job's runs as its protocol wants it; `say` is told how far it is."""
+    def progress(word, done, total):
+        say(run=word, done=done, total=total, new_tokens=run["new_tokens"])
+
+    return measure(generate, run["new_tokens"], job.warmup_runs, job.timed_runs, cold, synchronizer(job), progress=progress)
+
+
 def synchronizer(job):
-    """A function that waits for all queued work on the job's devices."""
+    """A function that waits for all queued work on this process's devices."""
     if job.device == "cpu":
         return lambda: None
     import torch
 
+    devices = ranks.gpus()
+
     def synchronize():
-        for index in range(torch.cuda.device_count()):
+        for index in devices:
             torch.cuda.synchronize(index)
 
-    if ranks.inside():
-        return torch.cuda.synchronize
     return synchronize
 
 

@@ -54,12 +54,11 @@ def _whole_lines(path):
         return lines, end
     with open(path, "rb") as stream:
         for raw in stream:
+            if not raw.endswith(b"\n"):
+                break
             try:
                 lines.append(json.loads(raw.decode()))
             except ValueError:
-                break
-            if not raw.endswith(b"\n"):
-                lines.pop()
                 break
             end += len(raw)
     return lines, end

@@ -1,6 +1,6 @@
 """The one call that every backend begins with: `from_pretrained` with the job's dtype."""
 
-from bench import compat
+from bench import compat, ranks
 
 
 def load_model(job, dtype_name=None, **arguments):
@@ -38,4 +38,10 @@ def layers_of(model):
 
 
 def first_device(job):
-    return "cuda:0" if job.device == "cuda" else "cpu"
+    """The device of this process's first part of the model: over several ranks the rank's own."""
+    return "cuda:{}".format(ranks.local()) if job.device == "cuda" else "cpu"
+
+
+def devices(job):
+    """The job's devices by name: "cuda:0", "cuda:1"…, or "cpu" as many times."""
+    return ["cuda:{}".format(index) for index in range(job.device_count)] if job.device == "cuda" else ["cpu"] * job.device_count

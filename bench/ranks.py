@@ -15,13 +15,30 @@ def is_first():
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def local():
+    """This rank's number on this machine, which is its GPU's index; 0 outside of any."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def total():
     """How many ranks there are; 1 outside of any."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def gpus():
+    """The indices of the GPUs that this process works with: its rank's one, or all that it sees."""
+    import torch
+
+    return [torch.cuda.current_device()] if inside() else list(range(torch.cuda.device_count()))
+
+
 def start(count, job_path, result_path):
-    """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code."""
+    """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code, 0 where there is a result.
+
+    The first rank that fails writes the result, and torch.distributed.run ends the others.
+    """
+    if os.path.exists(result_path):
+        os.unlink(result_path)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -31,7 +48,18 @@ def start(count, job_path, result_path):
     ]
     # A container without a network has only the loopback interface; NCCL looks for another one unless told.
     environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))
-    return subprocess.call(command, env=environment)
+    exit_code = subprocess.call(command, env=environment)
+    return 0 if os.path.exists(result_path) else exit_code
+
+
+def leave():
+    """End this rank at once with exit code 1, so that torch.distributed.run ends those that wait for it in a collective.
+
+    They would wait for many minutes otherwise; and a process that takes down its own connections in order may wait as well.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def gather(value):

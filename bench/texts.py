@@ -134,9 +134,6 @@ def time_runs(job, tokenizer, call, say):
 
         torch.manual_seed(0)
         with torch.no_grad():
-            measurements.append(measure.measure(
-                generate, run["new_tokens"], job.warmup_runs, job.timed_runs, number == 0, synchronize=measure.synchronizer(job),
-                progress=lambda word, done, total, run=run: say(run=word, done=done, total=total, new_tokens=run["new_tokens"]),
-            ))
+            measurements.append(measure.measure_run(job, run, generate, cold=number == 0, say=say))
         tokens.append({"new_tokens": run["new_tokens"], "timed_tokens": counts[-job.timed_runs:]})
     return measurements, list(rows), {"calls": tokens}

@@ -10,6 +10,7 @@ One shard is in memory at a time.
 
 import hashlib
 import json
+import math
 import os
 import re
 
@@ -102,9 +103,7 @@ def random_tensor(name, shape, seed, dtype, device, chunk=1 << 26):
     import torch
 
     key = int.from_bytes(hashlib.sha256("{}:{}:{}".format(RECIPE, seed, name).encode()).digest()[:8], "big")
-    numel = 1
-    for extent in shape:
-        numel *= extent
+    numel = math.prod(shape)
     tensor = torch.empty(numel, dtype=dtype, device=device)
     for start in range(0, numel, chunk):
         stop = min(start + chunk, numel)
@@ -120,9 +119,7 @@ def _shards(parameters, bytes_per_value, limit):
     """Cut [(name, shape)] into lists of at most `limit` bytes; a larger tensor has a list of its own."""
     shards, used = [[]], 0
     for name, shape in parameters:
-        size = bytes_per_value
-        for extent in shape:
-            size *= extent
+        size = bytes_per_value * math.prod(shape)
         if shards[-1] and used + size > limit:
             shards.append([])
             used = 0

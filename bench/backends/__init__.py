@@ -7,8 +7,9 @@ A backend is a module with
     RANKS              True where it runs as one process for each GPU (optional; `python -m bench` starts them)
 """
 
-import importlib
 import types
+
+from bench import modules
 
 
 class Loaded(types.SimpleNamespace):
@@ -22,16 +23,6 @@ class Loaded(types.SimpleNamespace):
     """
 
 
-def module_name(backend):
-    """`layer-parallel` is the module bench.backends.layer_parallel."""
-    return "bench.backends." + backend.replace("-", "_")
-
-
 def find(backend):
     """The module of a backend; raises ValueError with its file's name where there is none."""
-    try:
-        return importlib.import_module(module_name(backend))
-    except ModuleNotFoundError as error:
-        if error.name != module_name(backend):
-            raise
-        raise ValueError("backend {!r} has no module bench/backends/{}.py".format(backend, backend.replace("-", "_"))) from None
+    return modules.find("backend", backend)

@@ -1,9 +1,8 @@
 """DeepSpeed-Inference with kernel injection: fused CUDA layers, weights cut over the GPUs, one process a GPU."""
 
-import os
 import time
 
-from bench import pretrained
+from bench import pretrained, ranks
 from bench.backends import Loaded
 
 RANKS = True
@@ -19,8 +18,7 @@ def load(job):
     import deepspeed
     import torch
 
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(ranks.local())
     kernels_s = _load_kernels()
     # The article passes no low_cpu_mem_usage; without it every rank spends minutes in filling layers with random float16
     # values on the CPU that the checkpoint then overwrites. It changes the loading time only.
@@ -44,7 +42,7 @@ def load(job):
         "kernels_ready_s": kernels_s,
         "host_memory_of_first_rank": host_memory,
     }
-    return Loaded(model=engine, device="cuda:{}".format(rank), used=used)
+    return Loaded(model=engine, device=pretrained.first_device(job), used=used)
 
 
 def _load_kernels():

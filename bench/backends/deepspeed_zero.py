@@ -4,9 +4,7 @@ Settings and dtype rule are those of bloom-ds-zero-inference.py in huggingface/t
 sequences; here all run the same ones, as that script's benchmark does.
 """
 
-import os
-
-from bench import compat, pretrained
+from bench import compat, pretrained, ranks
 from bench.backends import Loaded
 
 RANKS = True
@@ -18,7 +16,7 @@ def unsupported(job):
     return ""
 
 
-def settings(hidden_size, dtype_name, ranks, cpu_offload=False):
+def settings(hidden_size, dtype_name, rank_count, cpu_offload=False):
     """DeepSpeed's configuration. The script gives the prefetch bucket as 0.9 of a square, which later versions only take as a whole number."""
     zero = {
         "stage": 3,
@@ -35,7 +33,7 @@ def settings(hidden_size, dtype_name, ranks, cpu_offload=False):
         "bf16": {"enabled": dtype_name == "bfloat16"},
         "zero_optimization": zero,
         "steps_per_print": 2000,
-        "train_batch_size": ranks,
+        "train_batch_size": rank_count,
         "train_micro_batch_size_per_gpu": 1,
         "wall_clock_breakdown": False,
     }
@@ -46,13 +44,13 @@ def load(job):
     import torch
     import transformers
 
-    rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(ranks.local())
     deepspeed.init_distributed("nccl")
     hidden_size = transformers.AutoConfig.from_pretrained(job.model["path"]).hidden_size
     offload = bool(job.load.get("cpu_offload", False))
-    wanted = settings(hidden_size, job.load["dtype"], ranks, offload)
-    # While this object lives, from_pretrained makes every weight in pieces on the GPUs.
+    wanted = settings(hidden_size, job.load["dtype"], ranks.total(), offload)
+    # While this object lives, from_pretrained makes every weight in pieces on the GPUs. The engine has to live on as well: where it is
+    # let go, it takes the hooks off the model that bring the pieces together.
     keeper = compat.zero_config_class(transformers.__version__)(wanted)
     model = pretrained.load_model(job)
     engine = deepspeed.initialize(model=model, config=wanted)[0]
@@ -61,8 +59,8 @@ def load(job):
     used = {
         "dtype": pretrained.dtype_of(engine.module),
         "stage": 3,
-        "ranks": ranks,
+        "ranks": ranks.total(),
         "cpu_offload": offload,
         "weights_of_first_rank_bytes": mine,
     }
-    return Loaded(model=engine.module, device="cuda:{}".format(rank), used=used, keeper=keeper)
+    return Loaded(model=engine.module, device=pretrained.first_device(job), used=used, kept=(keeper, engine))

@@ -16,7 +16,7 @@ def unsupported(job):
 def load(job):
     import tensor_parallel
 
-    devices = ["cuda:{}".format(index) for index in range(job.device_count)] if job.device == "cuda" else ["cpu"] * job.device_count
+    devices = pretrained.devices(job)
     model = pretrained.load_model(job, low_cpu_mem_usage=job.load.get("low_cpu_mem_usage", True))
     known = model.config.architectures[0] in tensor_parallel.slicing_configs.PREDEFINED_CONFIGS
     known = known or model.config.model_type in tensor_parallel.slicing_configs.PREDEFINED_CONFIGS

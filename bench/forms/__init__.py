@@ -12,22 +12,12 @@ A form is a module with
                                 a checkpoint nor an output check (optional)
 """
 
-import importlib
-
-
-def module_name(form):
-    """`plain-batch` is the module bench.forms.plain_batch."""
-    return "bench.forms." + form.replace("-", "_")
+from bench import modules
 
 
 def find(form):
     """The module of a form; raises ValueError with its file's name where there is none."""
-    try:
-        return importlib.import_module(module_name(form))
-    except ModuleNotFoundError as error:
-        if error.name != module_name(form):
-            raise
-        raise ValueError("form {!r} has no module bench/forms/{}.py".format(form, form.replace("-", "_"))) from None
+    return modules.find("form", form)
 
 
 def loads(module):

@@ -39,6 +39,14 @@ def _answers(manager, count):
             yield output
 
 
+def _warm_up(manager, prompts):
+    """What is compiled or chosen on first use is not the workload's time. Backwards, so that no item finds its prompt's beginning in the cache."""
+    for number, ids in enumerate(prompts):
+        manager.add_request(ids[::-1], request_id="warm-up {}".format(number), max_new_tokens=2)
+    for _ in _answers(manager, len(prompts)):
+        pass
+
+
 def settings_of(requests, longest):
     """The library's settings for so many texts at once, each of at most `longest` tokens with its answer.
 
@@ -70,12 +78,14 @@ def run(job, loaded, say):
     usual = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation(job.options["attention"])
     longest = max(width_of.values()) + job.runs[0]["new_tokens"]
-    loaded.used["continuous"] = dict(settings_of(job.prompt["batch_size"], longest), attention=job.options["attention"])
-    settings = transformers.ContinuousBatchingConfig(**settings_of(job.prompt["batch_size"], longest))
+    settings = settings_of(job.prompt["batch_size"], longest)
+    loaded.used["continuous"] = dict(settings, attention=job.options["attention"])
+    batching = transformers.ContinuousBatchingConfig(**settings)
     config = transformers.GenerationConfig(**arguments_of(job, tokenizer))
-    progress = Progress(say, job, len(done))
-    with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=settings, timeout=5) as manager:
+    with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=batching, timeout=5) as manager:
+        _warm_up(manager, [prompts[item.number] for item in waiting[:job.prompt["batch_size"]]])
         synchronize()
+        progress = Progress(say, job, len(done))
         written, answers = time.perf_counter(), []
         for item in waiting:
             manager.add_request(prompts[item.number], request_id=str(item.number), max_new_tokens=item.new_tokens, eos_token_id=config.eos_token_id)

@@ -14,15 +14,12 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
-from bench import measure, ranks
-
-#: So many texts are compared with the first one alone; the logits of every position of a large batch would not fit.
-CHECKED_ROWS = 8
+from bench import check, environment, measure, ranks, texts
 
 
-def batch_of(texts, batch_size):
-    """The first `batch_size` of the texts, which are repeated as often as needed."""
-    return (texts * -(-batch_size // len(texts)))[:batch_size]
+def batch_of(sentences, batch_size):
+    """The first `batch_size` of the sentences, which are repeated as often as needed."""
+    return (sentences * -(-batch_size // len(sentences)))[:batch_size]
 
 
 def words(text):
@@ -30,37 +27,26 @@ def words(text):
     return len(re.findall(r"\w+|[^\w\s]", text))
 
 
-def real_tokens(rows, end_tokens):
-    """How many tokens a model really made in rows of new token ids: up to the first end token, which counts."""
-    def length(row):
-        ends = [place for place, token in enumerate(row) if token in end_tokens]
-        return ends[0] + 1 if ends else len(row)
-
-    return sum(length(row) for row in rows)
-
-
-def padded(tokenizer, texts, cut):
-    """{input_ids, attention_mask} of the texts, padded on the left; with `cut` each text is as many tokens as it has words."""
+def padded(tokenizer, sentences, cut):
+    """{input_ids, attention_mask} of the sentences, padded on the left; with `cut` each is as many tokens as it has words."""
     import torch
 
-    ids = [tokenizer(text).input_ids for text in texts]
+    ids = [tokenizer(sentence).input_ids for sentence in sentences]
     if cut:
-        ids = [one[:words(text)] for one, text in zip(ids, texts)]
+        ids = [one[:words(sentence)] for one, sentence in zip(ids, sentences)]
     longest = max(len(one) for one in ids)
     rows = [[tokenizer.pad_token_id] * (longest - len(one)) + one for one in ids]
     masks = [[0] * (longest - len(one)) + [1] * len(one) for one in ids]
     return {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(masks)}
 
 
-def padding_error(loaded, tokenizer, texts, cut):
-    """|x - y| / |y| of the first text's last logits, x padded among the texts and y alone; None where it is not finite."""
+def padding_error(loaded, tokenizer, sentences, cut):
+    """|x - y| / |y| of the first sentence's last logits, x padded among the others and y alone; None where it is not finite."""
     def last_logits(some):
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, some, cut).items()}
         return loaded.model(**inputs).logits[0, -1].float()
 
-    among, alone = last_logits(texts), last_logits(texts[:1])
-    error = float((among - alone).norm() / alone.norm())
-    return error if error == error and error != float("inf") else None
+    return check.tensor_error(last_logits(sentences), last_logits(sentences[:1]))
 
 
 def run(job, loaded, say):
@@ -68,34 +54,32 @@ def run(job, loaded, say):
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"])
-    texts = batch_of(job.prompt["texts"], job.prompt["batch_size"])
+    sentences = batch_of(job.prompt["texts"], job.prompt["batch_size"])
     end_tokens = end_tokens_of(loaded.model)
+    cut = job.prompt["tokens"] is not None
     (one,) = job.runs
     kept = {}
 
     def call():
-        inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, texts, cut=job.prompt["tokens"] is not None).items()}
+        inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
         output = loaded.model.generate(**inputs, **one["arguments"])
         kept["new"] = output[:, inputs["input_ids"].shape[1]:]
         tokenizer.batch_decode(output, skip_special_tokens=True)
         return kept["new"].shape[1]
 
-    before = memory_now(job)
+    before = environment.gpu_memory(job)
     with torch.no_grad():
-        measurement = measure.measure(
-            call, one["new_tokens"], job.warmup_runs, job.timed_runs, cold=True, synchronize=measure.synchronizer(job),
-            progress=lambda word, done, total: say(run=word, done=done, total=total, new_tokens=one["new_tokens"]),
-        )
+        measurement = measure.measure_run(job, one, call, cold=True, say=say)
     figures = {
-        "sequences": len(texts),
+        "sequences": len(sentences),
         "counted_tokens": kept["new"].numel(),
-        "real_tokens": real_tokens(kept["new"].tolist(), end_tokens),
+        "real_tokens": sum(texts.made(kept["new"].tolist(), end_tokens)),
         "ranks": ranks.total(),
-        "memory": {"before": before, "after": memory_now(job)},
+        "memory": {"before": before, "after": environment.gpu_memory(job)},
     }
     with torch.no_grad():
-        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, texts[:CHECKED_ROWS], cut=job.prompt["tokens"] is not None)
-    first_is_prompt = texts[0] == job.prompt["text"]
+        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[:check.CHECKED_ROWS], cut)
+    first_is_prompt = sentences[0] == job.prompt["text"]
     return [measurement], kept["new"][:1] if first_is_prompt else None, {"cycles": figures}
 
 
@@ -103,22 +87,3 @@ def end_tokens_of(model):
     """The token ids that end an answer."""
     end = getattr(model, "module", model).generation_config.eos_token_id
     return set(end) if isinstance(end, (list, tuple)) else {end}
-
-
-def memory_now(job):
-    """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's devices, by torch."""
-    if job.device == "cpu":
-        return []
-    import torch
-
-    devices = [torch.cuda.current_device()] if ranks.inside() else range(torch.cuda.device_count())
-    return [
-        {
-            "device": "cuda:{}".format(index),
-            "allocated_bytes": torch.cuda.memory_allocated(index),
-            "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
-            "reserved_bytes": torch.cuda.memory_reserved(index),
-            "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
-        }
-        for index in devices
-    ]

@@ -7,7 +7,7 @@ that the GPU's kernels of one call take, from torch's profiler; `relative_error`
 implementation cannot run, `us` is empty and `reason` says why.
 """
 
-from bench import clock, compat, fusion, profile, weights
+from bench import check, clock, compat, fusion, pretrained, profile, weights
 
 LOADS = False
 
@@ -21,7 +21,7 @@ def shape_of(job):
 def run(job, loaded, say):
     import torch
 
-    device, options = fusion.first_device() if job.device == "cuda" else "cpu", job.options
+    device, options = pretrained.first_device(job), job.options
     if device != "cpu":
         torch.cuda.set_device(device)
     hidden, heads = shape_of(job)
@@ -59,7 +59,7 @@ def _rows(implementation, layer, inputs, heads, exact, device, options):
 
 
 def _row(region, call, exact, device, options):
-    error = fusion.relative_error(call(), exact)
+    error = check.tensor_error(call(), exact)
     us = clock.call_times_us(call, device, options["samples"], options["calls_per_sample"])
     return {"region": region, "us": us, "device_us": _device_us(call, device), "relative_error": error, "reason": ""}
 

@@ -28,8 +28,5 @@ def _measure(job, loaded, one, cold, say):
         return outputs["last"].shape[1] - prompt_tokens
 
     with torch.no_grad():
-        measurement = measure.measure(
-            generate, one["new_tokens"], job.warmup_runs, job.timed_runs, cold, synchronize=measure.synchronizer(job),
-            progress=lambda word, done, total: say(run=word, done=done, total=total, new_tokens=one["new_tokens"]),
-        )
+        measurement = measure.measure_run(job, one, generate, cold, say)
     return measurement, outputs["last"]

@@ -2,12 +2,13 @@
 
 With a context of so many tokens for each sequence, the largest batch that fits is searched with transformers' default cache and
 with its offloaded one (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). Both are then
-timed in the largest batch that fits without. A limit makes a large GPU behave like a smaller one: torch may not reserve more.
+timed in the largest batch that fits with either. A limit makes a large GPU behave like a smaller one: torch may not reserve more.
 
 options: context_tokens, most_sequences (where the search ends), memory_limit_bytes (optional), new_tokens (of a timed call).
 
 figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
-first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`.
+first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`; `identical`
+counts the sequences that came out as with the default cache.
 """
 
 import gc
@@ -18,7 +19,12 @@ CACHES = ("default", "offloaded")
 
 
 def unsupported(job):
-    return "" if job.device == "cuda" else "the offloaded cache copies between a GPU and the host's memory: it needs an NVIDIA GPU"
+    from importlib import metadata
+
+    if job.device != "cuda":
+        return "the offloaded cache copies between a GPU and the host's memory: it needs an NVIDIA GPU"
+    version = metadata.version("transformers")
+    return "" if compat.offloaded_cache(version) else "transformers {} has no offloaded cache for this model, 4.44 and later have".format(version)
 
 
 def largest(fits, most):
@@ -46,26 +52,31 @@ def run(job, loaded, say):
     for cache in CACHES:
         def fits(sequences, cache=cache):
             say(run=cache, sequences=sequences)
-            return _fits(loaded, _prompt(loaded, sequences, context), cache)
+            return _fits(loaded, _prompt(loaded, sequences, context), cache, new_tokens)
 
         most = largest(fits, options["most_sequences"])
         found.append({"cache": cache, "most_sequences": most, "searched_to_the_end": most == options["most_sequences"]})
-    common = found[0]["most_sequences"]
-    answers = []
+    common, expected = min(row["most_sequences"] for row in found), None
     for row in found if common else []:
         prompt = _prompt(loaded, common, context)
-        times = {}
-        for count in (1, new_tokens):
-            def call(count=count, prompt=prompt, cache=row["cache"]):
-                answers.append(_generate(loaded, prompt, cache, count))
-                return answers[-1].shape[1]
-
-            times[count] = measure.measure(call, count, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))["timed_ms"]
-        row.update(batch_size=common, first_ms=times[1], all_ms=times[new_tokens], new_tokens=new_tokens)
-        row["last"] = answers[-1]
-    for row in found if common else []:
-        row["identical"] = int((row.pop("last") == answers[2 * (1 + job.timed_runs) - 1]).all(dim=1).sum())
+        first_ms, _ = _timed(job, loaded, prompt, row["cache"], 1)
+        all_ms, answers = _timed(job, loaded, prompt, row["cache"], new_tokens)
+        expected = answers if expected is None else expected
+        identical = int((answers == expected).all(dim=1).sum())
+        row.update(batch_size=common, first_ms=first_ms, all_ms=all_ms, new_tokens=new_tokens, identical=identical)
     return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": limit, "caches": found}}
+
+
+def _timed(job, loaded, prompt, cache, new_tokens):
+    """([milliseconds of each timed call], the last one's answers [sequences, new_tokens])."""
+    kept = {}
+
+    def call():
+        kept["answers"] = _generate(loaded, prompt, cache, new_tokens)
+        return kept["answers"].shape[1]
+
+    measurement = measure.measure(call, new_tokens, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))
+    return measurement["timed_ms"], kept["answers"]
 
 
 def _prompt(loaded, sequences, context):
@@ -86,11 +97,12 @@ def _generate(loaded, prompt, cache, new_tokens):
     return output[:, prompt.shape[1]:].cpu()
 
 
-def _fits(loaded, prompt, cache):
+def _fits(loaded, prompt, cache, new_tokens):
+    """Is there room for a call as it will be timed?"""
     import torch
 
     try:
-        _generate(loaded, prompt, cache, 2)
+        _generate(loaded, prompt, cache, new_tokens)
         fitted = True
     except compat.out_of_memory_errors(torch):
         fitted = False

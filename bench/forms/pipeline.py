@@ -1,6 +1,6 @@
 """The `pipeline("text-generation")` object on the job's prompt, one call a text. Options: bench/texts.py."""
 
-from bench import texts
+from bench import recorder, texts
 
 
 def run(job, loaded, say):
@@ -8,25 +8,13 @@ def run(job, loaded, say):
 
     tokenizer = texts.tokenizer_of(job)
     pipeline = transformers.pipeline("text-generation", model=loaded.model, tokenizer=tokenizer, device=loaded.device)
-    seen = {}
-    generate = loaded.model.generate
-
-    def watched(*arguments, **named):
-        """The pipeline hands out texts alone, so the ids are taken where they come from."""
-        output = generate(*arguments, **named)
-        ids = named.get("input_ids", arguments[0] if arguments else None)
-        seen["ids"], seen["new"] = ids, output[:, ids.shape[1]:]
-        return output
-
-    loaded.model.generate = watched
     text = texts.rendered(job, tokenizer, job.prompt["text"])
+    with recorder.recording(loaded.model) as calls:
+        def call(arguments):
+            pipeline(text, **arguments)
+            return calls.new.tolist()
 
-    def call(arguments):
-        pipeline(text, **arguments)
-        return seen["new"].tolist()
-
-    measurements, _, figures = texts.time_runs(job, tokenizer, call, say)
-    loaded.model.generate = generate
-    figures["prompt_tokens"] = figures["padded_prompt_tokens"] = int(seen["ids"].numel())
-    same = seen["ids"].tolist() == loaded.input_ids.tolist()
-    return measurements, seen["new"] if same else None, figures
+        measurements, _, figures = texts.time_runs(job, tokenizer, call, say)
+    figures["prompt_tokens"] = figures["padded_prompt_tokens"] = int(calls.ids.numel())
+    same = calls.ids.tolist() == loaded.input_ids.tolist()
+    return measurements, calls.new if same else None, figures

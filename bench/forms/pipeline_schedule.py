@@ -11,7 +11,7 @@ identical}]}, where `identical` counts the sequences that came out as under "in 
 are computed, so that any difference is a fault; a batch of another size may round differently.
 """
 
-from bench import stages
+from bench import pretrained, stages
 
 
 def unsupported(job):
@@ -22,7 +22,7 @@ def unsupported(job):
 def run(job, loaded, say):
     import torch
 
-    devices = ["cuda:{}".format(index) for index in range(job.device_count)] if job.device == "cuda" else ["cpu"] * job.device_count
+    devices = pretrained.devices(job)
     size, new_tokens = job.options["micro_batch_size"], job.runs[0]["new_tokens"]
     prompt = loaded.input_ids[0].to(devices[0])
     rows = torch.stack([prompt.roll(place) for place in range(len(devices) * size)])

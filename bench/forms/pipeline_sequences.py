@@ -3,22 +3,10 @@
 A call is `pipeline(text, **arguments)` with the arguments of the job's runs; tokenising and the way back to text are in it, as an
 article times it. options: seed (of `set_seed` before the first call; optional).
 
-figures: {"pipeline": {sequences, tokens_by_call: [the longest sequence's new tokens of each timed call]}}.
+figures: {"pipeline": {sequences, prompt_tokens, tokens_by_call: [the longest sequence's new tokens of each timed call]}}.
 """
 
-from bench import compat, measure
-
-
-class Recorder:
-    """Stands for a model whose `generate` is called, and keeps the shape of what it gave."""
-
-    def __init__(self, generate):
-        self.generate, self.shape = generate, None
-
-    def __call__(self, *arguments, **named):
-        output = self.generate(*arguments, **named)
-        self.shape = tuple(getattr(output, "sequences", output).shape)
-        return output
+from bench import compat, measure, recorder
 
 
 def text_of(job, tokenizer):
@@ -38,24 +26,17 @@ def run(job, loaded, say):
     pipe.model = loaded.model  # as the article puts the engine in the model's place
     text = text_of(job, tokenizer)
     prompt_tokens = len(tokenizer(text).input_ids)
-    recorder = Recorder(loaded.model.generate)
-    loaded.model.generate = recorder
     if "seed" in job.options:
         transformers.set_seed(job.options["seed"])
     measurements, made = [], []
-    try:
+    with recorder.recording(loaded.model) as calls:
         for number, one in enumerate(job.runs):
             arguments = compat.pipeline_arguments(transformers.__version__, one["arguments"], prompt_tokens)
 
             def call(arguments=arguments):
                 pipe(text, **arguments)
-                made.append(recorder.shape[1] - prompt_tokens)
+                made.append(calls.new.shape[1])
                 return made[-1]
 
-            measurements.append(measure.measure(
-                call, one["new_tokens"], job.warmup_runs, job.timed_runs, cold=number == 0, synchronize=measure.synchronizer(job),
-                progress=lambda word, done, total, one=one: say(run=word, done=done, total=total, new_tokens=one["new_tokens"]),
-            ))
-    finally:
-        loaded.model.generate = recorder.generate
-    return measurements, None, {"pipeline": {"sequences": recorder.shape[0], "tokens_by_call": made[-job.timed_runs:], "prompt_tokens": prompt_tokens}}
+            measurements.append(measure.measure_run(job, one, call, cold=number == 0, say=say))
+    return measurements, None, {"pipeline": {"sequences": calls.new.shape[0], "tokens_by_call": made[-job.timed_runs:], "prompt_tokens": prompt_tokens}}

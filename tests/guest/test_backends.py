@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from bench.__main__ import tells_of_memory
 from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
 
@@ -59,6 +60,21 @@ def test_a_model_that_is_not_there_is_a_failed_row_with_its_reason(guest):
     result = guest.run(tiny_job("bloom", "/no/such/model"))
     assert result.status == "failed" and "/no/such/model" in result.reason
     assert result.environment["python"]
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("CUDA error: out of memory", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.", True),
+        ("Workspace can't be allocated, not enough memory", True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", False),
+        ("Workspace is of another batch", False),
+    ],
+)
+def test_an_error_that_only_words_tell_to_be_of_memory_is_known(text, memory):
+    assert tells_of_memory(RuntimeError(text)) is memory
 
 
 def test_a_backend_without_a_module_ends_with_one_line(guest, checkpoints):

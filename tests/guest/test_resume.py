@@ -32,13 +32,18 @@ def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", PROGRAM, str(runs)]
     settings = {**os.environ, "MODELS": str(tmp_path / "models")}
+
+    def written():
+        """The answers of a run that is still going, or was killed."""
+        return [folder / "work" / NAME for folder in runs.glob("*") if (folder / "work" / NAME).exists()]
+
     first = subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
-    while not any(file.read_bytes().count(b"\n") > 2 for file in runs.glob(f"*/work/{NAME}")) and first.poll() is None and time.monotonic() < deadline:
+    while not any(file.read_bytes().count(b"\n") > 2 for file in written()) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(first.pid, signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL, "it ended before it could be killed"
-    (left,) = runs.glob(f"*/work/{NAME}")
+    (left,) = written()
     answered = left.read_bytes().count(b"\n") - 1
 
     second = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=500)

@@ -1,0 +1,15 @@
+"""Backends and forms are found by name: the backend `layer-parallel` is the module bench/backends/layer_parallel.py."""
+
+import importlib
+
+
+def find(kind, name):
+    """The module of a "backend" or "form"; raises ValueError with its file's name where there is none."""
+    file_name = name.replace("-", "_")
+    module_name = "bench.{}s.{}".format(kind, file_name)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        raise ValueError("{} {!r} has no module bench/{}s/{}.py".format(kind, name, kind, file_name)) from None
