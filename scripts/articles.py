@@ -63,6 +63,7 @@ class Article:
     date: str = ""
     language: str = ""
     measured: str = ""
+    caveat: str = ""
     references: list[str] = field(default_factory=list)
     hardware: dict = field(default_factory=dict)
     models: dict = field(default_factory=dict)

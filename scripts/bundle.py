@@ -44,7 +44,7 @@ def contents(root: Path = ROOT) -> dict[Path, bytes]:
     held = {name: (root / name).read_bytes() for name in files(root) if name.parts[:2] != ("reports", "plots")}
     with tempfile.TemporaryDirectory() as work:
         for name, content in held.items():
-            if name.parts[:2] == ("reports", "runs"):
+            if name.parts[:2] in (("reports", "runs"), ("reports", "FINDINGS.md")):
                 (Path(work) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(work) / name).write_bytes(content)
         made = Path(work) / "reports"
@@ -106,7 +106,8 @@ def _report_differs(folder: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as work:
         again = Path(work, "reports")
         again.mkdir()
-        (again / "runs").symlink_to(folder / "reports" / "runs")
+        for name in ("runs", "FINDINGS.md"):
+            (again / name).symlink_to(folder / "reports" / name)
         environment = {name: value for name, value in os.environ.items() if name not in ("RUNS", "OUT", "FORMAT")}
         command = [sys.executable, "-m", "scripts.report", str(again / "runs"), str(again)]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

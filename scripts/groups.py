@@ -158,7 +158,7 @@ class Group:
         for row in mine:
             if row.count == count:
                 return row
-        return f"{case} ran on {mine[0].count} here, on {count} in the article" if mine else f"{case} was not run here"
+        return f"{case} ran on {mine[0].count} GPU{'s' * (mine[0].count != 1)} here, on {count} in the article" if mine else f"{case} was not run here"
 
 
 def wrong_output(check: Mapping) -> str:

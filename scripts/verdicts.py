@@ -111,10 +111,14 @@ def judge(claim: Mapping, rows: Rows, new_tokens: int) -> Verdict:
         against = [finding for finding in findings if finding.word == word]
         if against:
             return Verdict(word, against[0].reason + _rest(holding, len(findings)), len(holding))
-    closest = f"all {len(holding)} parts hold, the closest: " if len(holding) > 1 else ""
+    parts = "both" if len(holding) == 2 else f"all {len(holding)}"
+    closest = f"{parts} parts hold, the closest: " if len(holding) > 1 else ""
     return Verdict(REPRODUCED, closest + barest(holding).reason, len(holding))
 
 
 def _rest(holding: list[Finding], total: int) -> str:
     """How a claim's other parts fared: "; 3 of its 4 parts hold, the closest: …"."""
-    return f"; {len(holding)} of its {total} parts hold, the closest: {barest(holding).reason}" if holding else ""
+    if not holding:
+        return ""
+    hold = "holds" if len(holding) == 1 else "hold, the closest"
+    return f"; {len(holding)} of its {total} parts {hold}: {barest(holding).reason}"

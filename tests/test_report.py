@@ -164,6 +164,22 @@ def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_oth
     assert re.search(r"60\S* to 70\S* in 2 runs", page(tmp_path / "other", named))
 
 
+def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
+    text = text_of(whole)
+    caveat, table = text.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), text.index("| 1.1 ")
+    assert text.index("*Not reproduced*: it does not") < caveat < table
+    assert "none of the 7 claims of “DeepSpeed Inference optimisations in practice” was tested; `make article-deepspeed-inference` does" in text
+    demo = page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
+    assert "Not run yet" not in demo and "*Not reproduced*" not in demo
+
+
+def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [record(job("int8"), 50.0)])
+    assert "FINDINGS.md" not in report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    (tmp_path / "FINDINGS.md").write_text("# Findings\n")
+    assert "](FINDINGS.md)" in report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+
+
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
     first = text_of(whole).partition("## LLM inference tools compared")[0]
     assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs\)", first)

@@ -175,5 +175,5 @@ def test_a_case_on_another_number_of_gpus_than_the_article_s_judges_no_claim() -
     known = articles.load_all()
     (group,) = groups.build([record(job("deepspeed", 1), 10.0), record(job("layer-parallel", 2), 30.0)], known)
     rows = verdicts.rows_by_case(group, known["inference-tools"])
-    assert rows["deepspeed"] == "deepspeed ran on 1 here, on 2 in the article"
+    assert rows["deepspeed"] == "deepspeed ran on 1 GPU here, on 2 in the article"
     assert isinstance(rows["layer-parallel"], Row)
