@@ -136,9 +136,9 @@ def markdown(differences: Sequence[Difference]) -> str:
 
 
 def _cells(one: Difference) -> list[str]:
-    value, interval = stats.with_interval(one.ratio, least=2) if one.ratio else (tables.NONE, "")
-    means = [stats.number(mean, stats.decimals(mean, significant=3)) for mean in one.means_ms] if one.means_ms else [tables.NONE, tables.NONE]
-    return [tables.text(one.name), one.word, *means, value + (f" ({interval})" if interval else ""), tables.text(one.reason)]
+    ratio = stats.in_words(one.ratio, least=2) if one.ratio else tables.NONE
+    means = [stats.significant(mean) for mean in one.means_ms] if one.means_ms else [tables.NONE, tables.NONE]
+    return [tables.text(one.name), one.word, *means, ratio, tables.text(one.reason)]
 
 
 def _across(typed: str) -> list[str]:

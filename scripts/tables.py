@@ -149,7 +149,7 @@ def around_table(group: Group) -> list[str]:
                 case_name(group, row),
                 str(row.count),
                 NONE if row.guest.load_s is None else f"{row.guest.load_s:.1f}",
-                NONE if cold is None else stats.number(cold, stats.decimals(cold, significant=3)),
+                NONE if cold is None else stats.significant(cold),
                 further_token(row),
                 " + ".join(str(one.n) for one in summaries),
                 " + ".join(str(one.outliers) for one in summaries),
@@ -203,8 +203,7 @@ def further_token(row: Row) -> str:
     estimate = stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short)
     if estimate.value <= 0:
         return NONE  # the longer calls were not slower: noise, no time of a token
-    value, interval = stats.with_interval(estimate)
-    return value + (f" ({interval})" if interval else "")
+    return stats.in_words(estimate)
 
 
 def drift(samples: Sequence[float]) -> str:

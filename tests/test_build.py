@@ -62,12 +62,13 @@ def test_each_difference_is_one_line():
     ]
 
 
-def test_secrets_are_passed_only_where_the_machine_has_them(monkeypatch, tmp_path):
-    for name in ("PIP_CERT", "SSL_CERT_FILE", "PIP_CONFIG_FILE"):
+@pytest.mark.parametrize("named", ["PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
+def test_secrets_are_passed_only_where_the_machine_has_them(monkeypatch, tmp_path, named):
+    for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "PIP_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     assert not [part for part in build.buildx_command(IMAGE, "x:y") if "secret" in part]
     (tmp_path / "ca.pem").write_text("x")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    monkeypatch.setenv(named, str(tmp_path / "ca.pem"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert [part for part in build.buildx_command(IMAGE, "x:y") if "secret" in part] == [f"--secret=id=ca_bundle,src={tmp_path / 'ca.pem'}"]
 
