@@ -177,3 +177,16 @@ def test_a_case_on_another_number_of_gpus_than_the_article_s_judges_no_claim() -
     rows = verdicts.rows_by_case(group, known["inference-tools"])
     assert rows["deepspeed"] == "deepspeed ran on 1 GPU here, on 2 in the article"
     assert isinstance(rows["layer-parallel"], Row)
+
+
+def test_how_many_parts_hold_is_said_in_good_english() -> None:
+    rows = {one.job.case: row(one) for one in (*pair(10.0, 30.0), record(job("bminf"), 90.0, seed=5))}
+    holds, fails = {"faster": "int8", "slower": "bminf"}, {"faster": "bminf", "slower": "int8"}
+
+    def reason(*relations: dict) -> str:
+        return verdicts.judge({"relations": list(relations)}, rows, 1).reason
+
+    assert reason(FASTER, holds).startswith("both parts hold, the closest: ")
+    assert reason(FASTER, holds, FASTER).startswith("all 3 parts hold, the closest: ")
+    assert "; 1 of its 2 parts holds: " in reason(FASTER, fails)
+    assert "; 2 of its 3 parts hold, the closest: " in reason(FASTER, holds, fails)
