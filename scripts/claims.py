@@ -75,15 +75,29 @@ def headlines(lines: Sequence[Judged]) -> list[str]:
     return [f"{nearest.claim['id']} {nearest.verdict.word}: {nearest.claim['text']}" for nearest, *_ in by_claim(lines)]
 
 
+def _elsewhere(others: Sequence[Judged], article: Article) -> str:
+    """In how many of the settings further from the article's a claim is reproduced."""
+    good = sum(judged.verdict.word == REPRODUCED for judged in others)
+    return f"[reproduced in {good} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
+
+
+def in_short(lines: Sequence[Judged], article: Article) -> list[str]:
+    """The claims that the article's file calls its headlines, a sentence each, and what qualifies them."""
+    told = []
+    for nearest, *others in by_claim(lines):
+        if nearest.claim.get("headline"):
+            where = f", on {_setting(nearest)}" if nearest.group else ""
+            elsewhere = f"; in other settings {_elsewhere(others, article)}" if others else ""
+            told.append(f"- {tables.prose(nearest.claim['text'])} {_word(nearest.verdict)}: {tables.text(nearest.verdict.reason)}{where}{elsewhere}.")
+    return [*told, *([f"- {tables.prose(article.caveat)}"] if told and article.caveat else [])]
+
+
 def first_page(lines: Sequence[Judged], article: Article) -> list[str]:
     """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is reproduced."""
     rows = []
     for nearest, *others in by_claim(lines):
-        claim = nearest.claim
-        good = sum(judged.verdict.word == REPRODUCED for judged in others)
-        elsewhere = f"[reproduced in {good} of {len(others)}](#verdicts-{article.slug})" if others else tables.NONE
-        title = f"{claim['id']} {tables.prose(claim['text'])}"
-        rows.append([title, _word(nearest.verdict), tables.text(nearest.verdict.reason), _setting(nearest), elsewhere])
+        title = f"{nearest.claim['id']} {tables.prose(nearest.claim['text'])}"
+        rows.append([title, _word(nearest.verdict), tables.text(nearest.verdict.reason), _setting(nearest), _elsewhere(others, article)])
     headers = ["claim", "verdict", "the number behind it", "measured on, nearest to the article", "other settings"]
     return tables.table(headers, rows, left=5) if rows else []
 

@@ -82,7 +82,7 @@ def claim_sections(known: Mapping[str, Article], judged: Mapping[str, list[Judge
     for slug in told:
         article = known[slug]
         lines += [anchor(f"claims-{slug}"), "", f"## Claims of “{prose(article.title)}”", ""]
-        lines += [f"{prose(article.caveat)} [What the article really measured](#measured-{slug}).", ""] if article.caveat else []
+        lines += [f"[What the article really measured](#measured-{slug}).", ""] if article.measured else []
         lines += claims.first_page(judged[slug], article)
     for slug, article in known.items():
         if article.claims and slug not in judged:
@@ -179,6 +179,8 @@ def markdown(
     if not records:
         lines += [*NOTHING_YET, ""]
     else:
+        short = [line for slug, verdicts in judged.items() for line in claims.in_short(verdicts, known[slug])]
+        lines += ["## In short", "", *short, ""] if short else []
         lines += [anchor("ran"), "", "## What was run on what", "", *glossary(list(itertools.chain.from_iterable(by_article.values()))), *ran_on(by_article)]
         lines += claim_sections(known, judged)
         for slug, mine in by_article.items():

@@ -167,10 +167,17 @@ def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_oth
 def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
     text = text_of(whole)
     caveat, table = text.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), text.index("| 1.1 ")
-    assert text.index("*Not reproduced*: it does not") < caveat < table
+    assert caveat < text.index("*Not reproduced*: it does not") < text.index("](#measured-inference-tools)") < table
     assert "none of the 7 claims of “DeepSpeed Inference optimisations in practice” was tested; `make article-deepspeed-inference` does" in text
     demo = page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
     assert "Not run yet" not in demo and "*Not reproduced*" not in demo
+
+
+def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
+    short = text_of(whole).partition("## In short")[2].partition("## What was run on what")[0]
+    assert re.search(r"- DeepSpeed takes 3\.83 times less .* \*\*not reproduced\*\*: deepspeed \(2 GPUs\) is 4\.9\d* times .*, on \[SYNTHETIC", short)
+    assert [line[:19] for line in short.strip().splitlines() if line.startswith("- ")] == ["- DeepSpeed-Inferen", "- DeepSpeed takes 3", "- As published, the"]
+    assert "## In short" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
 
 
 def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
