@@ -111,7 +111,7 @@ def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = Non
 
 def secrets(kit: Path | None = None) -> list[str]:
     """What a build may read and no image keeps: this machine's certificates and pip settings, where it has some of its own."""
-    certificates = next((os.environ[name] for name in (*uv.NAMED_FOR_PIP, "SSL_CERT_FILE") if os.environ.get(name)), "")
+    certificates = uv.named_for_pip() or os.environ.get("SSL_CERT_FILE", "")
     settings = kit / "pip.conf" if kit else os.environ.get("PIP_CONFIG_FILE", "")
     named = (("ca_bundle", certificates), ("pip_conf", settings))
     return [f"--secret=id={name},src={path}" for name, path in named if path and Path(path).is_file()]

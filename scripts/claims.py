@@ -70,7 +70,7 @@ def by_claim(lines: Sequence[Judged]) -> list[list[Judged]]:
     return [list(mine) for _, mine in itertools.groupby(lines, key=lambda judged: judged.claim["id"])]
 
 
-def headlines(lines: Sequence[Judged]) -> list[str]:
+def for_terminal(lines: Sequence[Judged]) -> list[str]:
     """A line a claim for the terminal."""
     return [f"{nearest.claim['id']} {nearest.verdict.word}: {nearest.claim['text']}" for nearest, *_ in by_claim(lines)]
 

@@ -279,7 +279,7 @@ def write(runs: Path, out: Path) -> Path:
     judged, pictures = judge(by_article, known), draw(mine, known)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, judged, pictures, runs_link, (out / "FINDINGS.md").exists()), pictures)
-    show(mine, skipped, [line for lines in judged.values() for line in claims.headlines(lines)])
+    show(mine, skipped, [line for lines in judged.values() for line in claims.for_terminal(lines)])
     print(path)
     return path
 

@@ -34,16 +34,18 @@ def anchor(name: str) -> str:
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
     """The lines of a table: the first `left` columns are words, the others numbers."""
     marks = [":--" if column < left else "--:" for column in range(len(headers))]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (headers, marks, *rows)]
-    return [*lines, ""]
+    return _lines([headers, marks, *rows])
+
+
+def _lines(rows: Iterable[Sequence[str]]) -> list[str]:
+    return [*("| " + " | ".join(cells) + " |" for cells in rows), ""]
 
 
 def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table of words whose columns stand under each other on a terminal too; the last column is left as it is."""
     widths = [max(len(cells[column]) for cells in [headers, *rows]) for column in range(len(headers) - 1)]
     marks = [":".ljust(width, "-") for width in [*widths, 3]]
-    padded = [[cell.ljust(width) for cell, width in zip(cells, [*widths, 0], strict=True)] for cells in [headers, marks, *rows]]
-    return [*("| " + " | ".join(cells) + " |" for cells in padded), ""]
+    return _lines([cell.ljust(width) for cell, width in zip(cells, [*widths, 0], strict=True)] for cells in [headers, marks, *rows])
 
 
 def gib(size_bytes: int | None) -> str:

@@ -66,13 +66,19 @@ def _on(row: Row) -> str:
 
 def ratio_words(relation: Mapping, faster: Row, slower: Row, ratio: stats.Estimate, over_runs: Sequence[float] = ()) -> str:
     """ "deepspeed (2 GPUs) is 2.95 times as fast as int8 (1 GPU) (95 % interval 2.91 to 2.99; 2.80 to 2.99 over repeated runs; published 3.83)"."""
+    value, beside = _told(relation, ratio, over_runs)
+    return f"{_on(faster)} is {value} times as fast as {_on(slower)}{beside}"
+
+
+def _told(relation: Mapping, ratio: stats.Estimate, over_runs: Sequence[float]) -> tuple[str, str]:
+    """A ratio in digits, and in brackets what stands behind it: its interval, its extremes over repeated runs, what was published."""
     value, interval = stats.with_interval(ratio, least=2)
     beside = [f"95 % interval {interval}"] if interval else []
     if over_runs:
         beside.append(f"{min(over_runs):.2f} to {max(over_runs):.2f} over repeated runs")
     if "ratio" in relation:
         beside.append(f"published {relation['ratio']:.2f}")
-    return f"{_on(faster)} is {value} times as fast as {_on(slower)}" + (f" ({'; '.join(beside)})" if beside else "")
+    return value, f" ({'; '.join(beside)})" if beside else ""
 
 
 def _pair(relation: Mapping, rows: Rows, new_tokens: int) -> tuple[list[Row], str]:
@@ -137,9 +143,8 @@ def judge_gain(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
     if reason:
         return Finding(NOT_TESTED, reason)
     gain, over_runs = per_token_ratio(found[case, small], found[case, large], new_tokens)
-    value, interval = stats.with_interval(gain, least=2)
-    beside = ([interval] if interval else []) + ([f"published {relation['ratio']:.2f}"] if "ratio" in relation else [])
-    words = f"{case}'s ms/token fall {value} times from batch {small} to {large}" + (f" ({'; '.join(beside)})" if beside else "")
+    value, beside = _told(relation, gain, over_runs)
+    words = f"{case}'s ms/token fall {value} times from batch {small} to {large}{beside}"
     if gain.low is None:
         return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", gain)
     if "gain_below" in relation:

@@ -21,14 +21,18 @@ def find() -> str:
     return found
 
 
+def named_for_pip() -> str:
+    """The file of certificates that the environment names for pip; "" where it names none."""
+    return next((os.environ[name] for name in NAMED_FOR_PIP if os.environ.get(name)), "")
+
+
 def trust() -> dict[str, str]:
     """Settings with which uv trusts what pip does: the certificates that the environment names, else this system's own.
 
     Without them it trusts those that it brings, which know nothing of a proxy's. A system that has none would leave it with nothing.
     """
-    named = next((os.environ[name] for name in NAMED_FOR_PIP if os.environ.get(name)), "")
-    if named:
-        return {"SSL_CERT_FILE": named}
+    if named_for_pip():
+        return {"SSL_CERT_FILE": named_for_pip()}
     system = ssl.get_default_verify_paths()  # SSL_CERT_FILE and SSL_CERT_DIR, where they are set and lead somewhere
     there = system.cafile or (system.capath and any(Path(system.capath).iterdir()))
     return {"UV_SYSTEM_CERTS": "1"} if there else {}
