@@ -99,39 +99,48 @@ def compare(model, ids, arguments, rounds, synchronize=lambda: None):
     return means
 
 
-def summary(means):
-    """{ratio, half_width (of its 95 % interval over the rounds), median, rounds, kit_ms, article_ms}"""
+def summary(means, unit="ms"):
+    """{ratio, half_width (of its 95 % interval over the rounds, None for one), median, rounds, kit_<unit>, article_<unit>}"""
     ratios = [kit / article for kit, article in means]
     return {
         "ratio": statistics.fmean(ratios),
-        "half_width": 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5,
+        "half_width": 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else None,
         "median": statistics.median(ratios),
         "rounds": len(ratios),
-        "kit_ms": statistics.fmean(kit for kit, _ in means),
-        "article_ms": statistics.fmean(article for _, article in means),
+        f"kit_{unit}": statistics.fmean(kit for kit, _ in means),
+        f"article_{unit}": statistics.fmean(article for _, article in means),
     }
+
+
+def tell(what, found, out=None):
+    """Print a summary; `out` is the file that gets it as JSON, with the GPU that it was found on."""
+    import torch
+    import transformers
+
+    if torch.cuda.is_available():
+        found |= {"gpu": torch.cuda.get_device_name(), "device_count": torch.cuda.device_count(), "transformers": transformers.__version__}
+    if out:
+        Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    spread = "" if found["half_width"] is None else f" ± {found['half_width']:.4f}"
+    print(f"{what}: kit / article's loop: {found['ratio']:.4f}{spread} (95 % interval over {found['rounds']} rounds, median {found['median']:.4f})")
 
 
 def main(rounds, job_path=None, out=None):
     if job_path is None:
-        found = summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds))
-    else:
-        import torch
-        import transformers
+        tell("ten calls a round", summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds)))
+        return
+    import torch
+    import transformers
 
-        job = parse_job(Path(job_path).read_text(encoding="utf-8"))
-        model = articles_model(job)
-        device = torch.cuda.current_device()
-        ids = inputs.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
-        every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
-        arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
-        found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
-        found.update(case=job.case, stack=job.stack, device_count=job.device_count, gpu=torch.cuda.get_device_name(device))
-        if os.environ.get("RANK", "0") != "0":
-            return
-        Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    text = "kit / article's loop: {ratio:.4f} ± {half_width:.4f} (95 % interval over {rounds} rounds of ten calls, median {median:.4f})"
-    print(text.format(**found))
+    job = parse_job(Path(job_path).read_text(encoding="utf-8"))
+    model = articles_model(job)
+    device = torch.cuda.current_device()
+    ids = inputs.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
+    every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
+    arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
+    found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
+    if os.environ.get("RANK", "0") == "0":
+        tell(f"{job.case} ({job.stack}), ten calls a round", found | {"case": job.case, "stack": job.stack}, out)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Does the kit's row of a batch tell what the third article's own batched loop tells? Both run on the same model and the same texts.
 
-    PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT]]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
 Without a checkpoint (or with -) it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, on a GPU where
 there is one. Each round makes two calls by the article's loop and two by the kit's form, each first in every other round, both from the same seed. Printed: the
-ratio of their times with its spread over the rounds. They should be within 3 % of each other on a GPU.
+ratio of their times with its spread over the rounds; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import backends, forms, inputs, texts, weights
 from scripts import articles, jobs
+from tests import honesty
 
 
 def articles_loop(model, tokenizer, texts_list, new_tokens):
@@ -46,7 +46,7 @@ def job_of(checkpoint, batch, new_tokens, device):
     return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, runs=runs, warmup_runs=0, timed_runs=1)
 
 
-def main(checkpoint, batch, rounds, new_tokens):
+def main(checkpoint, batch, rounds, new_tokens, out=None):
     import torch
     import transformers
 
@@ -68,20 +68,18 @@ def main(checkpoint, batch, rounds, new_tokens):
         return (measurement["cold_ms"] + measurement["timed_ms"][0]) / 1000
 
     articles_loop(loaded.model, tokenizer, texts_list, new_tokens)
-    ratios = []
+    means = []
     for number in range(rounds):
-        times = {one: one() for one in ((article, kit) if number % 2 else (kit, article))}
-        ratios.append(times[kit] / times[article])
-    spread = 1.96 * statistics.stdev(ratios) / rounds**0.5 if rounds > 1 else float("nan")
-    median = statistics.median(ratios)
-    print(f"batches of {batch}: kit / article's loop: {statistics.fmean(ratios):.4f} ± {spread:.4f} (95 % interval over {rounds} rounds, median {median:.4f})")
+        times = {one: 1000 * one() / 2 for one in ((article, kit) if number % 2 else (kit, article))}
+        means.append((times[kit], times[article]))
+    honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch}, out)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     batch, rounds = (int(given[place]) if len(given) > place else default for place, default in ((1, 4), (2, 10)))
     if given and given[0] != "-":
-        main(given[0], batch, rounds, 256)
+        main(given[0], batch, rounds, 256, *given[3:])
     else:
         with tempfile.TemporaryDirectory() as folder:
             weights.write_checkpoint(folder, "llama-3-8B", "tiny", seed=0)

@@ -1,11 +1,11 @@
 """Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
 
-    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
 CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint it writes a tiny one (`make honesty`); with one it runs
 on all GPUs that it sees. Each round takes the mean of five calls by the benchmark's way (one clock around five cycles of tokenising, generating and
 decoding, divided by what `generate` appended) and by the kit's form, each first in every other round. Printed: the ratio of the two with its spread
-over the rounds. They should be within 3 % of each other on a GPU.
+over the rounds; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import backends, forms, inputs, weights
 from scripts import articles, jobs
+from tests import honesty
 
 CYCLES = 5
 
@@ -53,7 +54,7 @@ def job_of(case_name, checkpoint, batch, device, count):
     return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, prompt={**job.prompt, "tokens": None}, warmup_runs=1, timed_runs=CYCLES)
 
 
-def main(case, checkpoint, batch, rounds):
+def main(case, checkpoint, batch, rounds, out=None):
     import torch
     import transformers
 
@@ -74,20 +75,18 @@ def main(case, checkpoint, batch, rounds):
         return statistics.fmean(measurement["timed_ms"]) / figures["cycles"]["counted_tokens"]
 
     article()
-    ratios, times = [], {}
+    means = []
     for number in range(rounds):
         times = {one: one() for one in ((article, kit) if number % 2 else (kit, article))}
-        ratios.append(times[kit] / times[article])
-    spread = 1.96 * statistics.stdev(ratios) / rounds**0.5 if rounds > 1 else float("nan")
-    told = f"kit / benchmark: {statistics.fmean(ratios):.4f} ± {spread:.4f} (95 % interval over {rounds} rounds, median {statistics.median(ratios):.4f})"
-    print(f"{case}, batches of {batch}: {told}; last round {times[kit]:.3f} and {times[article]:.3f} ms/token")
+        means.append((times[kit], times[article]))
+    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch}, out)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     named = given[0] if given else "accelerate-fp16"
     if len(given) > 1:
-        main(named, given[1], int(given[2]) if len(given) > 2 else 8, int(given[3]) if len(given) > 3 else 4)
+        main(named, given[1], int(given[2]) if len(given) > 2 else 8, int(given[3]) if len(given) > 3 else 4, *given[4:])
     else:
         with tempfile.TemporaryDirectory() as folder:
             weights.write_checkpoint(folder, "bloom-7b1", "tiny", seed=0)
