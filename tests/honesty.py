@@ -53,6 +53,7 @@ def tiny_model():
 def articles_model(job):
     """The model of a job on its GPUs, by the loading lines of the article's script for that system."""
     import torch
+    import transformers
     from transformers import AutoModelForCausalLM
 
     path, devices = job.model["path"], [f"cuda:{index}" for index in range(job.device_count)]
@@ -63,7 +64,8 @@ def articles_model(job):
 
         return tp.tensor_parallel(AutoModelForCausalLM.from_pretrained(path, low_cpu_mem_usage=True), devices)
     if job.case == "int8":
-        return AutoModelForCausalLM.from_pretrained(path, load_in_8bit=True, device_map="auto", max_memory={0: "24GB", 1: "0GB"})
+        eight_bit = compat.eight_bit_arguments(transformers.__version__, lambda: transformers.BitsAndBytesConfig(load_in_8bit=True))
+        return AutoModelForCausalLM.from_pretrained(path, device_map="auto", max_memory={0: "24GB"}, **eight_bit)
     if job.case == "bminf":
         import bminf
 
