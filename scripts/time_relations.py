@@ -22,10 +22,14 @@ from scripts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Ro
 from scripts.groups import Row, run_means_ms
 
 
+def _counts(rows: Rows, case: str) -> set[int]:
+    """The numbers of devices that a case ran on."""
+    return {key[2] for key in rows if isinstance(key, tuple) and key[0] == case}
+
+
 def common_count(rows: Rows, cases: Sequence[str]) -> int | None:
     """The largest number of devices that all of the cases ran on; None where there is none."""
-    counts = [{key[2] for key in rows if isinstance(key, tuple) and key[0] == case} for case in cases]
-    return max(set.intersection(*counts), default=None)
+    return max(set.intersection(*(_counts(rows, case) for case in cases)), default=None)
 
 
 def _in_batches(rows: Rows, wanted: Sequence[tuple[str, int]], new_tokens: int) -> tuple[dict[tuple[str, int], Row], str]:
@@ -33,6 +37,9 @@ def _in_batches(rows: Rows, wanted: Sequence[tuple[str, int]], new_tokens: int) 
     cases = list(dict.fromkeys(case for case, _ in wanted))
     count = common_count(rows, cases)
     if count is None:
+        missing = [case for case in cases if not _counts(rows, case)]
+        if missing:
+            return {}, f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not run here"
         return {}, f"{', '.join(cases)} did not all run on the same number of devices here"
     found = {}
     for case, batch_size in wanted:

@@ -4,9 +4,9 @@
     PYTHON tests/honesty.py ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
                                                 GPUs; for DeepSpeed under `python -m torch.distributed.run --nproc_per_node N`
 
-Each round times ten calls with the article's loop (perf_counter around `generate`, nothing else) and ten with
-bench/measure.py, in turn, each first in every other round, so that a drift of the machine hits both. Printed: the ratio of the two means with
-the spread over the rounds. A ratio that is not 1 within that spread would be the kit's own overhead.
+Each round times a few calls with the article's loop (perf_counter around `generate`, nothing else) and as many with
+bench/measure.py, in turn, each first in every other round, so that a drift of the machine hits both: hosts change their speed within a
+second. Printed: the ratio of the two means over all rounds with its interval. A ratio that is not 1 within it would be the kit's own overhead.
 """
 
 import json
@@ -23,10 +23,14 @@ from bench import compat, inputs, measure, weights
 from bench.job import parse_job
 
 
+#: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
+CALLS = 4
+
+
 def articles_loop(generate, synchronize):
-    """Mean ms of ten calls, as the article's measure_latency takes it: without waiting for any device."""
+    """Mean ms of a round's calls, as the article's measure_latency takes it: without waiting for any device."""
     latencies = []
-    for _ in range(10):
+    for _ in range(CALLS):
         began = perf_counter()
         generate()
         latencies.append(perf_counter() - began)
@@ -34,8 +38,8 @@ def articles_loop(generate, synchronize):
 
 
 def kits_clock(generate, synchronize):
-    """Mean ms of ten calls, as the guest takes it."""
-    samples = measure.measure(generate, new_tokens=1, warmup_runs=0, timed_runs=10, cold=False, synchronize=synchronize)
+    """Mean ms of a round's calls, as the guest takes it."""
+    samples = measure.measure(generate, new_tokens=1, warmup_runs=0, timed_runs=CALLS, cold=False, synchronize=synchronize)
     return statistics.fmean(samples["timed_ms"])
 
 
@@ -102,15 +106,21 @@ def compare(model, ids, arguments, rounds, synchronize=lambda: None):
 
 
 def summary(means, unit="ms"):
-    """{ratio, half_width (of its 95 % interval over the rounds, None for one), median, rounds, kit_<unit>, article_<unit>}"""
-    ratios = [kit / article for kit, article in means]
+    """{ratio (of the means over all rounds), half_width (of its 95 % interval, None for one round), median (of the rounds' ratios), …}.
+
+    The mean of the rounds' own ratios would lie above 1 for two equal clocks, by their variance. The interval is that of a
+    ratio of paired means, linearised (Cochran, Sampling Techniques, 3rd edition, section 2.11).
+    """
+    kit, article = (statistics.fmean(values) for values in zip(*means))
+    ratio = kit / article
+    residuals = [one - ratio * other for one, other in means]
     return {
-        "ratio": statistics.fmean(ratios),
-        "half_width": 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else None,
-        "median": statistics.median(ratios),
-        "rounds": len(ratios),
-        f"kit_{unit}": statistics.fmean(kit for kit, _ in means),
-        f"article_{unit}": statistics.fmean(article for _, article in means),
+        "ratio": ratio,
+        "half_width": 1.96 * statistics.stdev(residuals) / article / len(means) ** 0.5 if len(means) > 1 else None,
+        "median": statistics.median(one / other for one, other in means),
+        "rounds": len(means),
+        f"kit_{unit}": kit,
+        f"article_{unit}": article,
     }
 
 
@@ -129,7 +139,7 @@ def tell(what, found, out=None):
 
 def main(rounds, job_path=None, out=None):
     if job_path is None:
-        tell("ten calls a round", summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds)))
+        tell(f"{CALLS} calls a round", summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds)))
         return
     import torch
     import transformers
@@ -142,8 +152,8 @@ def main(rounds, job_path=None, out=None):
     arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
     found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
     if os.environ.get("RANK", "0") == "0":
-        tell(f"{job.case} ({job.stack}), ten calls a round", found | {"case": job.case, "stack": job.stack}, out)
+        tell(f"{job.case} ({job.stack}), {CALLS} calls a round", found | {"case": job.case, "stack": job.stack}, out)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30, *sys.argv[2:])
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 75, *sys.argv[2:])

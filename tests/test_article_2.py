@@ -155,6 +155,11 @@ def test_cases_on_different_numbers_of_gpus_are_not_compared() -> None:
     assert verdict.word == NOT_TESTED and "same number of devices" in verdict.reason
 
 
+def test_a_case_that_never_ran_is_named() -> None:
+    verdict = judge("2.4", [one for one in published_cells() if one.job.case != "accelerate-int8"])
+    assert (verdict.word, verdict.reason) == (NOT_TESTED, "accelerate-int8 was not run here")
+
+
 @pytest.mark.parametrize(("at_128", "word"), [(3.69 / 1.4, REPRODUCED), (3.69 / 1.6, NOT_REPRODUCED), (3.69 * 1.2, REPRODUCED)])
 def test_accelerate_stops_gaining_below_the_bound(at_128: float, word: str) -> None:
     verdict = judge("2.5", changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, at_128)))
