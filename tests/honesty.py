@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import compat, inputs, measure, weights
 from bench.job import parse_job
 
-
 #: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
 CALLS = 4
 
@@ -111,7 +110,7 @@ def summary(means, unit="ms"):
     The mean of the rounds' own ratios would lie above 1 for two equal clocks, by their variance. The interval is that of a
     ratio of paired means, linearised (Cochran, Sampling Techniques, 3rd edition, section 2.11).
     """
-    kit, article = (statistics.fmean(values) for values in zip(*means))
+    kit, article = (statistics.fmean(pair[clock] for pair in means) for clock in (0, 1))
     ratio = kit / article
     residuals = [one - ratio * other for one, other in means]
     return {
