@@ -1,10 +1,11 @@
 """Does the kit's row of a batch tell what the third article's own batched loop tells? Both run on the same model and the same texts.
 
-    PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
-Without a checkpoint (or with -) it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, on a GPU where
-there is one. Each round makes two calls by the article's loop and two by the kit's form, each first in every other round, both from the same seed. Printed: the
-ratio of their times with its spread over the rounds; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
+Without a checkpoint (or with -) it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, or NEW_TOKENS,
+on a GPU where there is one: fewer let more rounds see the same moment of a host, and are the harder test, for what is not generation weighs more.
+Each round makes two calls by the article's loop and two by the kit's form, each first in every other round, both from the same seed. Printed: the
+ratio of their times with its interval; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
@@ -72,14 +73,14 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     for number in range(rounds):
         times = {one: 1000 * one() / 2 for one in ((article, kit) if number % 2 else (kit, article))}
         means.append((times[kit], times[article]))
-    honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch}, out)
+    honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch, "new_tokens": new_tokens}, out)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     batch, rounds = (int(given[place]) if len(given) > place else default for place, default in ((1, 4), (2, 10)))
     if given and given[0] != "-":
-        main(given[0], batch, rounds, 256, *given[3:])
+        main(given[0], batch, rounds, int(given[4]) if len(given) > 4 else 256, *given[3:4])
     else:
         with tempfile.TemporaryDirectory() as folder:
             weights.write_checkpoint(folder, "llama-3-8B", "tiny", seed=0)
