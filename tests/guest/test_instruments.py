@@ -1,6 +1,11 @@
-"""tests/float32_rotary.py computes GPT-J as transformers does, and what DeepSpeed's float32 kernel makes of it is something else."""
+"""The scripts behind reports/instruments that a CPU can run."""
+
+import json
+import subprocess
 
 import pytest
+
+from tests.guest.conftest import ROOT
 
 
 def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(guest, checkpoints):
@@ -12,3 +17,10 @@ def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(g
     )
     right, in_place = guest.code(code)
     assert right == pytest.approx(0, abs=1e-5) and in_place > 1e-3
+
+
+def test_attention_is_timed_with_and_without_a_mask(python, tmp_path):
+    done = subprocess.run([str(python), "tests/masked_attention.py", "2", str(tmp_path / "out.json")], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["masked"] for row in rows] == [False, True] and all(us > 0 for row in rows for us in row["us"])
