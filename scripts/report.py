@@ -99,7 +99,8 @@ def ran_on(by_article: Mapping[str, list[Group]]) -> list[str]:
             good = sum(tables.status(row) == "ok" for row in group.rows)
             link = f"[{text(key.variant)}](#{group.slug})"
             what = [text(slug), text(key.device_words), text(key.stack), groups.ENGINES[key.engine], f"{key.weights}, {key.scale}", link]
-            rows.append([*what, f"{good} of {len(group.rows)}"])
+            unchecked = sum(row.measured_without_calls and tables.status(row) == "ok" for row in group.rows)
+            rows.append([*what, f"{good} of {len(group.rows)}" + (f", {unchecked} of them without an output to check" if unchecked else "")])
     return tables.table(["article", "device", "stack", "engine", "weights", "variant", "rows that ran with the right output"], rows, left=6)
 
 

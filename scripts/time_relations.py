@@ -121,7 +121,8 @@ def judge_speed(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
     if "within" in relation:
         least, most = relation["ratio"] / relation["within"], relation["ratio"] * relation["within"]
         if not least <= ratio.value <= most:
-            return Finding(NOT_REPRODUCED, f"{words}, counted as near is {least:.2f} to {most:.2f}", ratio)
+            side = "faster" if ratio.value > most else "less"
+            return Finding(NOT_REPRODUCED, f"{words}, {side} than what counts as near, {least:.2f} to {most:.2f}", ratio)
     return Finding(REPRODUCED, words, ratio)
 
 
@@ -151,7 +152,7 @@ def judge_gain(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
         return Finding(NOT_TESTED, reason)
     gain, over_runs = per_token_ratio(found[case, small], found[case, large], new_tokens)
     value, beside = _told(relation, gain, over_runs)
-    words = f"{case}'s ms/token fall {value} times from batch {small} to {large}{beside}"
+    words = f"{_on(found[case, small])}: its ms/token fall {value} times from batch {small} to {large}{beside}"
     if gain.low is None:
         return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", gain)
     if "gain_below" in relation:

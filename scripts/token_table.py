@@ -55,24 +55,29 @@ def table(group: Group, article: Article | None) -> list[str]:
     for name, case in cases.items():
         told = [case.published_at(METRIC, size) for size in sizes]
         lines.append([f"{text(name)}, published", str(case.gpus), *[NONE if value is None else f"{value:.2f}" for value in told]])
-        lines += _measured(rows, name, sizes)
+        if case.options.get("tokens_times_ranks"):
+            once = [NONE if value is None else stats.significant(value * case.gpus) for value in told]
+            lines.append([f"{text(name)}, published, each token once", str(case.gpus), *once])
+        lines += _measured(rows, name, sizes) or [[f"{text(name)}, measured", NONE, *["not run"] * len(sizes)]]
     for name in dict.fromkeys(row.case for row in rows if row.case not in cases):
         lines += _measured(rows, name, sizes)
     headers = ["ms/token in batches of", tables.devices_word(group), *[str(size) for size in sizes]]
-    notes = "By the article's formula; *corrected* counts the tokens that were really made, once."
+    notes = "By the article's formula. It counts padding behind an end token, and each of ZeRO's tokens once for every GPU that made the same one; *corrected* "
+    notes += "counts the tokens that were really made, once, and has a line where that is another number."
     if any(row.status == "ok" and not is_right(row) for row in rows):
         notes += f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
     return ["#### Milliseconds per token over batch sizes", "", *tables.table(headers, lines), notes, "", *around(group, rows)]
 
 
 def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list[str]]:
-    """The lines of one case: measured, and corrected where there is a number, for each number of devices in the rows' order."""
+    """The lines of one case: measured, and corrected where that is another number, for each number of devices in the rows' order."""
     lines = []
     for count in dict.fromkeys(row.count for row in rows if row.case == name):
         mine = [row for row in rows if (row.case, row.count) == (name, count)]
-        lines.append([f"{text(name)}, measured", str(count), *[cell(mine, size, "article") for size in sizes]])
-        if any(row.status == "ok" for row in mine):
-            lines.append([f"{text(name)}, corrected", str(count), *[cell(mine, size, "corrected") for size in sizes]])
+        measured, corrected = ([cell(mine, size, formula) for size in sizes] for formula in tokens.FORMULAS)
+        lines.append([f"{text(name)}, measured", str(count), *measured])
+        if corrected != measured:
+            lines.append([f"{text(name)}, corrected", str(count), *corrected])
     return lines
 
 
@@ -80,7 +85,7 @@ def around(group: Group, rows: Sequence[Row]) -> list[str]:
     """Start to ready, the first call, both together, and torch's memory of the first process before and after, as the scripts' logs tell them."""
     headers = ["case", tables.devices_word(group), "start to ready, s", "first call, s", "start to finish, s"]
     headers += ["tokens of a call: counted / real", "allocated before / after / peak of a GPU, GiB", "reserved after / peak, GiB"]
-    headers += ["first sentence padded against alone, %"]
+    headers += ["logits of the first sentence, padded against alone: error, %"]
     lines = []
     for row in rows:
         if row.status != "ok" or not row.guest:

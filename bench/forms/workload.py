@@ -111,8 +111,8 @@ def run(job, loaded, say):
     waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
     progress = Progress(say, job, len(done))
     with torch.no_grad():
-        if waiting:  # what is compiled or chosen on first use is not the workload's time
-            answer(job, loaded, tokenizer, waiting[:size], dict(arguments, max_new_tokens=2))
+        if waiting:  # what is compiled, chosen or allocated on first use, up to the longest answer, is not the workload's time
+            answer(job, loaded, tokenizer, waiting[:size], arguments)
         for start in range(0, len(waiting), size):
             batch = waiting[start:start + size]
             synchronize()
