@@ -45,7 +45,7 @@ def fusion(group: Group, article: Article | None) -> list[str]:
     lines.sort(key=lambda line: line[0])
     headers = ["region", "fused by", "batch", "PyTorch, µs", "fused, µs", "times as fast (95 % interval)", "published"]
     headers += ["GPU busy: PyTorch / fused, µs", "error of fused against float32, %"]
-    notes = "One new token of one layer of the model. Times of one call among many that follow one another, so with the host's part; *GPU busy* is the kernels alone. "
+    notes = "One new token of one layer. Times of one call among many that follow one another, so with the host's part; *GPU busy* is the kernels alone. "
     notes += "The article names a batch size for none of its numbers; they stand beside a batch of one."
     return ["**Fused operators**", "", *tables.table(headers, [line[1:] for line in lines], left=2), notes, ""]
 

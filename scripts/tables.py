@@ -225,8 +225,8 @@ def run_to_run(row: Row) -> str:
 
 def memory_table(group: Group) -> list[str]:
     """The three memories, each the most that any one device held, and the output check."""
-    headers = ["case", devices_word(group), "NVML peak of a GPU, GiB", "torch peak of a GPU, allocated / reserved, GiB", "peak RSS of the measured process, GiB"]
-    headers += ["logits' relative error (allowed), %", "greedy tokens in common", "output"]
+    headers = ["case", devices_word(group), "NVML peak of a GPU, GiB", "torch peak of a GPU, allocated / reserved, GiB"]
+    headers += ["peak RSS of the measured process, GiB", "logits' relative error (allowed), %", "greedy tokens in common", "output"]
     rows = []
     for row in group.rows:
         if not row.guest or row.status == "unsupported":
