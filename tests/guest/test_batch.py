@@ -180,7 +180,8 @@ def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(python, checkpoints
 
 def test_the_articles_own_loop_runs_beside_the_kits_row(python):
     """How near they are is for a quiet machine to say (make honesty); that both make the same work of the same texts is seen here."""
-    done = subprocess.run([str(python), "tests/honesty_batch.py", "-", "2", "2"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([str(python), "tests/honesty_batch.py", "-", "2", "5"], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    ratio = float(done.stdout.partition("kit / article's loop: ")[2].split()[0])
+    # The median: one round of a busy machine says nothing.
+    ratio = float(done.stdout.partition("median ")[2].rstrip(")\n"))
     assert 0.2 < ratio < 5
