@@ -37,8 +37,7 @@ def fusion(group: Group, article: Article | None) -> list[str]:
         eager = {(one["region"], one["batch_size"]): one for one in found if one["implementation"] == "eager"}
         for one in found:
             if one["implementation"] != "eager":
-                told = case and one["batch_size"] == 1 and not group.cannot_judge()
-                published = case.published_at(f"speed_up_{one['region']}", one["batch_size"]) if told else None
+                published = case.published_at(f"speed_up_{one['region']}", one["batch_size"]) if case and not group.cannot_judge() else None
                 lines.append(_fusion_line(one, eager.get((one["region"], one["batch_size"])), published))
     if not lines:
         return []

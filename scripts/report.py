@@ -96,11 +96,12 @@ def ran_on(by_article: Mapping[str, list[Group]]) -> list[str]:
     for slug, mine in by_article.items():
         for group in mine:
             key = group.key
-            good = sum(tables.status(row) == "ok" for row in group.rows)
+            good = [row for row in group.rows if tables.status(row) == "ok"]
+            unchecked = sum(row.measured_without_calls for row in good)
+            aside = f", {unchecked} of them without an output to check" if unchecked else ""
             link = f"[{text(key.variant)}](#{group.slug})"
             what = [text(slug), text(key.device_words), text(key.stack), groups.ENGINES[key.engine], f"{key.weights}, {key.scale}", link]
-            unchecked = sum(row.measured_without_calls and tables.status(row) == "ok" for row in group.rows)
-            rows.append([*what, f"{good} of {len(group.rows)}" + (f", {unchecked} of them without an output to check" if unchecked else "")])
+            rows.append([*what, f"{len(good)} of {len(group.rows)}{aside}"])
     return tables.table(["article", "device", "stack", "engine", "weights", "variant", "rows that ran with the right output"], rows, left=6)
 
 

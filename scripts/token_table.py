@@ -58,7 +58,7 @@ def table(group: Group, article: Article | None) -> list[str]:
         if case.options.get("tokens_times_ranks"):
             once = [NONE if value is None else stats.significant(value * case.gpus) for value in told]
             lines.append([f"{text(name)}, published, each token once", str(case.gpus), *once])
-        lines += _measured(rows, name, sizes) or [[f"{text(name)}, measured", NONE, *["not run"] * len(sizes)]]
+        lines += _measured(rows, name, sizes)
     for name in dict.fromkeys(row.case for row in rows if row.case not in cases):
         lines += _measured(rows, name, sizes)
     headers = ["ms/token in batches of", tables.devices_word(group), *[str(size) for size in sizes]]
@@ -70,9 +70,12 @@ def table(group: Group, article: Article | None) -> list[str]:
 
 
 def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list[str]]:
-    """The lines of one case: measured, and corrected where that is another number, for each number of devices in the rows' order."""
+    """The lines of one case: measured, and corrected where that is another number, for each number of devices in the rows' order.
+
+    A case without any row has a line nevertheless.
+    """
     lines = []
-    for count in dict.fromkeys(row.count for row in rows if row.case == name):
+    for count in dict.fromkeys(row.count for row in rows if row.case == name) or [NONE]:
         mine = [row for row in rows if (row.case, row.count) == (name, count)]
         measured, corrected = ([cell(mine, size, formula) for size in sizes] for formula in tokens.FORMULAS)
         lines.append([f"{text(name)}, measured", str(count), *measured])

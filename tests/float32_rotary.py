@@ -10,38 +10,28 @@ error of the last logits against the right rotation, beside what a run on a GPU 
 No checkpoint is needed: one layer at a time is made from the seed, as bench/weights.py would write it.
 """
 
-import json
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import inputs, weights
-from bench.job import parse_job
-
-
-def rotated(tensor, sin, cos):
-    """The rotation as it should be. Tensor [batch, tokens, heads, rotary], sin and cos [batch, tokens, rotary / 2]."""
-    return _pairs(tensor, sin, cos, in_place=False)
+from bench.job import parse_job, to_json, write_whole
 
 
 def rotated_in_place(tensor, sin, cos):
-    """The rotation as the float32 kernel computes it."""
-    return _pairs(tensor, sin, cos, in_place=True)
-
-
-def _pairs(tensor, sin, cos, in_place):
+    """The rotation as the float32 kernel computes it. Tensor [batch, tokens, heads, rotary], sin and cos [batch, tokens, rotary / 2]."""
     import torch
 
     x, y = tensor[..., 0::2], tensor[..., 1::2]
     sin, cos = sin[:, :, None, :], cos[:, :, None, :]
-    turned_x = x * cos - y * sin
-    turned_y = (turned_x if in_place else x) * sin + y * cos
-    return torch.stack((turned_x, turned_y), dim=-1).flatten(-2)
+    x = x * cos - y * sin
+    y = x * sin + y * cos  # the slip: this x is already turned
+    return torch.stack((x, y), dim=-1).flatten(-2)
 
 
-def last_logits(shape, scale, seed, input_ids, rotations):
-    """[the last position's logits under each of the rotations], in float32; one layer's weights are in memory at a time."""
+def last_logits(shape, scale, seed, input_ids):
+    """[the last position's logits as they should be, as the kernel has them], in float32; one layer's weights are in memory at a time."""
     import torch
     from transformers import AutoConfig
     from transformers.models.gptj import modeling_gptj
@@ -59,8 +49,9 @@ def last_logits(shape, scale, seed, input_ids, rotations):
     tokens = input_ids.shape[1]
     mask = torch.full((tokens, tokens), float("-inf")).triu(1)[None, None]
     positions = torch.arange(tokens)[None]
-    states = [made(torch.nn.Embedding(config.vocab_size, config.n_embd), "transformer.wte.")(input_ids)] * len(rotations)
     block, usual = modeling_gptj.GPTJBlock(config, layer_idx=0).eval(), modeling_gptj.apply_rotary_pos_emb
+    rotations = (usual, rotated_in_place)
+    states = [made(torch.nn.Embedding(config.vocab_size, config.n_embd), "transformer.wte.")(input_ids)] * len(rotations)
     try:
         for layer in range(config.n_layer):
             made(block, f"transformer.h.{layer}.")
@@ -84,10 +75,10 @@ def main(job_path, out=None):
         weights.write_tokenizer(folder, weights.config_of(job.model["shape"], job.model["scale"]))
         input_ids = inputs.token_ids(job.prompt, folder)[:1]
     with torch.no_grad():
-        right, wrong = last_logits(job.model["shape"], job.model["scale"], job.model["seed"], input_ids, (rotated, rotated_in_place))
+        right, wrong = last_logits(job.model["shape"], job.model["scale"], job.model["seed"], input_ids)
     found = {"job": job.id, "prompt_tokens": input_ids.shape[1], "logits_relative_error": float((wrong - right).norm() / right.norm())}
     if out:
-        Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_whole(out, to_json(found))
     print(f"float32 rotary kernel as its source reads: the last logits are {found['logits_relative_error']:.5f} off after {found['prompt_tokens']} tokens")
 
 

@@ -9,7 +9,6 @@ bench/measure.py, in turn, each first in every other round, so that a drift of t
 second. Printed: the ratio of the two means over all rounds with its interval. A ratio that is not 1 within it would be the kit's own overhead.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -20,7 +19,7 @@ from time import perf_counter
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import compat, inputs, measure, weights
-from bench.job import parse_job
+from bench.job import parse_job, to_json, write_whole
 
 #: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
 CALLS = 4
@@ -96,11 +95,15 @@ def compare(model, ids, arguments, rounds, synchronize=lambda: None):
 
     for _ in range(5):
         generate()
+    return in_turn(lambda: kits_clock(generate, synchronize), lambda: articles_loop(generate, synchronize), rounds)
+
+
+def in_turn(kit, article, rounds):
+    """[(what `kit()` gives, what `article()` gives)] of each round, each of them first in every other one."""
     means = []
     for number in range(rounds):
-        first, second = (articles_loop, kits_clock) if number % 2 else (kits_clock, articles_loop)
-        times = {first: first(generate, synchronize), second: second(generate, synchronize)}
-        means.append((times[kits_clock], times[articles_loop]))
+        times = {clock: clock() for clock in ((article, kit) if number % 2 else (kit, article))}
+        means.append((times[kit], times[article]))
     return means
 
 
@@ -124,14 +127,16 @@ def summary(means, unit="ms"):
 
 
 def tell(what, found, out=None):
-    """Print a summary; `out` is the file that gets it as JSON, with the GPU that it was found on."""
+    """Print a summary, of several ranks the first one's; `out` is the file that gets it as JSON, with the GPU that it was found on."""
     import torch
     import transformers
 
+    if os.environ.get("RANK", "0") != "0":
+        return
     if torch.cuda.is_available():
         found |= {"gpu": torch.cuda.get_device_name(), "device_count": torch.cuda.device_count(), "transformers": transformers.__version__}
     if out:
-        Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_whole(out, to_json(found))
     spread = "" if found["half_width"] is None else f" ± {found['half_width']:.4f}"
     print(f"{what}: kit / article's loop: {found['ratio']:.4f}{spread} (95 % interval over {found['rounds']} rounds, median {found['median']:.4f})")
 
@@ -150,8 +155,7 @@ def main(rounds, job_path=None, out=None):
     every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
     arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
     found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
-    if os.environ.get("RANK", "0") == "0":
-        tell(f"{job.case} ({job.stack}), {CALLS} calls a round", found | {"case": job.case, "stack": job.stack}, out)
+    tell(f"{job.case} ({job.stack}), {CALLS} calls a round", found | {"case": job.case, "stack": job.stack}, out)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Each round makes two calls by the article's loop and two by the kit's form, each
 ratio of their times with its interval; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
 """
 
+import argparse
 import dataclasses
 import sys
 import tempfile
@@ -60,28 +61,31 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     form = forms.find(job.form)
 
     def article():
+        """Mean ms of two calls, as `kit`."""
         torch.manual_seed(0)
-        return articles_loop(loaded.model, tokenizer, texts_list, new_tokens) + articles_loop(loaded.model, tokenizer, texts_list, new_tokens)
+        return 1000 * sum(articles_loop(loaded.model, tokenizer, texts_list, new_tokens) for _ in range(2)) / 2
 
     def kit():
         """A row's cold and its timed call: here the model is warm for both."""
         (measurement,), _, _ = form.run(job, loaded, lambda **event: None)
-        return (measurement["cold_ms"] + measurement["timed_ms"][0]) / 1000
+        return (measurement["cold_ms"] + measurement["timed_ms"][0]) / 2
 
     articles_loop(loaded.model, tokenizer, texts_list, new_tokens)
-    means = []
-    for number in range(rounds):
-        times = {one: 1000 * one() / 2 for one in ((article, kit) if number % 2 else (kit, article))}
-        means.append((times[kit], times[article]))
+    means = honesty.in_turn(kit, article, rounds)
     honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch, "new_tokens": new_tokens}, out)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    batch, rounds = (int(given[place]) if len(given) > place else default for place, default in ((1, 4), (2, 10)))
-    if given and given[0] != "-":
-        main(given[0], batch, rounds, int(given[4]) if len(given) > 4 else 256, *given[3:4])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoint", nargs="?", default="-")
+    parser.add_argument("batch", nargs="?", type=int, default=4)
+    parser.add_argument("rounds", nargs="?", type=int, default=10)
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("new_tokens", nargs="?", type=int, default=256)
+    given = parser.parse_args()
+    if given.checkpoint != "-":
+        main(given.checkpoint, given.batch, given.rounds, given.new_tokens, given.out)
     else:
         with tempfile.TemporaryDirectory() as folder:
             weights.write_checkpoint(folder, "llama-3-8B", "tiny", seed=0)
-            main(folder, batch, rounds, 32)
+            main(folder, given.batch, given.rounds, 32)

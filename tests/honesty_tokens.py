@@ -76,10 +76,7 @@ def main(case, checkpoint, batch, rounds, out=None):
         return statistics.fmean(measurement["timed_ms"]) / figures["cycles"]["counted_tokens"]
 
     article()
-    means = []
-    for number in range(rounds):
-        times = {one: one() for one in ((article, kit) if number % 2 else (kit, article))}
-        means.append((times[kit], times[article]))
+    means = honesty.in_turn(kit, article, rounds)
     honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch}, out)
 
 

@@ -6,7 +6,6 @@ Without a mask the grouped keys and values are used as they lie; with one transf
 torch cannot take its flash kernel. Printed, and written to OUT as JSON: µs of a call by context length, with and without.
 """
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import clock, weights
+from bench.job import to_json, write_whole
 
 CONTEXTS = (64, 256, 448)
 
@@ -49,7 +49,7 @@ def main(batch, out=None):
     if out:
         where = torch.cuda.get_device_name() if on_gpu else "cpu"
         found = {"batch_size": batch, "gpu": where, "rows": rows, "torch": torch.__version__, "transformers": transformers.__version__}
-        Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_whole(out, to_json(found))
 
 
 if __name__ == "__main__":
