@@ -25,7 +25,7 @@ from bench.job import parse_job, to_json, write_whole
 CALLS = 4
 
 
-def articles_loop(generate, synchronize):
+def articles_loop(generate):
     """Mean ms of a round's calls, as the article's measure_latency takes it: without waiting for any device."""
     latencies = []
     for _ in range(CALLS):
@@ -86,7 +86,7 @@ def articles_model(job):
 
 
 def compare(model, ids, arguments, rounds, synchronize=lambda: None):
-    """[(kit's mean ms, article's mean ms)] of each round, after five calls to warm up."""
+    """`summary` of the rounds, after five calls to warm up, and beside it `wait_ms`."""
     import torch
 
     def generate():
@@ -95,7 +95,20 @@ def compare(model, ids, arguments, rounds, synchronize=lambda: None):
 
     for _ in range(5):
         generate()
-    return in_turn(lambda: kits_clock(generate, synchronize), lambda: articles_loop(generate, synchronize), rounds)
+    means = in_turn(lambda: kits_clock(generate, synchronize), lambda: articles_loop(generate), rounds)
+    return summary(means) | {"wait_ms": wait_ms(generate, synchronize, calls=CALLS * 10)}
+
+
+def wait_ms(generate, synchronize, calls):
+    """Mean ms that devices still compute once `generate` has returned: the kit counts them, the article's loop lets the next call begin meanwhile."""
+    waits = []
+    for _ in range(calls):
+        synchronize()
+        generate()
+        returned = perf_counter()
+        synchronize()
+        waits.append(perf_counter() - returned)
+    return 1000 * statistics.fmean(waits)
 
 
 def in_turn(kit, article, rounds):
@@ -143,7 +156,7 @@ def tell(what, found, out=None):
 
 def main(rounds, job_path=None, out=None):
     if job_path is None:
-        tell(f"{CALLS} calls a round", summary(compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds)))
+        tell(f"{CALLS} calls a round", compare(*tiny_model(), {"max_new_tokens": 1, "do_sample": False}, rounds))
         return
     import torch
     import transformers
@@ -154,7 +167,7 @@ def main(rounds, job_path=None, out=None):
     ids = inputs.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
     every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
     arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
-    found = summary(compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every]))
+    found = compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every])
     tell(f"{job.case} ({job.stack}), {CALLS} calls a round", found | {"case": job.case, "stack": job.stack}, out)
 
 
