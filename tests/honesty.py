@@ -121,7 +121,8 @@ def in_turn(kit, article, rounds):
 
 
 def summary(means, unit="ms"):
-    """{ratio (of the means over all rounds), half_width (of its 95 % interval, None for one round), median (of the rounds' ratios), …}.
+    """{ratio (of the means over all rounds), half_width (of its 95 % interval, None for one round), median (of the rounds' ratios), …,
+    rounds_UNIT: the pairs themselves}.
 
     The mean of the rounds' own ratios would lie above 1 for two equal clocks, by their variance. The interval is that of a
     ratio of paired means, linearised (Cochran, Sampling Techniques, 3rd edition, section 2.11).
@@ -136,6 +137,7 @@ def summary(means, unit="ms"):
         "rounds": len(means),
         f"kit_{unit}": kit,
         f"article_{unit}": article,
+        f"rounds_{unit}": [[round(one, 4), round(other, 4)] for one, other in means],
     }
 
 

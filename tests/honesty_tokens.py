@@ -1,13 +1,14 @@
 """Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
 
-    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
 
 CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint it writes a tiny one (`make honesty`); with one it runs
-on all GPUs that it sees. Each round takes the mean of two calls by the benchmark's way (one clock around its cycles of tokenising, generating and
+on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100: more rounds then see the same moment of a host. Each round takes the mean of two calls by the benchmark's way (one clock around its cycles of tokenising, generating and
 decoding, divided by what `generate` appended) and by the kit's form, each first in every other round. Printed: the ratio of the two with its spread
 over the rounds; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
 """
 
+import argparse
 import dataclasses
 import statistics
 import sys
@@ -26,42 +27,47 @@ CYCLES = 2
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
-    """One clock around all cycles; the tokens are the columns that came beyond the prompts', of every row."""
+    """One clock around all cycles but the first, as in the kit's form; the tokens are the columns that came beyond the prompts', of every row."""
     import torch
 
     def wait():
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
-    made = 0
-    wait()
-    began = time.time()
-    for _ in range(CYCLES):
-        encoded = tokenizer(sentences, return_tensors="pt", padding=True).to(device)
+    def cycle():
+        encoded = tokenizer(sentences, return_tensors="pt", padding=True, return_token_type_ids=False).to(device)
         with torch.no_grad():
             answers = model.generate(**encoded, **arguments)
-        made += answers.numel() - encoded["input_ids"].numel()
         tokenizer.batch_decode(answers, skip_special_tokens=True)
+        return answers.numel() - encoded["input_ids"].numel()
+
+    cycle()
+    wait()
+    began = time.time()
+    made = sum(cycle() for _ in range(CYCLES))
     wait()
     return 1000 * (time.time() - began) / made
 
 
-def job_of(case_name, checkpoint, batch, device, count):
-    """The case as published, in texts as its tokenizer has them."""
+def job_of(case_name, checkpoint, batch, new_tokens, device, count):
+    """The case as published, in texts as its tokenizer has them, with so many new tokens (None: as many as published)."""
     article = articles.find("deepspeed-inference")
     (case,) = [case for case in article.cases if case.name == case_name]
     target = jobs.Target("current", device, count, "random", "full" if device == "cuda" else "tiny")
     job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch_size=batch))
-    return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, prompt={**job.prompt, "tokens": None}, warmup_runs=0, timed_runs=CYCLES)
+    made = {"model": {**job.model, "path": str(checkpoint)}, "prompt": {**job.prompt, "tokens": None}}
+    if new_tokens:
+        made["runs"] = [{**run, "new_tokens": new_tokens, "arguments": {**run["arguments"], "max_new_tokens": new_tokens}} for run in job.runs]
+    return dataclasses.replace(job, **made, warmup_runs=0, timed_runs=CYCLES)
 
 
-def main(case, checkpoint, batch, rounds, out=None):
+def main(case, checkpoint, batch, rounds, out=None, new_tokens=None):
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    job = job_of(case, checkpoint, batch, device, max(1, torch.cuda.device_count()))
+    job = job_of(case, checkpoint, batch, new_tokens, device, max(1, torch.cuda.device_count()))
     loaded = backends.find(job.backend).load(job)
     loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
@@ -77,15 +83,21 @@ def main(case, checkpoint, batch, rounds, out=None):
 
     article()
     means = honesty.in_turn(kit, article, rounds)
-    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch}, out)
+    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch, "new_tokens": job.runs[0]["new_tokens"]}, out)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    named = given[0] if given else "accelerate-fp16"
-    if len(given) > 1:
-        main(named, given[1], int(given[2]) if len(given) > 2 else 8, int(given[3]) if len(given) > 3 else 12, *given[4:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", nargs="?", default="accelerate-fp16")
+    parser.add_argument("checkpoint", nargs="?")
+    parser.add_argument("batch", nargs="?", type=int, default=8)
+    parser.add_argument("rounds", nargs="?", type=int, default=12)
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("new_tokens", nargs="?", type=int)
+    given = parser.parse_args()
+    if given.checkpoint:
+        main(**vars(given))
     else:
         with tempfile.TemporaryDirectory() as folder:
             weights.write_checkpoint(folder, "bloom-7b1", "tiny", seed=0)
-            main(named, folder, 4, 20)
+            main(given.case, folder, 4, 20)
