@@ -158,7 +158,12 @@ class Group:
         for row in mine:
             if row.count == count:
                 return row
-        return f"{case} ran on {mine[0].count} GPU{'s' * (mine[0].count != 1)} here, on {count} in the article" if mine else f"{case} was not run here"
+        return f"{case} ran on {gpus(mine[0].count)} here, on {count} in the article" if mine else f"{case} was not run here"
+
+
+def gpus(count: int) -> str:
+    """ "2 GPUs"."""
+    return f"{count} GPU{'s' * (count != 1)}"
 
 
 def wrong_output(check: Mapping) -> str:
@@ -191,9 +196,9 @@ def _device(record: Record) -> tuple[str, str, str]:
     machine = record.host.get("machine") or {}
     if record.job.device == "cpu":
         return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores", ""
-    gpus = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
-    names = " + ".join(sorted({name for name, _, _ in gpus})) or "no GPU seen"
-    facts = [f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(gpus)]
+    kinds = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
+    names = " + ".join(sorted({name for name, _, _ in kinds})) or "no GPU seen"
+    facts = [f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(kinds)]
     return names, ", ".join([*facts, *([machine["cpu"]] if machine.get("cpu") else [])]), f"{machine.get('cpu_count') or '?'}-core host"
 
 

@@ -10,41 +10,48 @@
     from_batch/to_batch  the gain is ms/token at the first over ms/token at the second: reproduced where its interval lies above
                          `gain_at_least`, below `gain_below`, or above `share_of_linear` of to_batch / from_batch
 
-Where batch sizes are named, cases are compared on one number of GPUs: the article's, or the largest that all of them ran on here.
+Where batch sizes are named, all relations of a claim are judged on one number of GPUs: that on which most of the rows ran that it names,
+of several the largest.
 ms/token are the article's (scripts/tokens.py).
 """
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 from scripts import stats, tokens
 from scripts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Rows, barest, question, tested, unusable
-from scripts.groups import Row, run_means_ms
+from scripts.groups import Row, gpus, run_means_ms
 
 
-def _counts(rows: Rows, case: str) -> set[int]:
-    """The numbers of devices that a case ran on."""
-    return {key[2] for key in rows if isinstance(key, tuple) and key[0] == case}
+def named_rows(relation: Mapping) -> list[tuple[str, int]]:
+    """The (case, batch size) of each row that a relation names; [] where it names no batch size."""
+    if "lowest" in relation:
+        return [(case, size) for size in relation["batch_sizes"] for case in (relation["lowest"], *relation["below"])]
+    if "from_batch" in relation:
+        return [(relation["case"], relation["from_batch"]), (relation["case"], relation["to_batch"])]
+    return [(relation[name], relation["batch_size"]) for name in ("faster", "slower")] if "batch_size" in relation else []
 
 
-def common_count(rows: Rows, cases: Sequence[str]) -> int | None:
-    """The largest number of devices that all of the cases ran on; None where there is none."""
-    return max(set.intersection(*(_counts(rows, case) for case in cases)), default=None)
+def common_count(rows: Rows, relations: Sequence[Mapping]) -> int | None:
+    """The number of devices on which most of the rows ran that the relations name, of several the largest; None where none of them ran."""
+    named = {one for relation in relations for one in named_rows(relation)}
+    ran = collections.Counter(key[2] for key in rows if isinstance(key, tuple) and key[:2] in named)
+    return max(ran, key=lambda count: (ran[count], count), default=None)
 
 
-def _in_batches(rows: Rows, wanted: Sequence[tuple[str, int]], new_tokens: int) -> tuple[dict[tuple[str, int], Row], str]:
-    """({(case, batch size): its row} on the common number of devices, why that is not possible)."""
-    cases = list(dict.fromkeys(case for case, _ in wanted))
-    count = common_count(rows, cases)
-    if count is None:
-        missing = [case for case in cases if not _counts(rows, case)]
-        if missing:
-            return {}, f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not run here"
-        return {}, f"{', '.join(cases)} did not all run on the same number of devices here"
+def _in_batches(rows: Rows, relation: Mapping, new_tokens: int, count: int | None) -> tuple[dict[tuple[str, int], Row], str]:
+    """({(case, batch size): its row} on so many devices, why that is not possible)."""
+    wanted = named_rows(relation)
+    ran = {key[0] for key in rows if isinstance(key, tuple)}
+    missing = [case for case in dict.fromkeys(case for case, _ in wanted) if case not in ran]
+    if missing:
+        return {}, f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not run here"
+    count = count or common_count(rows, [relation])
     found = {}
     for case, batch_size in wanted:
         row = rows.get((case, batch_size, count))
-        reason = row.unusable(new_tokens) if isinstance(row, Row) else f"{case} b{batch_size} was not run on {count} here"
+        reason = row.unusable(new_tokens) if isinstance(row, Row) else f"{case} b{batch_size} was not run on {gpus(count)} here"
         if not reason and tokens.wrong_when_padded(row):
             reason = f"{row.name}'s output is another one when padded: its numbers do not count"
         if reason:
@@ -68,7 +75,7 @@ def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
 
 
 def _on(row: Row) -> str:
-    return f"{row.case} ({row.count} GPU{'s' * (row.count != 1)})"
+    return f"{row.case} ({gpus(row.count)})"
 
 
 def ratio_words(relation: Mapping, faster: Row, slower: Row, ratio: stats.Estimate, over_runs: Sequence[float] = ()) -> str:
@@ -88,11 +95,11 @@ def _told(relation: Mapping, ratio: stats.Estimate, over_runs: Sequence[float]) 
     return value, f" ({'; '.join(beside)})" if beside else ""
 
 
-def _pair(relation: Mapping, rows: Rows, new_tokens: int) -> tuple[list[Row], str]:
+def _pair(relation: Mapping, rows: Rows, new_tokens: int, count: int | None) -> tuple[list[Row], str]:
     """([the faster row, the slower row] of a relation, why they cannot be compared)."""
     names = (relation["faster"], relation["slower"])
     if "batch_size" in relation:
-        found, reason = _in_batches(rows, [(name, relation["batch_size"]) for name in names], new_tokens)
+        found, reason = _in_batches(rows, relation, new_tokens, count)
         pair = [found.get((name, relation["batch_size"])) for name in names]
     else:
         reason = next((why for why in (unusable(rows, name, new_tokens) for name in names) if why), "")
@@ -102,9 +109,9 @@ def _pair(relation: Mapping, rows: Rows, new_tokens: int) -> tuple[list[Row], st
     return pair, reason
 
 
-def judge_speed(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
-    """The Finding on a relation faster/slower."""
-    pair, reason = _pair(relation, rows, new_tokens)
+def judge_speed(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
+    """The Finding on a relation faster/slower; in a batch size on so many devices, by default on those that most of its rows ran on."""
+    pair, reason = _pair(relation, rows, new_tokens, count)
     if reason:
         return Finding(NOT_TESTED, reason)
     faster, slower = pair
@@ -126,14 +133,14 @@ def judge_speed(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
     return Finding(REPRODUCED, words, ratio)
 
 
-def judge_lowest(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
+def judge_lowest(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
     """The Finding on a relation lowest/below: the pair of cases that decides, or the one that holds most barely."""
-    names = [relation["lowest"], *relation["below"]]
-    found, reason = _in_batches(rows, [(name, size) for size in relation["batch_sizes"] for name in names], new_tokens)
+    count = count or common_count(rows, [relation])
+    _, reason = _in_batches(rows, relation, new_tokens, count)
     if reason:
         return Finding(NOT_TESTED, reason)
     pairs = [
-        judge_speed({"faster": relation["lowest"], "slower": other, "batch_size": size}, rows, new_tokens)
+        judge_speed({"faster": relation["lowest"], "slower": other, "batch_size": size}, rows, new_tokens, count)
         for size in relation["batch_sizes"]
         for other in relation["below"]
     ]
@@ -144,10 +151,10 @@ def judge_lowest(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
     return barest(pairs)
 
 
-def judge_gain(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
+def judge_gain(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
     """The Finding on a relation from_batch/to_batch."""
     case, small, large = relation["case"], relation["from_batch"], relation["to_batch"]
-    found, reason = _in_batches(rows, [(case, small), (case, large)], new_tokens)
+    found, reason = _in_batches(rows, relation, new_tokens, count)
     if reason:
         return Finding(NOT_TESTED, reason)
     gain, over_runs = per_token_ratio(found[case, small], found[case, large], new_tokens)

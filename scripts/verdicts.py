@@ -92,11 +92,11 @@ OF_ROWS = {
 }
 
 
-def judge_relation(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
-    """The Finding on one relation of a claim, for calls that made `new_tokens` new tokens."""
+def judge_relation(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
+    """The Finding on one relation of a claim, for calls that made `new_tokens` new tokens, where it names batch sizes on so many devices."""
     for name, rule in OF_CALLS.items():
         if name in relation:
-            return rule(relation, rows, new_tokens)
+            return rule(relation, rows, new_tokens, count)
     for name, rule in OF_ROWS.items():
         if name in relation:
             return rule(relation, rows)
@@ -105,7 +105,8 @@ def judge_relation(relation: Mapping, rows: Rows, new_tokens: int) -> Finding:
 
 def judge(claim: Mapping, rows: Rows, new_tokens: int) -> Verdict:
     """The Verdict on a claim with the one number behind it: the relation that decides, or the one that holds most barely."""
-    findings = [judge_relation(relation, rows, new_tokens) for relation in claim["relations"]]
+    count = time_relations.common_count(rows, claim["relations"])
+    findings = [judge_relation(relation, rows, new_tokens, count) for relation in claim["relations"]]
     holding = [finding for finding in findings if finding.word == REPRODUCED]
     for word in (NOT_REPRODUCED, NOT_TESTED):
         against = [finding for finding in findings if finding.word == word]

@@ -153,7 +153,7 @@ def test_one_cell_in_which_another_is_lower_breaks_the_lowest() -> None:
     assert verdict.word == NOT_REPRODUCED and "ds-zero" in verdict.reason and "batch 128" in verdict.reason and "17 of 18" in verdict.reason
 
 
-@pytest.mark.parametrize(("record", "words"), [(None, "accelerate-int8 b64 was not run on 8"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")])
+@pytest.mark.parametrize(("record", "words"), [(None, "accelerate-int8 b64 was not run on 8 GPUs"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")])
 def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record: Record | None, words: str) -> None:
     verdict = judge("2.4", changed(published_cells(), "accelerate-int8", 64, record))
     assert verdict.word == NOT_TESTED and words in verdict.reason
@@ -162,7 +162,16 @@ def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record
 def test_cases_on_different_numbers_of_gpus_are_not_compared() -> None:
     records = [one for one in published_cells() if one.job.case != "ds-zero"] + [cell("ds-zero", size, 1.0, count=4) for size in SIZES]
     verdict = judge("2.4", records)
-    assert verdict.word == NOT_TESTED and "same number of devices" in verdict.reason
+    assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
+
+
+def test_a_claim_is_judged_on_the_gpus_that_most_of_its_rows_ran_on() -> None:
+    """Two rows on 16 GPUs do not leave a claim untested that 8 GPUs have all rows of, nor mix the two numbers in it."""
+    few = [cell("ds-inference", 32, 9.0, count=16), cell("ds-inference", 128, 9.0, count=16)]
+    for claim in ("2.4", "2.5"):
+        verdict = judge(claim, published_cells() + few)
+        assert verdict.word == REPRODUCED and "(8 GPUs)" in verdict.reason and "16 GPUs" not in verdict.reason
+    assert "(16 GPUs)" in judge("2.5", published_cells() + published_cells(16)).reason
 
 
 def test_a_case_that_never_ran_is_named() -> None:
