@@ -4,6 +4,8 @@
     PYTHON tests/honesty.py ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
                                                 GPUs; for DeepSpeed under `python -m torch.distributed.run --nproc_per_node N`
 
+LIMIT_S=60 in the environment ends this script and its two siblings with the rounds of so many seconds, unless several ranks run it.
+
 Each round times a few calls with the article's loop (perf_counter around `generate`, nothing else) and as many with
 bench/measure.py, in turn, each first in every other round, so that a drift of the machine hits both: hosts change their speed within a
 second. Printed: the ratio of the two means over all rounds with its interval. A ratio that is not 1 within it would be the kit's own overhead.
@@ -112,9 +114,13 @@ def wait_ms(generate, synchronize, calls):
 
 
 def in_turn(kit, article, rounds):
-    """[(what `kit()` gives, what `article()` gives)] of each round, each of them first in every other one."""
-    means = []
+    """[(what `kit()` gives, what `article()` gives)] of each round, each of them first in every other one; of as many as LIMIT_S allows."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1  # ranks that stop at rounds of their own would wait for each other for ever
+    limit_s = float("inf" if several else os.environ.get("LIMIT_S", "inf"))
+    means, began = [], perf_counter()
     for number in range(rounds):
+        if means and perf_counter() - began > limit_s:
+            break
         times = {clock: clock() for clock in ((article, kit) if number % 2 else (kit, article))}
         means.append((times[kit], times[article]))
     return means
