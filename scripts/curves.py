@@ -13,6 +13,9 @@ from scripts.plots import STYLE, WIDTH_INCH, svg
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
+#: One a number of devices, from the smallest; dots are what was published.
+DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
+
 
 def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
     """{(case, devices): [(batch size, ms/token by the article's formula)]} of the rows that have a number."""
@@ -40,9 +43,11 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
             colour, marker = style[name]
             label = f"{name} ×{case.gpus}, published"
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markerfacecolor="white", linestyle=":", linewidth=1, label=label)
+        counts = sorted({count for _, count in measured})
         for (name, count), points in measured.items():
             colour, marker = style[name]
-            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linewidth=1.4, label=f"{name} ×{count}, measured")
+            dashes = DASHES[counts.index(count) % len(DASHES)]
+            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle=dashes, linewidth=1.4, label=f"{name} ×{count}, measured")
         log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
         sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
         axes.xaxis.set_major_locator(FixedLocator(sizes))

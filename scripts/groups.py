@@ -97,6 +97,12 @@ class Row:
         return str(used or self.record.job.load.get("dtype", ""))
 
     @property
+    def empty_devices(self) -> int:
+        """On how many of its GPUs no parameter lies; 0 where the guest does not tell."""
+        held = self.guest.used.get("parameters_per_device") if self.guest else None
+        return self.count - len(held) if held and self.record.job.device == "cuda" else 0
+
+    @property
     def new_tokens(self) -> list[int]:
         return sorted(series(self.record))
 

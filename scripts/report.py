@@ -125,7 +125,7 @@ def group_section(group: Group, article: Article | None, pictures: Mapping[str, 
     lines += batches.section(group, article)
     lines += token_table.table(group, article)
     lines += tables.time_table(group, article)
-    lines += tables.without_result(group)
+    lines += tables.remarks(group)
     lines += tables.around_table(group)
     lines += tables.memory_table(group)
     lines += mechanisms.section(group, article)

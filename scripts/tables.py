@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from scripts import stats
 from scripts.articles import Article, Case
-from scripts.groups import GIB, Group, Row, run_means_ms, wrong_output
+from scripts.groups import GIB, Group, Row, gpus, run_means_ms, wrong_output
 
 NONE = "—"
 MARK = "†"
@@ -257,12 +257,14 @@ def _check_cells(check: dict | None) -> list[str]:
     return [shown, common, "ok" if check.get("passed") else "**FAILED**"]
 
 
-def without_result(group: Group) -> list[str]:
-    """Why rows have no time or no right output, one line each."""
+def remarks(group: Group) -> list[str]:
+    """Why rows have no time or no right output, or used fewer GPUs than they had, one line each."""
     lines = [f"- {text(row.name)} on {row.count}: {row.status} — {text(row.record.reason)}" for row in group.rows if row.status != "ok"]
     for row in group.rows:
         if row.status == "ok" and row.check and not row.check.get("passed"):
             lines.append(f"- {text(row.name)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
+        if row.empty_devices:
+            lines.append(f"- {text(row.name)} on {row.count}: its library put the whole model on {gpus(row.count - row.empty_devices)} and left {row.empty_devices} empty")
     return [*lines, ""] if lines else []
 
 

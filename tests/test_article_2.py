@@ -135,6 +135,12 @@ def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> Non
     assert curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
 
 
+def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
+    some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
+    one = curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)
+    assert curves.batch_plot(group_of(some), ARTICLE).count("stroke-dasharray") > one.count("stroke-dasharray")
+
+
 def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
     group = group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)])
     heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (plots.memory_plot(group), plots.time_plot(group, ARTICLE))]

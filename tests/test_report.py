@@ -253,6 +253,14 @@ def test_a_gpu_that_gave_no_memory_sample_has_no_number(tmp_path: Path) -> None:
     assert "memory.svg" not in text
 
 
+def test_a_row_whose_model_lies_on_fewer_gpus_than_it_had_says_so(tmp_path: Path) -> None:
+    one = record(job("layer-parallel", 2))
+    one.guest.used["parameters_per_device"] = {"cuda:1": 7}
+    assert "- layer-parallel on 2: its library put the whole model on 1 GPU and left 1 empty" in page(tmp_path, [one])
+    one.guest.used["parameters_per_device"]["cuda:0"] = 7
+    assert "empty" not in page(tmp_path, [one])
+
+
 def fields_of(value: object, path: tuple = ()) -> Iterator[tuple]:
     """The path of every field of a JSON document, of lists the first item's."""
     inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
