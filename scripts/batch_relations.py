@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from scripts import batches, stats
 from scripts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Rows, question, tested, unusable
-from scripts.groups import Row
+from scripts.groups import Row, apart
 
 
 def sizes_of(rows: Rows, case: str) -> list[Row]:
@@ -49,7 +49,7 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
     ratio = rate_ratio(best, single)
     alone, together = (batches.duration(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
     words = f"{best.name} makes {stats.in_words(ratio, least=2)} times the items/s of {single.name}"
-    words += f": {batches.ITEMS:,} items take {together} instead of {alone}"
+    words += f": {batches.ITEMS:,} items take {together} instead of {alone}" + (", on different GPUs" if apart(single, best) else "")
     if ratio.low >= relation["item_ratio_at_least"]:
         return Finding(REPRODUCED, words, ratio)
     if not _memory_ran_out(rows, relation["batched"]):
@@ -73,6 +73,10 @@ def judge_growth(relation: Mapping, rows: Rows) -> Finding:
     ratio, larger, smaller = min(steps, key=lambda step: step[0].low)
     told = f"of the steps from batch size {sizes[0].batch_size} to {sizes[-1].batch_size} the least gain: " if len(steps) > 1 else ""
     words = f"{told}batch size {larger.batch_size} makes {stats.in_words(ratio, least=2)} times the items/s of batch size {smaller.batch_size}"
+    words += ", on different GPUs" if apart(larger, smaller) else ""
+    ran = {row.batch_size for row in rows.values() if isinstance(row, Row) and row.case == case and row.status == "ok"}
+    few = sorted(ran - {row.batch_size for row in sizes})
+    words += f"; too few calls to judge: {', '.join(str(size) for size in few)}" if few else ""
     return tested(ratio.low > 1, words, ratio)
 
 

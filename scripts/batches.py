@@ -95,18 +95,15 @@ def rate_table(group: Group, article: Article | None) -> list[str]:
     with_published = bool(article) and not group.cannot_judge() and any(published_duration(article, row.case) != NONE for row in group.rows)
     headers = ["form", "status", "batch size", "items/s (95 % interval)", "tokens/s", f"{ITEMS:,} items take"]
     headers += ["published"] if with_published else []
-    rows = [
-        [
-            tables.case_name(group, row),
-            tables.status(row),
-            str(row.batch_size),
-            *_rate_cells(row),
-            *([published_duration(article, row.case)] if with_published else []),
-            *_memory_cells(row),
-        ]
-        for row in rows_of(group, CALL_FORMS)
-    ]
-    words = "Items a second, timed from texts to texts with tokenizing and decoding, and how long the article's 10,000 items take at that rate:"
+    rows, told = [], set()
+    for row in rows_of(group, CALL_FORMS):
+        # The article names no batch size: its one number stands once, beside the smallest.
+        published = published_duration(article, row.case) if row.case not in told else NONE
+        told.add(row.case)
+        head = [tables.case_name(group, row), tables.status(row), str(row.batch_size), *_rate_cells(row)]
+        rows.append([*head, *([published] if with_published else []), *_memory_cells(row)])
+    words = "Items a second, timed from texts to texts with tokenizing and decoding, and how long the article's 10,000 items take at that rate"
+    words += " (it names no batch size):" if with_published else ":"
     return [words, "", *tables.table(headers + MEMORY, rows, left=2)] if rows else []
 
 

@@ -1,5 +1,7 @@
 """ms/token over the batch size as a picture: both axes logarithmic, measured lines beside the published points."""
 
+import math
+
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
@@ -44,12 +46,14 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
             label = f"{name} ×{case.gpus}, published"
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markerfacecolor="white", linestyle=":", linewidth=1, label=label)
         counts = sorted({count for _, count in measured})
+        sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
         for (name, count), points in measured.items():
+            # A batch size that was not run is a gap, not a line across.
+            points = [(size, dict(points).get(size, math.nan)) for size in sizes]
             colour, marker = style[name]
             dashes = DASHES[counts.index(count) % len(DASHES)]
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle=dashes, linewidth=1.4, label=f"{name} ×{count}, measured")
         log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
-        sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())
         figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)

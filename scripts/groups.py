@@ -97,6 +97,16 @@ class Row:
         return str(used or self.record.job.load.get("dtype", ""))
 
     @property
+    def is_workload(self) -> bool:
+        """Are its calls the batches of one stream of texts, so that the time of one says nothing by itself?"""
+        return bool(self.figures.get("workload"))
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """The GPUs that it ran on, in their order; [] on a CPU."""
+        return [gpu["uuid"] for gpu in self.record.host.get("gpus") or []]
+
+    @property
     def empty_devices(self) -> int:
         """On how many of its GPUs no parameter lies; 0 where the guest does not tell."""
         held = self.guest.used.get("parameters_per_device") if self.guest else None
@@ -170,6 +180,11 @@ class Group:
 def gpus(count: int) -> str:
     """ "2 GPUs"."""
     return f"{count} GPU{'s' * (count != 1)}"
+
+
+def apart(one: Row, other: Row) -> bool:
+    """Did two rows run on different GPUs? What lies between them may then be their hosts."""
+    return bool(one.gpu_uuids and other.gpu_uuids) and not set(one.gpu_uuids) & set(other.gpu_uuids)
 
 
 def wrong_output(check: Mapping) -> str:

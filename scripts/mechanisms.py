@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scripts import stats, tables
 from scripts.articles import Article
-from scripts.groups import GIB, Group, Row
+from scripts.groups import GIB, Group, Row, apart
 from scripts.tables import NONE, text
 
 REGION_NAMES = {
@@ -86,15 +86,17 @@ def schedules(group: Group) -> list[str]:
                     str(one["stages"]),
                     text(one["schedule"]),
                     f"{one['micro_batches']} × {one['micro_batch_size']}",
-                    stats.significant(stats.summarise(rates).mean),
+                    f"{stats.significant(stats.summarise(rates).mean)} ({stats.significant(min(rates))} to {stats.significant(max(rates))})",
                     " / ".join(f"{100 * share:.0f}" for share in idle_shares(one)) or NONE,
                     f"{one['identical']} of {one['micro_batches'] * one['micro_batch_size']}",
                 ]
             )
     if not lines:
         return []
-    headers = ["case", "stages", "schedule", "micro-batches × sequences", "tokens/s", "idle share of each stage, %", "sequences as in turn"]
-    notes = "*naive*: all sequences as one batch, stage after stage; *in turn*: micro-batches, one in the pipeline at a time; *rolling*: as many as stages."
+    headers = ["case", "stages", "schedule", "micro-batches × sequences", "tokens/s (slowest to fastest run)"]
+    headers += ["idle share of each stage, %", "sequences as in turn"]
+    notes = "*naive*: all sequences as one batch, stage after stage; *in turn*: micro-batches, one in the pipeline at a time; *rolling*: as many as stages. "
+    notes += "A stage is idle while it has no work; a step's waiting for the host to start its kernels counts as work."
     return ["**Pipeline schedules**", "", *tables.table(headers, lines, left=1), notes, ""]
 
 
@@ -158,7 +160,7 @@ def _scaling_lines(case: str, batch_size: int, new_tokens: int, rows: Sequence[R
     lines = []
     for row in sorted(rows, key=lambda one: one.count) if len(rows) > 1 else []:
         ratio = stats.ratio(fewest.timed_ms(new_tokens), row.timed_ms(new_tokens))
-        times = NONE if row is fewest else stats.in_words(ratio, least=2)
+        times = NONE if row is fewest else stats.in_words(ratio, least=2) + (", different GPUs" if apart(row, fewest) else "")
         efficiency = 100 * ratio.value * fewest.count / row.count
         head = [text(case), str(batch_size), str(new_tokens), str(row.count)]
         lines.append([*head, tables.mean_std(stats.summarise(row.timed_ms(new_tokens))), times, f"{efficiency:.0f}"])

@@ -122,7 +122,8 @@ def _label(axes: Axes, value: float, place: float, words: str) -> None:
 def time_plot(group: Group, article: Article | None) -> str | None:
     """Bars of the mean with its 95 % interval, a panel for each number of new tokens; None where nothing was timed."""
     counts = tables.tokens_of(group)
-    shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures]  # those have a picture of their own
+    # Sweeps over batch sizes have a picture of their own, and a batch of a workload is no call that a reader would wait for.
+    shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures and not row.is_workload]
     panels = [(count, rows) for count in counts if (rows := [row for row in shown if row.timed_ms(count)])]
     if not panels:
         return None

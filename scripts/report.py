@@ -97,7 +97,7 @@ def ran_on(by_article: Mapping[str, list[Group]]) -> list[str]:
         for group in mine:
             key = group.key
             good = [row for row in group.rows if tables.status(row) == "ok"]
-            unchecked = sum(row.measured_without_calls for row in good)
+            unchecked = sum(not row.check for row in good)
             aside = f", {unchecked} of them without an output to check" if unchecked else ""
             link = f"[{text(key.variant)}](#{group.slug})"
             what = [text(slug), text(key.device_words), text(key.stack), groups.ENGINES[key.engine], f"{key.weights}, {key.scale}", link]

@@ -4,6 +4,7 @@ Units stand in every header. Tables are cut so that each fits a page; "—" is a
 """
 
 import re
+import string
 from collections.abc import Iterable, Sequence
 
 from scripts import stats
@@ -12,7 +13,7 @@ from scripts.groups import GIB, Group, Row, gpus, run_means_ms, wrong_output
 
 NONE = "—"
 MARK = "†"
-LONGEST_REASON = 300
+LONGEST_REASON = 450
 
 
 def text(value: object) -> str:
@@ -111,7 +112,7 @@ def time_table(group: Group, article: Article | None) -> list[str]:
     headers += ["measured / published"] if published else []
     rows = []
     for row in group.rows:
-        if row.measured_without_calls:
+        if row.measured_without_calls or row.is_workload:
             continue
         head = [anchor(row_anchor(group, row)) + case_name(group, row), status(row), text(row.dtype) or NONE, str(row.count)]
         for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
@@ -136,9 +137,16 @@ def _time_cells(row: Row, new_tokens: int, case: Case | None, with_published: bo
     return [str(new_tokens), *before, mean_std(summary), interval, stats.number(summary.p95, places), *ratio]
 
 
+def gpu_letters(group: Group) -> dict[str, str]:
+    """{GPU UUID: "A", "B", …} in the order in which the rows name them; {} where the group has no GPU."""
+    every = dict.fromkeys(uuid for row in group.rows for uuid in row.gpu_uuids)
+    return {uuid: string.ascii_uppercase[place % 26] + str(place // 26 or "") for place, uuid in enumerate(every)}
+
+
 def around_table(group: Group) -> list[str]:
-    """Loading, the cold call, the time of one further token, and how steady the samples are; ok rows only."""
-    headers = ["case", devices_word(group), "load, s", "cold call, ms", "further token, ms (95 % interval)"]
+    """Which GPUs, loading, the cold call, the time of one further token, and how steady the samples are; ok rows only."""
+    letters = gpu_letters(group)
+    headers = ["case", devices_word(group), *(["which GPUs"] if letters else []), "load, s", "cold call, ms", "further token, ms (95 % interval)"]
     headers += ["timed calls", "outliers", "drift, %", "means of repeated runs, ms"]
     rows = []
     for row in group.rows:
@@ -150,6 +158,7 @@ def around_table(group: Group) -> list[str]:
             [
                 case_name(group, row),
                 str(row.count),
+                *([" ".join(letters[uuid] for uuid in row.gpu_uuids)] if letters else []),
                 NONE if row.guest.load_s is None else f"{row.guest.load_s:.1f}",
                 NONE if cold is None else stats.significant(cold),
                 further_token(row),
@@ -264,7 +273,8 @@ def remarks(group: Group) -> list[str]:
         if row.status == "ok" and row.check and not row.check.get("passed"):
             lines.append(f"- {text(row.name)} on {row.count}: **output FAILED** — {text(wrong_output(row.check))}; its numbers support no claim")
         if row.empty_devices:
-            lines.append(f"- {text(row.name)} on {row.count}: its library put the whole model on {gpus(row.count - row.empty_devices)} and left {row.empty_devices} empty")
+            held = gpus(row.count - row.empty_devices)
+            lines.append(f"- {text(row.name)} on {row.count}: its library put the whole model on {held} and left {row.empty_devices} empty")
     return [*lines, ""] if lines else []
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from scripts import stats, tokens
 from scripts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Rows, barest, question, tested, unusable
-from scripts.groups import Row, gpus, run_means_ms
+from scripts.groups import Row, apart, gpus, run_means_ms
 
 
 def named_rows(relation: Mapping) -> list[tuple[str, int]]:
@@ -75,16 +75,16 @@ def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
 
 
 def _on(row: Row) -> str:
-    return f"{row.case} ({gpus(row.count)})"
+    return f"{row.case} ({gpus(row.count)}, {row.dtype})"
 
 
 def ratio_words(relation: Mapping, faster: Row, slower: Row, ratio: stats.Estimate, over_runs: Sequence[float] = ()) -> str:
-    """ "deepspeed (2 GPUs) is 2.95 times as fast as int8 (1 GPU) (95 % interval 2.91 to 2.99; 2.80 to 2.99 over repeated runs; published 3.83)"."""
-    value, beside = _told(relation, ratio, over_runs)
+    """ "deepspeed (2 GPUs, float16) is 2.95 times as fast as int8 (1 GPU, int8) (95 % interval 2.91 to 2.99; 2.80 to 2.99 over repeated runs)"."""
+    value, beside = _told(relation, ratio, over_runs, faster, slower)
     return f"{_on(faster)} is {value} times as fast as {_on(slower)}{beside}"
 
 
-def _told(relation: Mapping, ratio: stats.Estimate, over_runs: Sequence[float]) -> tuple[str, str]:
+def _told(relation: Mapping, ratio: stats.Estimate, over_runs: Sequence[float], one: Row, other: Row) -> tuple[str, str]:
     """A ratio in digits, and in brackets what stands behind it: its interval, its extremes over repeated runs, what was published."""
     value, interval = stats.with_interval(ratio, least=2)
     beside = [f"95 % interval {interval}"] if interval else []
@@ -92,6 +92,8 @@ def _told(relation: Mapping, ratio: stats.Estimate, over_runs: Sequence[float]) 
         beside.append(f"{min(over_runs):.2f} to {max(over_runs):.2f} over repeated runs")
     if "ratio" in relation:
         beside.append(f"published {relation['ratio']:.2f}")
+    if apart(one, other):
+        beside.append("on different GPUs")
     return value, f" ({'; '.join(beside)})" if beside else ""
 
 
@@ -158,7 +160,7 @@ def judge_gain(relation: Mapping, rows: Rows, new_tokens: int, count: int | None
     if reason:
         return Finding(NOT_TESTED, reason)
     gain, over_runs = per_token_ratio(found[case, small], found[case, large], new_tokens)
-    value, beside = _told(relation, gain, over_runs)
+    value, beside = _told(relation, gain, over_runs, found[case, small], found[case, large])
     words = f"{_on(found[case, small])}: its ms/token fall {value} times from batch {small} to {large}{beside}"
     if gain.low is None:
         return Finding(NOT_TESTED, f"{words}, but fewer than {stats.LEAST_SAMPLES} timed calls carry no interval", gain)

@@ -78,9 +78,11 @@ def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list
     for count in dict.fromkeys(row.count for row in rows if row.case == name) or [NONE]:
         mine = [row for row in rows if (row.case, row.count) == (name, count)]
         measured, corrected = ([cell(mine, size, formula) for size in sizes] for formula in tokens.FORMULAS)
-        lines.append([f"{text(name)}, measured", str(count), *measured])
+        empty = max((row.empty_devices for row in mine), default=0)
+        devices = f"{count} ({empty} of them empty)" if empty else str(count)
+        lines.append([f"{text(name)}, measured", devices, *measured])
         if corrected != measured:
-            lines.append([f"{text(name)}, corrected", str(count), *corrected])
+            lines.append([f"{text(name)}, corrected", devices, *corrected])
     return lines
 
 

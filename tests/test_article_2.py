@@ -176,8 +176,8 @@ def test_a_claim_is_judged_on_the_gpus_that_most_of_its_rows_ran_on() -> None:
     few = [cell("ds-inference", 32, 9.0, count=16), cell("ds-inference", 128, 9.0, count=16)]
     for claim in ("2.4", "2.5"):
         verdict = judge(claim, published_cells() + few)
-        assert verdict.word == REPRODUCED and "(8 GPUs)" in verdict.reason and "16 GPUs" not in verdict.reason
-    assert "(16 GPUs)" in judge("2.5", published_cells() + published_cells(16)).reason
+        assert verdict.word == REPRODUCED and "(8 GPUs, " in verdict.reason and "16 GPUs" not in verdict.reason
+    assert "(16 GPUs, " in judge("2.5", published_cells() + published_cells(16)).reason
 
 
 def test_a_case_that_never_ran_is_named() -> None:
@@ -273,8 +273,8 @@ def test_a_fused_region_stands_beside_pytorch_s_operators_and_the_article() -> N
 
 def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None:
     text = section_of(measured("schedule-2", SCHEDULES))
-    assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 | 50 / 60 | 8 of 8 |" in text
-    assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 | 0 / 20 | 8 of 8 |" in text
+    assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 | 8 of 8 |" in text
+    assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
 
 
 def test_the_offloaded_cache_has_its_reach_and_its_price() -> None:

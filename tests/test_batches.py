@@ -116,7 +116,8 @@ def test_without_both_sides_nothing_is_tested() -> None:
 def test_a_batch_that_was_only_tried_whether_it_fits_judges_nothing() -> None:
     tried = a_run("batch", 10.0, 8, timed_runs=1)
     assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), tried).reason
-    assert judge(GROWS, *sweep(10, 19), a_run("batch", 9000.0, 8, timed_runs=1)).word == REPRODUCED
+    verdict = judge(GROWS, *sweep(10, 19), a_run("batch", 9000.0, 8, timed_runs=1))
+    assert verdict.word == REPRODUCED and verdict.reason.endswith("; too few calls to judge: 8")
 
 
 GROWS = {"case": "batch", "rate_grows_with_batch": True}
@@ -184,7 +185,8 @@ def line_of(page: str, start: str) -> str:
 def test_each_form_and_batch_size_is_a_row_with_its_rate_and_hours_beside_the_published(page: str) -> None:
     assert "| form | status | batch size | items/s (95 % interval) | tokens/s | 10,000 items take | published |" in page
     assert "| 17.7 h | 7 h |" in line_of(page, "| single | ok | 1 | 0.156")
-    assert "| 2.31 h | 7 min | 10.00 | 8.00 |" in line_of(page, "| batch b8 | ok | 8 | 1.2")
+    assert "| 17.8 h | 7 min |" in line_of(page, "| batch | ok | 1 |"), "once, since the article names no batch size"
+    assert "| 2.31 h | — | 10.00 | 8.00 |" in line_of(page, "| batch b8 | ok | 8 | 1.2")
     assert line_of(page, "| pipeline | ok |").count("| — |") == 1
     assert line_of(page, "| batch b16 | **oom** | 16 |")
 
@@ -210,6 +212,13 @@ def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path
     text = report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
     assert "10,000 items take |" in text and "| published |" not in text
     assert text.count("| not tested | so far only: tiny model on a CPU |") == 3
+
+
+def test_the_batches_of_a_workload_are_no_calls_to_wait_for(page: str) -> None:
+    lines = [line for line in page.splitlines() if "workload-naive b256 | ok | float32 |" in line]
+    assert lines == [], "no line in the table of milliseconds a call"
+    timed = [row.case for row in group_of(whole()).rows if row.is_workload]
+    assert timed == ["workload-naive", "workload-continuous"]
 
 
 def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:

@@ -175,7 +175,7 @@ def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> 
 
 def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
     short = text_of(whole).partition("## In short")[2].partition("## What was run on what")[0]
-    assert re.search(r"- DeepSpeed takes 3\.83 times less .* \*\*not reproduced\*\*: deepspeed \(2 GPUs\) is 4\.9\d* times .*, on \[SYNTHETIC", short)
+    assert re.search(r"- DeepSpeed takes 3\.83 times less .* \*\*not reproduced\*\*: deepspeed \(2 GPUs, float32\) is 4\.9\d* times .*, on \[SYNTHETIC", short)
     assert [line[:19] for line in short.strip().splitlines() if line.startswith("- ")] == ["- DeepSpeed-Inferen", "- DeepSpeed takes 3", "- As published, the"]
     assert "## In short" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
 
@@ -189,8 +189,8 @@ def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
 
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
     first = text_of(whole).partition("## LLM inference tools compared")[0]
-    assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs\)", first)
-    assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed \(2 GPUs\) is 4\.9\d* times", first)
+    assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs, float32\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs, float32\)", first)
+    assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed \(2 GPUs, float32\) is 4\.9\d* times", first)
 
 
 def test_a_tiny_model_on_a_cpu_leaves_every_claim_not_tested(tmp_path: Path) -> None:

@@ -25,7 +25,14 @@ def pair(fast_ms: float, slow_ms: float, **facts: object) -> tuple[Record, Recor
 def test_an_interval_above_one_reproduces_and_tells_the_ratio() -> None:
     verdict = judge({**FASTER, "ratio": 4.66}, *pair(10.0, 30.0))
     assert verdict.word == REPRODUCED
-    assert verdict.reason.startswith("deepspeed (1 GPU) is 3.0") and "published 4.66" in verdict.reason
+    assert verdict.reason.startswith("deepspeed (1 GPU, float32) is 3.0") and "published 4.66" in verdict.reason
+
+
+def test_a_ratio_of_rows_on_different_gpus_says_so() -> None:
+    fast, slow = pair(10.0, 30.0)
+    assert "different GPUs" not in judge(FASTER, fast, slow).reason
+    slow.host["gpus"][0]["uuid"] = "GPU-another"
+    assert judge(FASTER, fast, slow).reason.endswith("; on different GPUs)")
 
 
 def test_an_interval_that_reaches_one_does_not_reproduce() -> None:
