@@ -87,6 +87,7 @@ class Result:
                     sample is the slowest rank's. `cold_ms` is the very first call after loading, or null
     memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}
+    launch_us       {before, after}: what it took the host to start one small operator, before the first call and after the last
     used            what the backend really did: dtype, device map, slicing configuration, library file, layer class…
     figures         {name: data}: what the form measured beside the calls, raw; each form says which
     compat          {branch name: side taken} for every library-version branch that ran
@@ -103,6 +104,7 @@ class Result:
     measurements: list = dataclasses.field(default_factory=list)
     memory: dict = dataclasses.field(default_factory=dict)
     check: "dict | None" = None
+    launch_us: dict = dataclasses.field(default_factory=dict)
     used: dict = dataclasses.field(default_factory=dict)
     figures: dict = dataclasses.field(default_factory=dict)
     compat: dict = dataclasses.field(default_factory=dict)

@@ -25,6 +25,9 @@ METHOD = f"""
 - **Outliers** are samples whose 0.6745 · |x − median| / MAD is above {stats.OUTLIER_SCORE}. They are counted and never dropped.
 - **Drift**: by how much the second half of the timed calls took longer than the first.
 - **Further token**: (mean of the calls of N new tokens − mean of the calls of 1) / (N − 1).
+- **Which GPUs**: each letter is one GPU of the group. Where two rows have none in common, a verdict on them says *on different GPUs*: their hosts may differ.
+- **The host starts an operator in**: µs from one small operator to the next, started from Python without waiting, before a run's first call and after its
+  last. Short calls wait for the host: where these numbers differ between rows, or within one, so do their hosts. Results of before this was taken do not tell.
 - **Memory**: the peak of each GPU as the host's NVML saw it by UUID, sampled during the whole run (everything on the GPU is in it); torch's
   own allocated and reserved peaks; the peak resident set of the guest, summed over its processes. Of several GPUs the fullest counts.
 - **Output check**: relative error of the logits at the last prompt position, |x − ref| / |ref| in the 2-norm, against plain transformers

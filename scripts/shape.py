@@ -109,6 +109,7 @@ GUEST = {
         "passed": bool,
         "reason?": str,
     },
+    "launch_us?": {"before?": NUMBER, "after?": NUMBER},
     "figures?": FIGURES,
     "used": dict,
     "compat": dict,

@@ -144,9 +144,11 @@ def gpu_letters(group: Group) -> dict[str, str]:
 
 
 def around_table(group: Group) -> list[str]:
-    """Which GPUs, loading, the cold call, the time of one further token, and how steady the samples are; ok rows only."""
+    """Which GPUs, loading, the cold call, the time of one further token, how fast the host was and how steady the samples are; ok rows only."""
     letters = gpu_letters(group)
     headers = ["case", devices_word(group), *(["which GPUs"] if letters else []), "load, s", "cold call, ms", "further token, ms (95 % interval)"]
+    told = any(row.guest and row.guest.launch_us for row in group.rows)
+    headers += ["the host starts an operator in, µs: before / after"] if told else []
     headers += ["timed calls", "outliers", "drift, %", "means of repeated runs, ms"]
     rows = []
     for row in group.rows:
@@ -162,6 +164,7 @@ def around_table(group: Group) -> list[str]:
                 NONE if row.guest.load_s is None else f"{row.guest.load_s:.1f}",
                 NONE if cold is None else stats.significant(cold),
                 further_token(row),
+                *([launch(row)] if told else []),
                 " + ".join(str(one.n) for one in summaries),
                 " + ".join(str(one.outliers) for one in summaries),
                 " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens),
@@ -204,6 +207,13 @@ def parts_s(row: Row) -> dict[str, float | None]:
         **spans,
     }
     return {part: found.get(part) for part in PARTS}
+
+
+def launch(row: Row) -> str:
+    """ "5.2 / 5.4": µs in which the row's host started one small operator, before the first call and after the last."""
+    found = row.guest.launch_us if row.guest else {}
+    times = [found.get(when) for when in ("before", "after")]
+    return " / ".join(stats.significant(us) for us in times) if all(times) else NONE
 
 
 def further_token(row: Row) -> str:

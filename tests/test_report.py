@@ -253,6 +253,16 @@ def test_a_gpu_that_gave_no_memory_sample_has_no_number(tmp_path: Path) -> None:
     assert "memory.svg" not in text
 
 
+def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_path: Path) -> None:
+    one, other = record(job("int8"), 50.0), record(job("deepspeed"), 10.0)
+    assert "starts an operator" not in page(tmp_path, [one, other])
+    one.guest.launch_us = {"before": 5.25, "after": 10.5}
+    text = page(tmp_path, [one, other])
+    assert "the host starts an operator in, µs: before / after" in text
+    assert "| 5.25 / 10.5 |" in next(line for line in text.splitlines() if line.startswith("| int8 | 1 | A | 3.2 |"))
+    assert "| — | 10 |" in next(line for line in text.splitlines() if line.startswith("| deepspeed | 1 | A | 3.2 |"))
+
+
 def test_a_row_whose_model_lies_on_fewer_gpus_than_it_had_says_so(tmp_path: Path) -> None:
     one = record(job("layer-parallel", 2))
     one.guest.used["parameters_per_device"] = {"cuda:1": 7}

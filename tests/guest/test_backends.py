@@ -19,6 +19,7 @@ def test_a_backend_completes_with_the_right_output(guest, checkpoints, reference
     assert (result.prompt_tokens, result.batch_size) == (32, 1)
     assert [len(one["timed_ms"]) for one in result.measurements] == [3, 3]
     assert result.measurements[0]["cold_ms"] > 0 and result.measurements[1]["cold_ms"] is None
+    assert 0 < result.launch_us["before"] < 1000 and 0 < result.launch_us["after"] < 1000
     assert result.load_s > 0 and result.memory["peak_rss_bytes"] > 50_000_000
     assert result.environment["packages"]["transformers"] == "5.17.0"
     assert result.compat["dtype"] == "dtype="
