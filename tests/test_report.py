@@ -255,7 +255,7 @@ def test_a_gpu_that_gave_no_memory_sample_has_no_number(tmp_path: Path) -> None:
 
 def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_path: Path) -> None:
     one, other = record(job("int8"), 50.0), record(job("deepspeed"), 10.0)
-    assert "starts an operator" not in page(tmp_path, [one, other])
+    assert "in, µs: before / after" not in page(tmp_path, [one, other])
     one.guest.launch_us = {"before": 5.25, "after": 10.5}
     text = page(tmp_path, [one, other])
     assert "the host starts an operator in, µs: before / after" in text
