@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from bench import backends, check, compat, environment, forms, inputs, launch, measure, profile, ranks, weights
+from bench import backends, check, clock, compat, environment, forms, inputs, measure, profile, ranks, weights
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 
 
@@ -89,10 +89,10 @@ def load(job, result, phases, folder):
 def run_measure(job, result, phases, folder):
     form = forms.find(job.form)
     loaded = load(job, result, phases, folder) if forms.loads(form) else None
-    before = launch.operator_us(loaded.device) if loaded else None
+    before = clock.launch_us(loaded.device) if loaded else None
     measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     if loaded:
-        result.launch_us = {"before": before, "after": launch.operator_us(loaded.device)}
+        result.launch_us = {"before": before, "after": clock.launch_us(loaded.device)}
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
     if job.reference and loaded:

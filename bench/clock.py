@@ -1,5 +1,6 @@
 """Times of single operators, in µs, and of work on one device, in ms."""
 
+import statistics
 import time
 
 
@@ -17,6 +18,18 @@ def call_times_us(call, device, samples, calls_per_sample, warmup_calls=20):
                 call()
         times.append(elapsed.ms * 1000 / calls_per_sample)
     return times
+
+
+def launch_us(device):
+    """How fast this host hands work to the device: µs from one operator on a single number to the next, the median of a few samples.
+
+    A GPU needs less time for such an operator than the host to start it, so the host's pace is what is seen. Short calls wait for the
+    host: taken before a job's first call and after its last, this tells a slow or busy host from a slow library.
+    """
+    import torch
+
+    number = torch.zeros((), device=device)
+    return statistics.median(call_times_us(lambda: number.add_(1), device, samples=9, calls_per_sample=500, warmup_calls=500))
 
 
 class span:

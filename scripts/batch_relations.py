@@ -16,14 +16,19 @@ from scripts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Ro
 from scripts.groups import Row, apart
 
 
+def _right_sizes(rows: Rows, case: str) -> dict[int, Row]:
+    """{batch size: its row} of a case where the output is right, from the smallest batch up."""
+    named = [row for name, row in rows.items() if isinstance(name, str) and isinstance(row, Row)]
+    mine = {row.batch_size: row for row in named if row.case == case and not row.unusable()}
+    return dict(sorted(mine.items()))
+
+
 def sizes_of(rows: Rows, case: str) -> list[Row]:
     """The rows of a case whose output is right and whose calls carry an interval, from the smallest batch up.
 
     A batch that was called a time or two, to see whether it fits, neither speaks for a claim nor against it.
     """
-    named = [row for name, row in rows.items() if isinstance(name, str) and isinstance(row, Row)]
-    mine = {row.batch_size: row for row in named if row.case == case and not row.unusable()}
-    return [mine[size] for size in sorted(mine) if len(batches.timed_ms(mine[size])) >= stats.LEAST_SAMPLES]
+    return [row for row in _right_sizes(rows, case).values() if len(batches.timed_ms(row)) >= stats.LEAST_SAMPLES]
 
 
 def rate_ratio(above: Row, below: Row) -> stats.Estimate:
@@ -74,9 +79,8 @@ def judge_growth(relation: Mapping, rows: Rows) -> Finding:
     told = f"of the steps from batch size {sizes[0].batch_size} to {sizes[-1].batch_size} the least gain: " if len(steps) > 1 else ""
     words = f"{told}batch size {larger.batch_size} makes {stats.in_words(ratio, least=2)} times the items/s of batch size {smaller.batch_size}"
     words += ", on different GPUs" if apart(larger, smaller) else ""
-    ran = {row.batch_size for row in rows.values() if isinstance(row, Row) and row.case == case and row.status == "ok"}
-    few = sorted(ran - {row.batch_size for row in sizes})
-    words += f"; too few calls to judge: {', '.join(str(size) for size in few)}" if few else ""
+    few = [str(size) for size, row in _right_sizes(rows, case).items() if row not in sizes]
+    words += f"; too few calls to judge: {', '.join(few)}" if few else ""
     return tested(ratio.low > 1, words, ratio)
 
 

@@ -131,11 +131,15 @@ def speed_ups(group: Group, article: Article) -> list[str]:
     for claim in article.claims:
         for relation in claim["relations"]:
             if "faster" in relation:
-                pairs.setdefault((relation["faster"], relation["slower"], relation.get("batch_size")), (relation, claim.get("new_tokens")))
+                pairs.setdefault((relation["faster"], relation["slower"], relation.get("batch_size")), (relation, claim))
     counts = tables.tokens_of(group)
     rows = []
-    for (faster, slower, batch_size), (relation, only) in pairs.items():
-        cells = [_ratio_cell(time_relations.judge_speed(relation, rows_by_case, count)) if only in (None, count) else tables.NONE for count in counts]
+    for (faster, slower, batch_size), (relation, claim) in pairs.items():
+        devices = time_relations.common_count(rows_by_case, claim["relations"])
+        cells = [
+            _ratio_cell(time_relations.judge_speed(relation, rows_by_case, count, devices)) if claim.get("new_tokens") in (None, count) else tables.NONE
+            for count in counts
+        ]
         published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE
         rows.append([f"{tables.text(faster)} over {tables.text(slower)}" + (f", batch {batch_size}" if batch_size else ""), published, *cells])
     headers = ["how many times as fast", "published", *[f"measured, {tokens(count)} (95 % interval)" for count in counts]]

@@ -48,11 +48,12 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         counts = sorted({count for _, count in measured})
         sizes = token_table.sizes_of(token_table.rows_of(group, article), list(cases.values()))
         for (name, count), points in measured.items():
-            # A batch size that was not run is a gap, not a line across.
-            points = [(size, dict(points).get(size, math.nan)) for size in sizes]
+            values = dict(points)
             colour, marker = style[name]
             dashes = DASHES[counts.index(count) % len(DASHES)]
-            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle=dashes, linewidth=1.4, label=f"{name} ×{count}, measured")
+            # A batch size that was not run is a gap, not a line across.
+            per_size = [values.get(size, math.nan) for size in sizes]
+            axes.plot(sizes, per_size, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, label=f"{name} ×{count}, measured")
         log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())

@@ -5,6 +5,7 @@ The pictures have a white ground of their own, so that they read the same on a l
 
 import io
 import textwrap
+from collections.abc import Sequence
 
 import matplotlib
 import matplotlib.ticker
@@ -107,10 +108,15 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
     axes.set_xlabel(f"ms per call of {new_tokens} new token{'s' * (new_tokens > 1)}{', logarithmic' if logarithmic else ''}")
 
 
+def arms(estimates: Sequence[stats.Estimate]) -> list[tuple[float, ...]]:
+    """How far the intervals reach [below the values, above them], as errorbar takes them; 0 where there is no interval."""
+    reach = [(0.0, 0.0) if None in (one.low, one.high) else (one.value - one.low, one.high - one.value) for one in estimates]
+    return list(zip(*reach, strict=True))
+
+
 def _whisker(axes: Axes, interval: stats.Estimate, place: float) -> None:
     if interval.low is not None and interval.high is not None:
-        arms = [[interval.value - interval.low], [interval.high - interval.value]]
-        axes.errorbar(interval.value, place, xerr=arms, color=INK, capsize=3, linewidth=1.1)
+        axes.errorbar(interval.value, place, xerr=arms([interval]), color=INK, capsize=3, linewidth=1.1)
 
 
 def _label(axes: Axes, value: float, place: float, words: str) -> None:

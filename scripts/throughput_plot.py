@@ -3,7 +3,7 @@
 import matplotlib
 from matplotlib.figure import Figure
 
-from scripts import batches, log_axes, plots, stats
+from scripts import batches, log_axes, plots
 from scripts.groups import Group, Row
 
 COLOURS = ("#c2571a", "#3b8f4b", plots.MEASURED)
@@ -21,20 +21,11 @@ def draw(group: Group) -> str | None:
         every = [batches.items_per_s(row).value for rows in lines.values() for row in rows]
         for (case, rows), colour in zip(lines.items(), COLOURS, strict=False):
             rates = [batches.items_per_s(row) for row in rows]
-            arms = [[0 if None in (rate.low, rate.high) else reach(rate) for rate in rates] for reach in (_below, _above)]
-            sizes = [row.batch_size for row in rows]
-            axes.errorbar(sizes, [rate.value for rate in rates], yerr=arms, marker="o", markersize=4, linewidth=1.3, capsize=3, color=colour, label=case)
+            sizes, values = [row.batch_size for row in rows], [rate.value for rate in rates]
+            axes.errorbar(sizes, values, yerr=plots.arms(rates), marker="o", markersize=4, linewidth=1.3, capsize=3, color=colour, label=case)
         log_axes.style(axes, "batch size, texts a call", "items/s", base=2, number_between=max(every) / min(every) < 10)
         axes.legend(frameon=False, fontsize=8)
         return plots.svg(figure)
-
-
-def _below(rate: stats.Estimate) -> float:
-    return rate.value - rate.low
-
-
-def _above(rate: stats.Estimate) -> float:
-    return rate.high - rate.value
 
 
 def _lines(group: Group) -> dict[str, list[Row]]:

@@ -34,9 +34,12 @@ def named_rows(relation: Mapping) -> list[tuple[str, int]]:
 
 
 def common_count(rows: Rows, relations: Sequence[Mapping]) -> int | None:
-    """The number of devices on which most of the rows ran that the relations name, of several the largest; None where none of them ran."""
+    """The number of devices on which most of the rows ran that the relations name, of several the largest; None where none of their cases ran."""
     named = {one for relation in relations for one in named_rows(relation)}
-    ran = collections.Counter(key[2] for key in rows if isinstance(key, tuple) and key[:2] in named)
+    cases, ran = {case for case, _ in named}, collections.Counter()
+    for key in rows:
+        if isinstance(key, tuple) and key[0] in cases:
+            ran[key[2]] += key[:2] in named
     return max(ran, key=lambda count: (ran[count], count), default=None)
 
 
@@ -47,7 +50,6 @@ def _in_batches(rows: Rows, relation: Mapping, new_tokens: int, count: int | Non
     missing = [case for case in dict.fromkeys(case for case, _ in wanted) if case not in ran]
     if missing:
         return {}, f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not run here"
-    count = count or common_count(rows, [relation])
     found = {}
     for case, batch_size in wanted:
         row = rows.get((case, batch_size, count))
@@ -111,8 +113,8 @@ def _pair(relation: Mapping, rows: Rows, new_tokens: int, count: int | None) -> 
     return pair, reason
 
 
-def judge_speed(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
-    """The Finding on a relation faster/slower; in a batch size on so many devices, by default on those that most of its rows ran on."""
+def judge_speed(relation: Mapping, rows: Rows, new_tokens: int, count: int | None) -> Finding:
+    """The Finding on a relation faster/slower; one in a batch size on `count` devices, the common_count of its claim."""
     pair, reason = _pair(relation, rows, new_tokens, count)
     if reason:
         return Finding(NOT_TESTED, reason)
@@ -135,9 +137,8 @@ def judge_speed(relation: Mapping, rows: Rows, new_tokens: int, count: int | Non
     return Finding(REPRODUCED, words, ratio)
 
 
-def judge_lowest(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
+def judge_lowest(relation: Mapping, rows: Rows, new_tokens: int, count: int | None) -> Finding:
     """The Finding on a relation lowest/below: the pair of cases that decides, or the one that holds most barely."""
-    count = count or common_count(rows, [relation])
     _, reason = _in_batches(rows, relation, new_tokens, count)
     if reason:
         return Finding(NOT_TESTED, reason)
@@ -153,7 +154,7 @@ def judge_lowest(relation: Mapping, rows: Rows, new_tokens: int, count: int | No
     return barest(pairs)
 
 
-def judge_gain(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
+def judge_gain(relation: Mapping, rows: Rows, new_tokens: int, count: int | None) -> Finding:
     """The Finding on a relation from_batch/to_batch."""
     case, small, large = relation["case"], relation["from_batch"], relation["to_batch"]
     found, reason = _in_batches(rows, relation, new_tokens, count)

@@ -92,7 +92,7 @@ OF_ROWS = {
 }
 
 
-def judge_relation(relation: Mapping, rows: Rows, new_tokens: int, count: int | None = None) -> Finding:
+def judge_relation(relation: Mapping, rows: Rows, new_tokens: int, count: int | None) -> Finding:
     """The Finding on one relation of a claim, for calls that made `new_tokens` new tokens, where it names batch sizes on so many devices."""
     for name, rule in OF_CALLS.items():
         if name in relation:

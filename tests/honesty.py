@@ -20,7 +20,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import compat, inputs, launch, measure, weights
+from bench import clock, compat, inputs, measure, weights
 from bench.job import parse_job, to_json, write_whole
 
 #: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
@@ -154,7 +154,7 @@ def tell(what, found, out=None):
 
     if os.environ.get("RANK", "0") != "0":
         return
-    found |= {"launch_us": launch.operator_us("cuda" if torch.cuda.is_available() else "cpu")}
+    found |= {"launch_us": clock.launch_us("cuda" if torch.cuda.is_available() else "cpu")}
     if torch.cuda.is_available():
         found |= {"gpu": torch.cuda.get_device_name(), "device_count": torch.cuda.device_count(), "transformers": transformers.__version__}
     if out:

@@ -3,9 +3,10 @@
     PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
 
 CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint it writes a tiny one (`make honesty`); with one it runs
-on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100: more rounds then see the same moment of a host. Each round takes the mean of two calls by the benchmark's way (one clock around its cycles of tokenising, generating and
-decoding, divided by what `generate` appended) and by the kit's form, each first in every other round. Printed: the ratio of the two with its spread
-over the rounds; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
+on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100: more rounds then see the same moment of a host.
+Each round takes the mean of two calls by the benchmark's way (one clock around its cycles of tokenising, generating and decoding, divided by what
+`generate` appended) and by the kit's form, each first in every other round. Printed: the ratio of the two with its spread over the rounds; OUT gets
+it as JSON. They should be within 3 % of each other on a GPU.
 """
 
 import argparse

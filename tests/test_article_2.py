@@ -180,6 +180,11 @@ def test_a_claim_is_judged_on_the_gpus_that_most_of_its_rows_ran_on() -> None:
     assert "(16 GPUs, " in judge("2.5", published_cells() + published_cells(16)).reason
 
 
+def test_cases_that_ran_in_other_batch_sizes_only_are_named_with_their_gpus() -> None:
+    verdict = judge("2.7", [cell("ds-zero", 2, 9.0)])
+    assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
+
+
 def test_a_case_that_never_ran_is_named() -> None:
     verdict = judge("2.4", [one for one in published_cells() if one.job.case != "accelerate-int8"])
     assert (verdict.word, verdict.reason) == (NOT_TESTED, "accelerate-int8 was not run here")

@@ -118,6 +118,8 @@ def test_a_batch_that_was_only_tried_whether_it_fits_judges_nothing() -> None:
     assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), tried).reason
     verdict = judge(GROWS, *sweep(10, 19), a_run("batch", 9000.0, 8, timed_runs=1))
     assert verdict.word == REPRODUCED and verdict.reason.endswith("; too few calls to judge: 8")
+    wrong = a_run("batch", 9000.0, 8, checked=synthetic.check(0.4, passed=False))
+    assert "too few" not in judge(GROWS, *sweep(10, 19), wrong).reason
 
 
 GROWS = {"case": "batch", "rate_grows_with_batch": True}
