@@ -3,6 +3,7 @@
 An item is one text with its answer. All rates are computed here from a result's raw calls and figures.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -77,10 +78,22 @@ def _rate_cells(row: Row) -> list[str]:
     return [stats.in_words(rate), stats.significant(tokens, most=4) if tokens else NONE, duration(hours(rate.value))]
 
 
-def published_duration(article: Article | None, case_name: str) -> str:
+def published_minutes(article: Article | None, case_name: str) -> float | None:
+    """How long ITEMS took in the article."""
     case = article.case(case_name) if article else None
-    minutes = case.published_at("minutes_per_10000_items", 0) if case else None
-    return (f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min") if minutes else NONE
+    return case.published_at("minutes_per_10000_items", 0) if case else None
+
+
+def _beside(rows: Sequence[Row], article: Article | None) -> dict[int, str]:
+    """{a row's place: the article's time} for the row of each case that comes nearest to it, for the article names no batch size."""
+    found: dict[str, tuple[float, int, str]] = {}
+    for place, row in enumerate(rows):
+        minutes, rate = published_minutes(article, row.case), items_per_s(row)
+        if minutes and rate and rate.value:
+            apart = abs(math.log(60 * hours(rate.value) / minutes))
+            words = f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
+            found[row.case] = min(found.get(row.case, (apart, place, words)), (apart, place, words))
+    return {place: words for _, place, words in found.values()}
 
 
 def _memory_cells(row: Row) -> list[str]:
@@ -92,18 +105,16 @@ MEMORY = ["NVML peak, GiB", "torch peak allocated, GiB"]
 
 def rate_table(group: Group, article: Article | None) -> list[str]:
     """Every form and batch size, those that ran out of memory included."""
-    with_published = bool(article) and not group.cannot_judge() and any(published_duration(article, row.case) != NONE for row in group.rows)
+    shown = rows_of(group, CALL_FORMS)
+    published = _beside(shown, article) if not group.cannot_judge() else {}
     headers = ["form", "status", "batch size", "items/s (95 % interval)", "tokens/s", f"{ITEMS:,} items take"]
-    headers += ["published"] if with_published else []
-    rows, told = [], set()
-    for row in rows_of(group, CALL_FORMS):
-        # The article names no batch size: its one number stands once, beside the smallest.
-        published = published_duration(article, row.case) if row.case not in told else NONE
-        told.add(row.case)
-        head = [tables.case_name(group, row), tables.status(row), str(row.batch_size), *_rate_cells(row)]
-        rows.append([*head, *([published] if with_published else []), *_memory_cells(row)])
+    headers += ["published"] if published else []
+    rows = []
+    for place, row in enumerate(shown):
+        head = [tables.case_name(row), tables.status(row), str(row.batch_size), *_rate_cells(row)]
+        rows.append([*head, *([published.get(place, NONE)] if published else []), *_memory_cells(row)])
     words = "Items a second, timed from texts to texts with tokenizing and decoding, and how long the article's 10,000 items take at that rate"
-    words += " (it names no batch size):" if with_published else ":"
+    words += " (it names no batch size: its time stands beside the nearest):" if published else ":"
     return [words, "", *tables.table(headers + MEMORY, rows, left=2)] if rows else []
 
 
@@ -118,7 +129,7 @@ def workload_table(group: Group) -> list[str]:
             continue
         rows.append(
             [
-                tables.case_name(group, row),
+                tables.case_name(row),
                 str(row.batch_size),
                 f"{done['items']:,}",
                 *_rate_cells(row),

@@ -1,9 +1,10 @@
 """What the devices did during one call: the report's section on profiles, from the runs of kind "profile"."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from scripts import stats, tables
-from scripts.groups import key_of
+from scripts import rerun, stats, tables
+from scripts.articles import Article
+from scripts.groups import gpus, key_of
 from scripts.results import Record
 from scripts.tables import NONE, text
 
@@ -11,21 +12,25 @@ from scripts.tables import NONE, text
 SHOWN = 10
 
 
-def section(records: Sequence[Record]) -> list[str]:
-    """A heading, and for each profile how busy the devices were and which kernels took longest; [] without any."""
+def section(records: Sequence[Record], known: Mapping[str, Article]) -> list[str]:
+    """A heading, and for each profile how busy the devices were, which kernels took longest and how to take it again; [] without any."""
     mine = [record for record in records if record.job.kind == "profile"]
     if not mine:
         return []
     lines = [tables.anchor("profiles"), "", "## Profiles", ""]
     for record in sorted(mine, key=lambda one: one.id):
+        article = known.get(record.job.article)
         lines += _one(record)
+        if article and record.job.variant in article.variants:
+            lines += [f"To profile it again: `{rerun.line(record, article).replace('`', ' ')}`", ""]
     return lines
 
 
 def _one(record: Record) -> list[str]:
     key, job = key_of(record), record.job
     batch = job.prompt.get("batch_size") or 1
-    where = f"{key.model}, {key.stack}, {job.device_count} {'CPU devices' if job.device == 'cpu' else 'GPUs'}, batch {batch}"
+    devices = "CPU" if job.device == "cpu" else gpus(job.device_count)
+    where = f"{key.device_words}, {key.stack}, {devices}, batch {batch}"
     title = f"### {text(job.article)}: {text(job.case)}, {text(job.variant)} ({text(where)})"
     found = (record.guest.figures or {}).get("profile") if record.guest else None
     if record.status != "ok" or not found:

@@ -187,7 +187,7 @@ def markdown(
         lines += claim_sections(known, judged)
         for slug, mine in by_article.items():
             lines += article_section(slug, mine, known.get(slug), judged.get(slug, []), pictures)
-        lines += profiles.section(records)
+        lines += profiles.section(records, known)
         lines += [anchor("environment"), "", "## Environment and provenance", ""]
         for group in itertools.chain.from_iterable(by_article.values()):
             lines += provenance.environment(group, known.get(group.key.article))

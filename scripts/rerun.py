@@ -7,7 +7,7 @@ from scripts.results import Record
 
 
 def variables(record: Record, article: Article) -> dict[str, str]:
-    """What has to be typed after `make bench-<backend>`."""
+    """What has to be typed after `make bench-<backend>`, or `make profile-<backend>` for a profile."""
     job = record.job
     own = article.case(job.case)
     case = own or article.cases_of(job.backend)[0]
@@ -27,6 +27,8 @@ def variables(record: Record, article: Article) -> dict[str, str]:
         typed["ITEMS"] = str(items)
     if job.timed_runs != article.protocol_of(case)["timed_runs"]:
         typed["TIMED_RUNS"] = str(job.timed_runs)
+    if job.kind == "profile":
+        typed["PROFILER"] = job.options["profiler"]
     if record.host["engine"] == "host":
         typed |= {"ENGINE": "host", "PYTHON_HOST": "/path/to/python3"} if job.stack != "demo" else {"ENGINE": "host"}
     return typed | {"FORCE": "1"}
@@ -35,4 +37,4 @@ def variables(record: Record, article: Article) -> dict[str, str]:
 def line(record: Record, article: Article) -> str:
     """`make bench-deepspeed ARTICLE=… FORCE=1`."""
     typed = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables(record, article).items())
-    return f"make bench-{record.job.backend} {typed}"
+    return f"make {'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend} {typed}"

@@ -81,9 +81,9 @@ def status(row: Row) -> str:
     return "ok" if row.check.get("passed") else "ok, **output FAILED**"
 
 
-def case_name(group: Group, row: Row) -> str:
-    """The case, linked to where its environment's deviations are listed if there are any."""
-    return text(row.name) + (f" [{MARK}](#environment-{group.slug})" if row.deviations() else "")
+def case_name(row: Row) -> str:
+    """The case, marked where its environment deviates from the pins: the note below the group's tables says where it is listed."""
+    return text(row.name) + (f" {MARK}" if row.deviations() else "")
 
 
 def published_by_case(group: Group, article: Article | None, metric: str = "mean_ms") -> dict[str, Case]:
@@ -114,13 +114,13 @@ def time_table(group: Group, article: Article | None) -> list[str]:
     for row in group.rows:
         if row.measured_without_calls or row.is_workload:
             continue
-        head = [anchor(row_anchor(group, row)) + case_name(group, row), status(row), text(row.dtype) or NONE, str(row.count)]
+        head = [anchor(row_anchor(group, row)) + case_name(row), status(row), text(row.dtype) or NONE, str(row.count)]
         for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
             comparable = published.get(row.case)
             if comparable and not (is_published_row(comparable, row, article) and new_tokens in (0, published_tokens(comparable, article))):
                 comparable = None
             rows.append(head + _time_cells(row, new_tokens, comparable, bool(published)))
-            head = [case_name(group, row), *head[1:]]
+            head = [case_name(row), *head[1:]]
     return table(headers, rows, left=3) if rows else []
 
 
@@ -158,7 +158,7 @@ def around_table(group: Group) -> list[str]:
         cold = next((one["cold_ms"] for one in row.guest.measurements if one.get("cold_ms") is not None), None)
         rows.append(
             [
-                case_name(group, row),
+                case_name(row),
                 str(row.count),
                 *([" ".join(letters[uuid] for uuid in row.gpu_uuids)] if letters else []),
                 NONE if row.guest.load_s is None else f"{row.guest.load_s:.1f}",
@@ -189,7 +189,7 @@ def parts_table(group: Group) -> list[str]:
         parts = parts_s(row)
         rest_s = wall_s - sum(value for name, value in parts.items() if value is not None and name != "prepare")
         cells = [NONE if value is None else f"{value:.1f}" for value in (*parts.values(), max(0.0, rest_s), wall_s + (prepare_s or 0))]
-        rows.append([case_name(group, row), str(row.count), *cells])
+        rows.append([case_name(row), str(row.count), *cells])
     return table(headers, rows) if rows else []
 
 
@@ -253,7 +253,7 @@ def memory_table(group: Group) -> list[str]:
         torch_peaks = [gib(row.torch_peak_bytes(name)) for name in ("peak_allocated_bytes", "peak_reserved_bytes")]
         rows.append(
             [
-                case_name(group, row),
+                case_name(row),
                 str(row.count),
                 gib(max(row.peak_used_bytes().values(), default=None)),
                 NONE if torch_peaks == [NONE, NONE] else " / ".join(torch_peaks),

@@ -4,13 +4,14 @@
     PYTHON tests/honesty.py ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
                                                 GPUs; for DeepSpeed under `python -m torch.distributed.run --nproc_per_node N`
 
-LIMIT_S=60 in the environment ends this script and its two siblings with the rounds of so many seconds, unless several ranks run it.
+LIMIT_S=60 in the environment holds this script and its two siblings to about the rounds of so many seconds, unless several ranks run it.
 
 Each round times a few calls with the article's loop (perf_counter around `generate`, nothing else) and as many with
 bench/measure.py, in turn, each first in every other round, so that a drift of the machine hits both: hosts change their speed within a
 second. Printed: the ratio of the two means over all rounds with its interval. A ratio that is not 1 within it would be the kit's own overhead.
 """
 
+import dataclasses
 import os
 import statistics
 import sys
@@ -20,7 +21,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import clock, compat, inputs, measure, weights
+from bench import clock, compat, forms, inputs, measure, weights
 from bench.job import parse_job, to_json, write_whole
 
 #: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
@@ -113,17 +114,36 @@ def wait_ms(generate, synchronize, calls):
     return 1000 * statistics.fmean(waits)
 
 
+def limit_s():
+    """How long the rounds may take, by LIMIT_S; without end for several ranks: those that stopped at rounds of their own would wait for each other for ever."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return float("inf" if several else os.environ.get("LIMIT_S", "inf"))
+
+
 def in_turn(kit, article, rounds):
     """[(what `kit()` gives, what `article()` gives)] of each round, each of them first in every other one; of as many as LIMIT_S allows."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1  # ranks that stop at rounds of their own would wait for each other for ever
-    limit_s = float("inf" if several else os.environ.get("LIMIT_S", "inf"))
     means, began = [], perf_counter()
     for number in range(rounds):
-        if means and perf_counter() - began > limit_s:
+        if means and perf_counter() - began > limit_s():
             break
         times = {clock: clock() for clock in ((article, kit) if number % 2 else (kit, article))}
         means.append((times[kit], times[article]))
     return means
+
+
+def call_by_call(job, loaded, article, rounds):
+    """([(the kit's ms of a call, what `article()` gives)], the form's figures): the job's form makes its calls, and after each, with the kit's clock
+    stopped, the article's loop makes one. So both see the same moment of a host whose speed changes within seconds.
+
+    Each call of either follows one of the other: the cold call and the first pair, which do not, are left out.
+    """
+    began = perf_counter()
+    article()
+    rounds = max(1, min(rounds, int(limit_s() / 2 / (perf_counter() - began)))) if limit_s() < float("inf") else rounds
+    others = []
+    timed = dataclasses.replace(job, warmup_runs=0, timed_runs=rounds + 1)
+    (measurement,), _, figures = forms.find(job.form).run(timed, loaded, lambda **event: others.append(article()))
+    return list(zip(measurement["timed_ms"], others, strict=True))[1:], figures
 
 
 def summary(means, unit="ms"):

@@ -3,9 +3,9 @@
     PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
 Without a checkpoint (or with -) it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, or NEW_TOKENS,
-on a GPU where there is one: fewer let more rounds see the same moment of a host, and are the harder test, for what is not generation weighs more.
-Each round makes two calls by the article's loop and two by the kit's form, each first in every other round, both from the same seed. Printed: the
-ratio of their times with its interval; OUT gets it as JSON. They should be within 3 % of each other on a GPU.
+on a GPU where there is one: fewer are the harder test, for what is not generation weighs more.
+Each round is a call by the article's loop and one by the kit's form. Printed: the ratio of the means over all rounds with its interval; OUT gets it as
+JSON. They should be within 3 % of each other on a GPU.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import backends, forms, inputs, texts, weights
+from bench import backends, inputs, texts, weights
 from scripts import articles, jobs
 from tests import honesty
 
@@ -39,13 +39,13 @@ def articles_loop(model, tokenizer, texts_list, new_tokens):
 
 
 def job_of(checkpoint, batch, new_tokens, device):
-    """The article's batch as published, once timed."""
+    """The article's batch as published."""
     article = articles.find("batch-generate")
     (case,) = [case for case in article.cases if case.name == "batch"]
     target = jobs.Target("current", device, 1, "random", "full" if device == "cuda" else "tiny")
     job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch))
     runs = [{**run, "new_tokens": new_tokens} for run in job.runs]
-    return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, runs=runs, warmup_runs=0, timed_runs=1)
+    return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, runs=runs)
 
 
 def main(checkpoint, batch, rounds, new_tokens, out=None):
@@ -58,20 +58,12 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = texts.tokenizer_of(job)
     texts_list = texts.batch_of(job, tokenizer)
-    form = forms.find(job.form)
 
     def article():
-        """Mean ms of two calls, as `kit`."""
-        torch.manual_seed(0)
-        return 1000 * sum(articles_loop(loaded.model, tokenizer, texts_list, new_tokens) for _ in range(2)) / 2
+        return 1000 * articles_loop(loaded.model, tokenizer, texts_list, new_tokens)
 
-    def kit():
-        """A row's cold and its timed call: here the model is warm for both."""
-        (measurement,), _, _ = form.run(job, loaded, lambda **event: None)
-        return (measurement["cold_ms"] + measurement["timed_ms"][0]) / 2
-
-    articles_loop(loaded.model, tokenizer, texts_list, new_tokens)
-    means = honesty.in_turn(kit, article, rounds)
+    article()
+    means, _ = honesty.call_by_call(job, loaded, article, rounds)
     honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch, "new_tokens": new_tokens}, out)
 
 
@@ -79,7 +71,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", nargs="?", default="-")
     parser.add_argument("batch", nargs="?", type=int, default=4)
-    parser.add_argument("rounds", nargs="?", type=int, default=10)
+    parser.add_argument("rounds", nargs="?", type=int, default=60)
     parser.add_argument("out", nargs="?")
     parser.add_argument("new_tokens", nargs="?", type=int, default=256)
     given = parser.parse_args()

@@ -116,7 +116,8 @@ def test_a_failed_output_check_marks_the_row_and_keeps_its_numbers(whole: Path) 
 
 def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
     text = text_of(whole)
-    assert re.search(r'tensor-parallel-2"></a>tensor-parallel \[†\]', text)
+    assert re.search(r'tensor-parallel-2"></a>tensor-parallel † \|', text)
+    assert "† not exactly the pinned environment, see [its environment](#environment-" in text
     assert "- tensor-parallel on 2: torch: pinned 9.9.9, found 9.9.8" in text
 
 

@@ -1,5 +1,7 @@
 """The line that the report gives for a row asks for the very job that was measured."""
 
+import dataclasses
+
 import pytest
 
 from scripts import articles, bench, jobs, options, rerun, results
@@ -17,7 +19,8 @@ def asked_again(one):
     sizes = bench.batch_sizes_of(planned.article, planned.case, planned.variant, asked)
     (size,) = sizes
     target = jobs.Target(planned.stack, asked.device, asked.gpus, asked.weights, asked.scale)
-    return jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(size, asked.items, asked.timed_runs))
+    wanted = jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(size, asked.items, asked.timed_runs))
+    return jobs.profile_job(wanted, asked.profiler) if one.job.kind == "profile" else wanted
 
 
 @pytest.mark.parametrize("one", STORED, ids=lambda one: one.id)
@@ -28,6 +31,12 @@ def test_every_committed_result_can_be_asked_for_again(one):
 def test_the_line_can_be_typed():
     line = rerun.line(record(job("deepspeed", 2)), KNOWN["inference-tools"])
     assert line == "make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current WEIGHTS=random CASES=deepspeed GPUS=2 FORCE=1"
+
+
+def test_a_profile_is_asked_for_by_its_own_verb():
+    profiled = dataclasses.replace(job("deepspeed", 2), kind="profile", options={"profiler": "nsys"})
+    line = rerun.line(record(profiled), KNOWN["inference-tools"])
+    assert line.startswith("make profile-deepspeed ARTICLE=inference-tools") and " PROFILER=nsys " in line
 
 
 def test_a_row_of_a_cpu_says_so():

@@ -37,6 +37,7 @@ def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(tm
     assert told.returncode == 0, told.stderr
     text = (tmp_path / "REPORT.md").read_text()
     assert "## Profiles" in text and "aten::" in text and "What was run on what" in text
+    assert "make profile-transformers ARTICLE=" in text
 
 
 @pytest.mark.usefixtures("python")
