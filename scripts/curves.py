@@ -15,8 +15,10 @@ from scripts.plots import STYLE, WIDTH_INCH, svg
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
-#: One a number of devices, from the smallest; dots are what was published.
+#: One a number of devices, from the smallest: the line and the filled half of its points, for a point may stand without a line.
+#: Dots and empty points are what was published.
 DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
+FILLED = ("full", "left", "bottom", "right", "top")
 
 
 def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
@@ -50,10 +52,11 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         for (name, count), points in measured.items():
             values = dict(points)
             colour, marker = style[name]
-            dashes = DASHES[counts.index(count) % len(DASHES)]
+            place = counts.index(count) % len(DASHES)
+            halves = {"marker": marker, "fillstyle": FILLED[place], "markerfacecoloralt": "white", "markersize": 7}
             # A batch size that was not run is a gap, not a line across.
             per_size = [values.get(size, math.nan) for size in sizes]
-            axes.plot(sizes, per_size, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, label=f"{name} ×{count}, measured")
+            axes.plot(sizes, per_size, color=colour, linestyle=DASHES[place], linewidth=1.4, label=f"{name} ×{count}, measured", **halves)
         log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())

@@ -138,7 +138,9 @@ def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> Non
 def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
     some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
     one = curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)
-    assert curves.batch_plot(group_of(some), ARTICLE).count("stroke-dasharray") > one.count("stroke-dasharray")
+    both = curves.batch_plot(group_of(some), ARTICLE)
+    assert both.count("stroke-dasharray") > one.count("stroke-dasharray")
+    assert both.count("fill: #ffffff; stroke: #009e73") > one.count("fill: #ffffff; stroke: #009e73"), "their points are filled differently, too"
 
 
 def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
