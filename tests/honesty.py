@@ -11,6 +11,8 @@ bench/measure.py, in turn, each first in every other round, so that a drift of t
 second. Printed: the ratio of the two means over all rounds with its interval. A ratio that is not 1 within it would be the kit's own overhead.
 """
 
+import argparse
+import contextlib
 import dataclasses
 import os
 import statistics
@@ -50,8 +52,7 @@ def tiny_model():
     import transformers
 
     transformers.logging.set_verbosity_error()
-    with tempfile.TemporaryDirectory() as folder:
-        weights.write_checkpoint(folder, "bloomz-7b1", "tiny", seed=0)
+    with checkpoint("-", "bloomz-7b1") as folder:
         return transformers.AutoModelForCausalLM.from_pretrained(folder).eval(), torch.arange(64).reshape(1, 64) + 10
 
 
@@ -165,6 +166,30 @@ def summary(means, unit="ms"):
         f"article_{unit}": article,
         f"rounds_{unit}": [[round(one, 4), round(other, 4)] for one, other in means],
     }
+
+
+def options(case=None):
+    """What was typed after a script that runs beside an article's loop: CHECKPOINT BATCH ROUNDS OUT NEW_TOKENS, before them a case where one is the default."""
+    parser = argparse.ArgumentParser()
+    if case:
+        parser.add_argument("case", nargs="?", default=case)
+    parser.add_argument("checkpoint", nargs="?", default="-")
+    parser.add_argument("batch", nargs="?", type=int, default=4)
+    parser.add_argument("rounds", nargs="?", type=int, default=60)
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("new_tokens", nargs="?", type=int)
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def checkpoint(given, shape):
+    """The folder of the weights: the one given, or for "-" a tiny random model of this shape, gone afterwards."""
+    if given != "-":
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        weights.write_checkpoint(folder, shape, "tiny", seed=0)
+        yield folder
 
 
 def tell(what, found, out=None):

@@ -2,22 +2,20 @@
 
     PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
-Without a checkpoint (or with -) it writes a tiny one and makes 32 new tokens a text (`make honesty`); with one it makes the article's 256, or NEW_TOKENS,
-on a GPU where there is one: fewer are the harder test, for what is not generation weighs more.
+Without a checkpoint (or with -) it writes a tiny one (`make honesty`). NEW_TOKENS may be fewer than the article's 256 (32 on a CPU), which is the harder
+test: what is not generation weighs more.
 Each round is a call by the article's loop and one by the kit's form. Printed: the ratio of the means over all rounds with its interval; OUT gets it as
 JSON. They should be within 3 % of each other on a GPU.
 """
 
-import argparse
 import dataclasses
 import sys
-import tempfile
 from pathlib import Path
 from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import backends, inputs, texts, weights
+from bench import backends, inputs, texts
 from scripts import articles, jobs
 from tests import honesty
 
@@ -44,7 +42,7 @@ def job_of(checkpoint, batch, new_tokens, device):
     (case,) = [case for case in article.cases if case.name == "batch"]
     target = jobs.Target("current", device, 1, "random", "full" if device == "cuda" else "tiny")
     job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch))
-    runs = [{**run, "new_tokens": new_tokens} for run in job.runs]
+    runs = [{**run, "new_tokens": new_tokens or run["new_tokens"]} for run in job.runs]
     return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, runs=runs)
 
 
@@ -58,26 +56,17 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = texts.tokenizer_of(job)
     texts_list = texts.batch_of(job, tokenizer)
+    made = job.runs[0]["new_tokens"]
 
     def article():
-        return 1000 * articles_loop(loaded.model, tokenizer, texts_list, new_tokens)
+        return 1000 * articles_loop(loaded.model, tokenizer, texts_list, made)
 
     article()
     means, _ = honesty.call_by_call(job, loaded, article, rounds)
-    honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch, "new_tokens": new_tokens}, out)
+    honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch, "new_tokens": made}, out)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("checkpoint", nargs="?", default="-")
-    parser.add_argument("batch", nargs="?", type=int, default=4)
-    parser.add_argument("rounds", nargs="?", type=int, default=60)
-    parser.add_argument("out", nargs="?")
-    parser.add_argument("new_tokens", nargs="?", type=int, default=256)
-    given = parser.parse_args()
-    if given.checkpoint != "-":
-        main(given.checkpoint, given.batch, given.rounds, given.new_tokens, given.out)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            weights.write_checkpoint(folder, "llama-3-8B", "tiny", seed=0)
-            main(folder, given.batch, given.rounds, 32)
+    asked = honesty.options()
+    with honesty.checkpoint(asked.checkpoint, "llama-3-8B") as folder:
+        main(folder, asked.batch, asked.rounds, asked.new_tokens, asked.out)

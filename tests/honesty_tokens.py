@@ -2,23 +2,21 @@
 
     PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
 
-CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint it writes a tiny one (`make honesty`); with one it runs
+CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint (or with -) it writes a tiny one (`make honesty`); with one it runs
 on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100, which is the harder test: what is not generation weighs more.
 Each round is a cycle by the benchmark's way (its clock around tokenising, generating and decoding, divided by what `generate` appended; it has
 one clock around five of them) and a call of the kit's form. Printed: the ratio of the means over all rounds with its interval; OUT gets it as
 JSON. They should be within 3 % of each other on a GPU.
 """
 
-import argparse
 import dataclasses
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import backends, forms, inputs, weights
+from bench import backends, forms, inputs
 from scripts import articles, jobs
 from tests import honesty
 
@@ -49,7 +47,7 @@ def job_of(case_name, checkpoint, batch, new_tokens, device, count):
     return dataclasses.replace(job, **made)
 
 
-def main(case, checkpoint, batch, rounds, out=None, new_tokens=None):
+def main(case, checkpoint, batch, rounds, new_tokens, out=None):
     import torch
     import transformers
 
@@ -71,17 +69,6 @@ def main(case, checkpoint, batch, rounds, out=None, new_tokens=None):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("case", nargs="?", default="accelerate-fp16")
-    parser.add_argument("checkpoint", nargs="?")
-    parser.add_argument("batch", nargs="?", type=int, default=8)
-    parser.add_argument("rounds", nargs="?", type=int, default=12)
-    parser.add_argument("out", nargs="?")
-    parser.add_argument("new_tokens", nargs="?", type=int)
-    given = parser.parse_args()
-    if given.checkpoint:
-        main(**vars(given))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            weights.write_checkpoint(folder, "bloom-7b1", "tiny", seed=0)
-            main(given.case, folder, 4, 60)
+    asked = honesty.options(case="accelerate-fp16")
+    with honesty.checkpoint(asked.checkpoint, "bloom-7b1") as folder:
+        main(asked.case, folder, asked.batch, asked.rounds, asked.new_tokens, asked.out)
