@@ -175,7 +175,7 @@ def options(case=None):
         parser.add_argument("case", nargs="?", default=case)
     parser.add_argument("checkpoint", nargs="?", default="-")
     parser.add_argument("batch", nargs="?", type=int, default=4)
-    parser.add_argument("rounds", nargs="?", type=int, default=60)
+    parser.add_argument("rounds", nargs="?", type=int, default=30)
     parser.add_argument("out", nargs="?")
     parser.add_argument("new_tokens", nargs="?", type=int)
     return parser.parse_args()
