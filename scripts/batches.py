@@ -86,14 +86,14 @@ def published_minutes(article: Article | None, case_name: str) -> float | None:
 
 def _beside(rows: Sequence[Row], article: Article | None) -> dict[int, str]:
     """{a row's place: the article's time} for the row of each case that comes nearest to it, for the article names no batch size."""
-    found: dict[str, tuple[float, int, str]] = {}
-    for place, row in enumerate(rows):
-        minutes, rate = published_minutes(article, row.case), items_per_s(row)
-        if minutes and rate and rate.value:
-            apart = abs(math.log(60 * hours(rate.value) / minutes))
-            words = f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
-            found[row.case] = min(found.get(row.case, (apart, place, words)), (apart, place, words))
-    return {place: words for _, place, words in found.values()}
+    rates = {place: rate.value for place, row in enumerate(rows) if (rate := items_per_s(row)) and rate.value}
+    found = {}
+    for case in dict.fromkeys(row.case for row in rows):
+        minutes = published_minutes(article, case)
+        apart = {place: abs(math.log(60 * hours(rate) / minutes)) for place, rate in rates.items() if minutes and rows[place].case == case}
+        if apart:
+            found[min(apart, key=apart.__getitem__)] = f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
+    return found
 
 
 def _memory_cells(row: Row) -> list[str]:

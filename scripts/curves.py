@@ -17,8 +17,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 #: One a number of devices, from the smallest: the line and the filled half of its points, for a point may stand without a line.
 #: Dots and empty points are what was published.
-DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
-FILLED = ("full", "left", "bottom", "right", "top")
+LOOKS = (("-", "full"), ("--", "left"), ("-.", "bottom"), ((0, (6, 1, 1, 1, 1, 1)), "right"), ((0, (9, 2)), "top"))
 
 
 def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
@@ -52,11 +51,11 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         for (name, count), points in measured.items():
             values = dict(points)
             colour, marker = style[name]
-            place = counts.index(count) % len(DASHES)
-            halves = {"marker": marker, "fillstyle": FILLED[place], "markerfacecoloralt": "white", "markersize": 7}
+            dashes, filled = LOOKS[counts.index(count) % len(LOOKS)]
+            halves = {"marker": marker, "fillstyle": filled, "markerfacecoloralt": "white", "markersize": 7}
             # A batch size that was not run is a gap, not a line across.
             per_size = [values.get(size, math.nan) for size in sizes]
-            axes.plot(sizes, per_size, color=colour, linestyle=DASHES[place], linewidth=1.4, label=f"{name} ×{count}, measured", **halves)
+            axes.plot(sizes, per_size, color=colour, linestyle=dashes, linewidth=1.4, label=f"{name} ×{count}, measured", **halves)
         log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())

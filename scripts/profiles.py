@@ -19,10 +19,9 @@ def section(records: Sequence[Record], known: Mapping[str, Article]) -> list[str
         return []
     lines = [tables.anchor("profiles"), "", "## Profiles", ""]
     for record in sorted(mine, key=lambda one: one.id):
-        article = known.get(record.job.article)
         lines += _one(record)
-        if article and record.job.variant in article.variants:
-            lines += [f"To profile it again: `{rerun.line(record, article).replace('`', ' ')}`", ""]
+        again = rerun.shown(record, known.get(record.job.article))
+        lines += [f"To profile it again: {again}", ""] if again else []
     return lines
 
 

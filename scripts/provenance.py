@@ -117,9 +117,9 @@ def _used(group: Group) -> list[str]:
 
 def _again(group: Group, article: Article | None) -> list[str]:
     """The line that runs each row again, folded away."""
-    if article is None or group.key.variant not in article.variants:
+    lines = [f"- {text(row.name)} on {row.count}: {again}" for row in group.rows if (again := rerun.shown(row.record, article))]
+    if not lines:
         return []
-    lines = [f"- {text(row.name)} on {row.count}: `{rerun.line(row.record, article).replace('`', ' ')}`" for row in group.rows]
     return ["<details><summary>How to run each row again</summary>", "", *lines, "", "</details>", ""]
 
 

@@ -38,3 +38,8 @@ def line(record: Record, article: Article) -> str:
     """`make bench-deepspeed ARTICLE=… FORCE=1`."""
     typed = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables(record, article).items())
     return f"make {'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend} {typed}"
+
+
+def shown(record: Record, article: Article | None) -> str:
+    """`line` as code in Markdown; "" where the article is not known or has the variant no longer."""
+    return f"`{line(record, article).replace('`', ' ')}`" if article and record.job.variant in article.variants else ""

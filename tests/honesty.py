@@ -138,9 +138,10 @@ def call_by_call(job, loaded, article, rounds):
 
     Each call of either follows one of the other: the cold call and the first pair, which do not, are left out.
     """
+    article()  # to warm up
     began = perf_counter()
     article()
-    rounds = max(1, min(rounds, int(limit_s() / 2 / (perf_counter() - began)))) if limit_s() < float("inf") else rounds
+    rounds = max(1, int(min(rounds, limit_s() / 2 / (perf_counter() - began))))
     others = []
     timed = dataclasses.replace(job, warmup_runs=0, timed_runs=rounds + 1)
     (measurement,), _, figures = forms.find(job.form).run(timed, loaded, lambda **event: others.append(article()))

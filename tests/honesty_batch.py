@@ -61,7 +61,6 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     def article():
         return 1000 * articles_loop(loaded.model, tokenizer, texts_list, made)
 
-    article()
     means, _ = honesty.call_by_call(job, loaded, article, rounds)
     honesty.tell(f"batches of {batch}", honesty.summary(means) | {"case": "batch", "batch_size": batch, "new_tokens": made}, out)
 

@@ -62,7 +62,6 @@ def main(case, checkpoint, batch, rounds, new_tokens, out=None):
     def article():
         return benchmark_ms_per_token(loaded.model, tokenizer, sentences, loaded.device, job.runs[0]["arguments"])
 
-    article()
     pairs, figures = honesty.call_by_call(job, loaded, article, rounds)
     means = [(ms / figures["cycles"]["counted_tokens"], benchmarks) for ms, benchmarks in pairs]
     honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch, "new_tokens": job.runs[0]["new_tokens"]}, out)
