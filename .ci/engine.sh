@@ -3,6 +3,7 @@
 #
 #   eval "$(.ci/engine.sh start)"    install what is missing, start dockerd, print `export DOCKER_HOST=…`
 #   .ci/engine.sh stop               stop it; images are kept
+#   .ci/engine.sh clean              stop it and remove everything it kept, also what a killed engine left behind
 #
 # Everything lives under ENGINE_DIR. FAKE_GPUS is the number of GPUs. FAKE_NVIDIA_HOOK=1 also makes the engine believe
 # in the NVIDIA container toolkit, so that `--gpus` is accepted (it brings no device).
@@ -109,8 +110,17 @@ stop() {
     exit 1
 }
 
+# Layers of builds that were cut off belong to no image: no `docker prune` removes them, and they fill the disk run by run.
+clean() {
+    stop
+    pkill -KILL -f "$dir/exec/" || true  # what a killed dockerd left running
+    awk -v dir="$dir/" 'index($2, dir) == 1 {print $2}' /proc/mounts | sort -r | xargs --no-run-if-empty umount --lazy
+    rm -rf "$dir"
+}
+
 case ${1:-} in
     start) start ;;
     stop) stop ;;
-    *) say "usage: .ci/engine.sh start|stop"; exit 2 ;;
+    clean) clean ;;
+    *) say "usage: .ci/engine.sh start|stop|clean"; exit 2 ;;
 esac
