@@ -1,4 +1,8 @@
-"""make lock: resolve docker/pins.toml into requirement files with hashes. Needs the network; all files or none are written."""
+"""make lock: resolve docker/pins.toml into requirement files with hashes. Needs the network; all files or none are written.
+
+A version that a lock already has stays where it fits the pins: an index may learn of a release weeks after its date, so that `exclude_newer`
+alone would give another lock today than yesterday. A lock that was removed is resolved from nothing.
+"""
 
 import dataclasses
 import os
@@ -56,13 +60,23 @@ def _wanted(chosen: dict[str, Pin]) -> tuple[str, ...]:
 
 def resolve(request: Request) -> str:
     """Ask uv for the lock; KitError carries what uv says."""
+    with tempfile.NamedTemporaryFile("w+", encoding="utf-8", suffix=".txt") as lock:
+        if request.path.exists():
+            lock.write(lockfile.without_hashes(request.path.read_text(encoding="utf-8")))
+            lock.flush()
+        _compile(request, lock.name)
+        return _header(request) + _with_extra_hashes(Path(lock.name).read_text(encoding="utf-8"), request.extra_hashes)
+
+
+def _compile(request: Request, output: str) -> None:
+    """`uv pip compile` into a file; the versions it finds there are those it prefers, and every hash is the index's."""
     command = [
         *(uv.find(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--no-emit-index-url"),
         *("--generate-hashes", "--python-version", request.python),
         # A whole timestamp: uv reads a bare date in the time zone of the machine.
         *("--exclude-newer", f"{request.exclude_newer}T23:59:59Z"),
         *(("--universal", "--fork-strategy", "fewest") if request.universal else ("--python-platform", PLATFORM)),
-        "-",
+        *("--output-file", output, "-"),
     ]
     # Local wheel folders and options would make a lock that holds on this machine only.
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
@@ -70,7 +84,6 @@ def resolve(request: Request) -> str:
     done = subprocess.run(command, input="\n".join(request.wanted), env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise KitError(f"no lock for {request.path}: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
-    return _header(request) + _with_extra_hashes(done.stdout, request.extra_hashes)
 
 
 def _header(request: Request) -> str:

@@ -39,6 +39,11 @@ def versions(text: str) -> dict[str, str]:
     return locked
 
 
+def without_hashes(text: str) -> str:
+    """`name==version ; markers`, one line a package."""
+    return "".join(block.splitlines()[0].rstrip(" \\") + "\n" for block in blocks(text).values())
+
+
 def header(text: str) -> str:
     """The comment lines that a lock begins with."""
     return "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))

@@ -1,8 +1,14 @@
 """scripts/lock.py: what it asks uv for, how it tells of changes, and that it writes all files or none."""
 
 import dataclasses
+import hashlib
+import io
+import json
 import os
 import stat
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -55,6 +61,72 @@ def test_a_set_of_pins_that_cannot_be_resolved_ends_in_what_uv_says():
     request = dataclasses.replace(lock.requests(pins.load())[0], wanted=("not a requirement",))
     with pytest.raises(KitError, match="no lock for .*requirements.txt"):
         lock.resolve(request)
+
+
+def a_wheel(name, version, needs=()):
+    """The bytes of a wheel that holds its metadata and nothing else."""
+    packed, folder = io.BytesIO(), f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(packed, "w") as wheel:
+        wheel.writestr(f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {one}\n" for one in needs))
+        wheel.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{folder}/RECORD", "")
+    return packed.getvalue()
+
+
+@pytest.fixture
+def index(monkeypatch, tmp_path):
+    """The wheels of a package index that uv asks, {(name, version): bytes}; all of them are from the first of January 2026."""
+    wheels = {("tool", "1.0"): a_wheel("tool", "1.0", ["helper"]), ("helper", "1.0"): a_wheel("helper", "1.0")}
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self):
+            *_, name = self.path.rstrip("/").split("/")
+            files = [
+                {"filename": f"{one}-{version}-py3-none-any.whl", "url": f"/files/{one}-{version}-py3-none-any.whl", "upload-time": "2026-01-01T00:00:00Z",
+                 "hashes": {"sha256": hashlib.sha256(content).hexdigest()}}
+                for (one, version), content in wheels.items() if one == name
+            ]
+            listing = json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": files}).encode()
+            body = next((content for (one, version), content in wheels.items() if name == f"{one}-{version}-py3-none-any.whl"), listing)
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream" if name.endswith(".whl") else "application/vnd.pypi.simple.v1+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body if self.command == "GET" else b"")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    yield wheels
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_release_that_the_index_learns_of_later_changes_no_lock_that_is_there(index, tmp_path):
+    path = tmp_path / "requirements.txt"
+    request = lock.Request(path, ("tool==1.0",), "3.11", True, "2026-02-01", (("tool", "ab" * 32),))
+    first = lock.resolve(request)
+    path.write_text(first)
+    index["helper", "1.1"] = a_wheel("helper", "1.1")
+    assert lock.resolve(request) == first and lockfile.versions(first) == {"tool": "1.0", "helper": "1.0"}
+    path.unlink()
+    assert lockfile.versions(lock.resolve(request)) == {"tool": "1.0", "helper": "1.1"}
+
+
+def test_a_locked_version_goes_where_the_pins_want_another_and_every_hash_is_the_index_s(index, tmp_path):
+    path = tmp_path / "requirements.txt"
+    request = lock.Request(path, ("tool==1.0",), "3.11", False, "2026-02-01")
+    index["tool", "2.0"] = a_wheel("tool", "2.0")
+    first = lock.resolve(request)
+    path.write_text(first.replace("sha256:", "sha256:ffffffff", 1))
+    assert lock.resolve(request) == first
+    assert lockfile.versions(lock.resolve(dataclasses.replace(request, wanted=("tool==2.0",)))) == {"tool": "2.0"}
 
 
 def test_names_are_compared_as_the_index_compares_them():
