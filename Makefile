@@ -121,8 +121,8 @@ check: $(TOOLS) ## Fail where a generated file, a lock or the style differs from
 	@echo "check: generated files, locks and style are as they should be"
 
 .PHONY: test
-test: $(TOOLS) ## Run the tests: the fast ones first, then those that need Docker
-	@$(PY) -m pytest -c tests/pytest.ini
+test: $(TOOLS) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
+	@$(PY) -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
 
 .PHONY: honesty
 honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios

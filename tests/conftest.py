@@ -1,18 +1,40 @@
-"""Fixtures that several test files share."""
+"""Fixtures that several test files share, the order of the tests, and what is told of those that were skipped."""
 
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+# Hundreds of processes start here, and without bytecode each would compile torch and transformers anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 FAKES = Path(__file__).resolve().parent / "fakes"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The fast tests first, then those with real tiny models, then those with containers."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fast tests first, then those with real tiny models, then those with containers; the other way round where two run at a time."""
     order = ("tests", "guest", "images")
-    items.sort(key=lambda item: order.index(item.path.parent.name))
+    items.sort(key=lambda item: order.index(item.path.parent.name), reverse=hasattr(config, "workerinput"))
+
+
+class ByFile(LoadScopeScheduling):
+    """Two test files at a time, for the tests of one share what they set up; never two that use the Docker engine."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.partition("::")[0])
+        return "images" if "images" in file.parts else str(file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return ByFile(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason in sorted({report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())}):
+        terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)
 
 
 @pytest.fixture(scope="session")

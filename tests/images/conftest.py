@@ -41,20 +41,12 @@ stacks = ["tiny"]
 #: idna 3.6 is one small file of pure Python.
 LOCK = "idna==3.6 \\\n    --hash=sha256:c05567e9c24a6b9faaa835c4821bad0590fbb9d5779e7caa6e1cc4978e7eb24f\n"
 
-_missing: set[str] = set()
-
 
 def not_tested(reason: str) -> None:
     """Skip a test in a way that nobody overlooks."""
     if os.environ.get("KIT_NEEDS_DOCKER") == "1":
         pytest.fail(reason)
-    _missing.add(reason)
     pytest.skip(f"NOT TESTED: {reason}")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for reason in sorted(_missing):
-        terminalreporter.write_line(f"NOT TESTED with containers: {reason}", red=True, bold=True)
 
 
 @pytest.fixture(scope="session")
