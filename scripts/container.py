@@ -103,8 +103,10 @@ def run(
     Raises KitError with what to type next; the container is gone in every case.
     """
     info = client.info()
+    user = restrictions.user(info, work_dir)
+    restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir) if folder])
     settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes) | {
-        "user": restrictions.user(info, work_dir),
+        "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir),
         "device_requests": gpu_requests.requests(client, gpus),
     }

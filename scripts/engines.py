@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.job import InvalidDocument, Job, Result, parse_result, to_json, write_whole
-from scripts import build, container, demo_env, host, nsight
+from scripts import build, container, demo_env, folders, host, nsight
 from scripts.container import Outcome
 from scripts.errors import KitError, UsageError
 from scripts.gpus import Gpu
@@ -36,7 +36,7 @@ class DockerEngine:
         for run_id in container.sweep(self.client):
             print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
         build.build(self.image)
-        self.models.mkdir(parents=True, exist_ok=True)
+        folders.make(self.models)
         self.facts = build.image_facts(self.client, self.image)
 
     def guest_path(self, path: Path, work: Path) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import weights
 from bench.job import Job
-from scripts import articles, jobs
+from scripts import articles, folders, jobs
 from scripts.engines import Engine, must_answer
 from scripts.errors import KitError, PreflightError, run_command
 
@@ -50,7 +50,7 @@ def without_places(job: Job) -> Job:
 def _locked(root: Path) -> Iterator[None]:
     """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        folders.make(root)
         with (root / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -71,12 +71,6 @@ def work_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _readable(made: Path) -> None:
-    """Let every user read a file or a folder: the containers' user is not this one, and some libraries write 0600."""
-    for path in (made, *made.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-
-
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, folder()
@@ -84,7 +78,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
     with _locked(root):
         if path.exists():
             return path
-        path.parent.mkdir(exist_ok=True)
+        folders.make(path.parent)
         with work_folder(root) as work:
             made = work / "checkpoint"
             made.mkdir()
@@ -94,7 +88,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
             )
             facts = must_answer(engine, writing, work, on_line).used
             (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
-            _readable(made)
+            folders.open_to_all(made)
             made.rename(path)
     return path
 
@@ -106,12 +100,12 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     with _locked(root):
         if path.exists():
             return path
-        path.parent.mkdir(exist_ok=True)
+        folders.make(path.parent)
         with work_folder(root) as work:
             made = work / "reference.npz"
             asking = dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work))
             must_answer(engine, asking, work, on_line)
-            _readable(made)
+            folders.open_to_all(made)
             made.rename(path)
     return path
 
@@ -134,7 +128,7 @@ def fetch(model: dict) -> tuple[Path, str]:
     try:
         info = HfApi(token=token).model_info(name, revision=model["revision"], files_metadata=True, timeout=30)
         path = folder() / "hub" / name.replace("/", "--") / info.sha
-        path.mkdir(parents=True, exist_ok=True)
+        folders.make(path)
         _room_for(path, sum(file.size or 0 for file in info.siblings if file.rfilename.endswith((".safetensors", ".bin"))))
         snapshot_download(name, revision=info.sha, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
     except (GatedRepoError, RepositoryNotFoundError) as error:
@@ -145,6 +139,7 @@ def fetch(model: dict) -> tuple[Path, str]:
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise KitError(f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random") from error
     (path / ".complete").write_text(model["revision"] + "\n")
+    folders.open_to_all(path)
     return path, info.sha
 
 

@@ -1,9 +1,12 @@
 """What a job's container may do: compute, write its own folder and /tmp, and nothing else."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from docker.types import LogConfig, Mount, Ulimit
+
+from scripts.errors import PreflightError
 
 GIB = 1 << 30
 
@@ -82,3 +85,10 @@ def user(info: dict, work_dir: Path) -> str:
     for path in (work_dir, *work_dir.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     return f"{NOBODY}:{NOBODY}"
+
+
+def refuse_unreadable(user: str, folders: Iterable[Path]) -> None:
+    """Raise PreflightError for a folder that root, who runs the kit, may read and the container's user may not."""
+    for folder in folders:
+        if user.startswith(f"{NOBODY}:") and folder.is_dir() and folder.stat().st_mode & 0o005 != 0o005:
+            raise PreflightError(f"{folder} cannot be read by user {NOBODY}, as whom a container computes where root runs the kit; type chmod -R o+rX {folder}")

@@ -260,6 +260,16 @@ def test_a_folder_that_is_not_there_is_named(run: Callable, tmp_path: Path) -> N
         run("true", models_dir=tmp_path / "missing-models")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: whoever is not root runs containers as himself, and reads what is his")
+def test_a_folder_that_the_container_s_user_may_not_read_is_named_with_the_way_out(run: Callable, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    with pytest.raises(PreflightError, match=f"{mine} cannot be read by user 10001.*type chmod -R o.rX {mine}"):
+        run("true", models_dir=mine)
+    mine.chmod(0o755)
+    assert run("ls", "/models", models_dir=mine)[0].exit_code == 0
+
+
 @pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1", "nonsense"])
 def test_docker_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)

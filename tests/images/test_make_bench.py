@@ -46,16 +46,17 @@ def prepared(built, models, tmp_path_factory):
         assert code == 0, output
 
 
-def _hear_ctrl_c():
-    """A shell's background job is born deaf to it, and so would be its children."""
+def _as_a_careful_user():
+    """Ctrl-C is heard: a shell's background job is born deaf to it, and so would be its children. New files are nobody else's."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.umask(0o077)
 
 
 def start(*arguments, **environment):
     kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.Popen(
         ["make", "bench-layer-parallel", *TINY, *arguments], cwd=ROOT, env=kept | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, start_new_session=True, preexec_fn=_hear_ctrl_c,
+        text=True, start_new_session=True, preexec_fn=_as_a_careful_user,
     )
 
 
