@@ -101,12 +101,12 @@ start() {
     echo "export DOCKER_HOST=unix://$socket"
 }
 
+# By its command line: the number in a file that an earlier engine left may be another process by now.
 stop() {
-    local pid
-    pid=$(cat "$dir/pid" 2>/dev/null) || return 0
-    kill "$pid" 2>/dev/null || return 0
-    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.2; done
-    say "dockerd (pid $pid) did not stop within 20 s"
+    local ours="--data-root $dir/data "
+    pkill -f -- "$ours" || return 0
+    for _ in $(seq 100); do pgrep -f -- "$ours" >/dev/null || return 0; sleep 0.2; done
+    say "dockerd did not stop within 20 s"
     exit 1
 }
 

@@ -75,21 +75,22 @@ def a_wheel(name, version, needs=()):
 
 @pytest.fixture
 def index(monkeypatch, tmp_path):
-    """The wheels of a package index that uv asks, {(name, version): bytes}; all of them are from the first of January 2026."""
-    wheels = {("tool", "1.0"): a_wheel("tool", "1.0", ["helper"]), ("helper", "1.0"): a_wheel("helper", "1.0")}
+    """The files of a package index that uv asks, {name of a wheel: bytes}; all of them are from the first of January 2026."""
+    wheels = {"tool-1.0-py3-none-any.whl": a_wheel("tool", "1.0", ["helper"]), "helper-1.0-py3-none-any.whl": a_wheel("helper", "1.0")}
+
+    def listing(project):
+        files = [
+            {"filename": name, "url": f"/files/{name}", "upload-time": "2026-01-01T00:00:00Z", "hashes": {"sha256": hashlib.sha256(content).hexdigest()}}
+            for name, content in wheels.items() if name.startswith(f"{project}-")
+        ]
+        return json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": files}).encode()
 
     class Index(BaseHTTPRequestHandler):
         def do_GET(self):
             *_, name = self.path.rstrip("/").split("/")
-            files = [
-                {"filename": f"{one}-{version}-py3-none-any.whl", "url": f"/files/{one}-{version}-py3-none-any.whl", "upload-time": "2026-01-01T00:00:00Z",
-                 "hashes": {"sha256": hashlib.sha256(content).hexdigest()}}
-                for (one, version), content in wheels.items() if one == name
-            ]
-            listing = json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": files}).encode()
-            body = next((content for (one, version), content in wheels.items() if name == f"{one}-{version}-py3-none-any.whl"), listing)
+            body = wheels[name] if name in wheels else listing(name)
             self.send_response(200)
-            self.send_header("Content-Type", "application/octet-stream" if name.endswith(".whl") else "application/vnd.pypi.simple.v1+json")
+            self.send_header("Content-Type", "application/octet-stream" if name in wheels else "application/vnd.pypi.simple.v1+json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body if self.command == "GET" else b"")
@@ -113,7 +114,7 @@ def test_a_release_that_the_index_learns_of_later_changes_no_lock_that_is_there(
     request = lock.Request(path, ("tool==1.0",), "3.11", True, "2026-02-01", (("tool", "ab" * 32),))
     first = lock.resolve(request)
     path.write_text(first)
-    index["helper", "1.1"] = a_wheel("helper", "1.1")
+    index["helper-1.1-py3-none-any.whl"] = a_wheel("helper", "1.1")
     assert lock.resolve(request) == first and lockfile.versions(first) == {"tool": "1.0", "helper": "1.0"}
     path.unlink()
     assert lockfile.versions(lock.resolve(request)) == {"tool": "1.0", "helper": "1.1"}
@@ -122,7 +123,7 @@ def test_a_release_that_the_index_learns_of_later_changes_no_lock_that_is_there(
 def test_a_locked_version_goes_where_the_pins_want_another_and_every_hash_is_the_index_s(index, tmp_path):
     path = tmp_path / "requirements.txt"
     request = lock.Request(path, ("tool==1.0",), "3.11", False, "2026-02-01")
-    index["tool", "2.0"] = a_wheel("tool", "2.0")
+    index["tool-2.0-py3-none-any.whl"] = a_wheel("tool", "2.0")
     first = lock.resolve(request)
     path.write_text(first.replace("sha256:", "sha256:ffffffff", 1))
     assert lock.resolve(request) == first
