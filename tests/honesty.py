@@ -194,13 +194,13 @@ def checkpoint(given, shape):
 
 
 def tell(what, found, out=None):
-    """Print a summary, of several ranks the first one's; `out` is the file that gets it as JSON, with the GPU that it was found on."""
+    """Print a summary, of several ranks the first one's; `out` is the file that gets it as JSON, with the GPU and the number of cores that it was found on."""
     import torch
     import transformers
 
     if os.environ.get("RANK", "0") != "0":
         return
-    found |= {"launch_us": clock.launch_us("cuda" if torch.cuda.is_available() else "cpu")}
+    found |= {"launch_us": clock.launch_us("cuda" if torch.cuda.is_available() else "cpu"), "cpu_cores": len(os.sched_getaffinity(0))}
     if torch.cuda.is_available():
         found |= {"gpu": torch.cuda.get_device_name(), "device_count": torch.cuda.device_count(), "transformers": transformers.__version__}
     if out:
