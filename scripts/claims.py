@@ -135,9 +135,10 @@ def speed_ups(group: Group, article: Article) -> list[str]:
     counts = tables.tokens_of(group)
     rows = []
     for (faster, slower, batch_size), (relation, claim) in pairs.items():
-        devices = time_relations.common_count(rows_by_case, claim["relations"])
         cells = [
-            _ratio_cell(time_relations.judge_speed(relation, rows_by_case, count, devices)) if claim.get("new_tokens") in (None, count) else tables.NONE
+            _ratio_cell(time_relations.judge_speed(relation, rows_by_case, count, time_relations.common_count(rows_by_case, claim["relations"], count)))
+            if claim.get("new_tokens") in (None, count)
+            else tables.NONE
             for count in counts
         ]
         published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE

@@ -10,8 +10,8 @@
     from_batch/to_batch  the gain is ms/token at the first over ms/token at the second: reproduced where its interval lies above
                          `gain_at_least`, below `gain_below`, or above `share_of_linear` of to_batch / from_batch
 
-Where batch sizes are named, all relations of a claim are judged on one number of GPUs: that on which most of the rows ran that it names,
-of several the largest.
+Where batch sizes are named, all relations of a claim are judged on one number of GPUs: that on which most of the rows that it names carry
+an interval, of several that on which most of them ran, then the largest. So a look with a call or two on more GPUs undoes no verdict.
 ms/token are the article's (scripts/tokens.py).
 """
 
@@ -33,14 +33,16 @@ def named_rows(relation: Mapping) -> list[tuple[str, int]]:
     return [(relation[name], relation["batch_size"]) for name in ("faster", "slower")] if "batch_size" in relation else []
 
 
-def common_count(rows: Rows, relations: Sequence[Mapping]) -> int | None:
-    """The number of devices on which most of the rows ran that the relations name, of several the largest; None where none of their cases ran."""
+def common_count(rows: Rows, relations: Sequence[Mapping], new_tokens: int) -> int | None:
+    """The number of devices on which most of the rows that the relations name carry an interval, of several that on which most of them ran,
+    then the largest; None where none of their cases ran."""
     named = {one for relation in relations for one in named_rows(relation)}
-    cases, ran = {case for case, _ in named}, collections.Counter()
-    for key in rows:
+    cases, ran, timed = {case for case, _ in named}, collections.Counter(), collections.Counter()
+    for key, row in rows.items():
         if isinstance(key, tuple) and key[0] in cases:
             ran[key[2]] += key[:2] in named
-    return max(ran, key=lambda count: (ran[count], count), default=None)
+            timed[key[2]] += key[:2] in named and len(row.timed_ms(new_tokens)) >= stats.LEAST_SAMPLES
+    return max(ran, key=lambda count: (timed[count], ran[count], count), default=None)
 
 
 def _in_batches(rows: Rows, relation: Mapping, new_tokens: int, count: int | None) -> tuple[dict[tuple[str, int], Row], str]:

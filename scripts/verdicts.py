@@ -105,7 +105,7 @@ def judge_relation(relation: Mapping, rows: Rows, new_tokens: int, count: int | 
 
 def judge(claim: Mapping, rows: Rows, new_tokens: int) -> Verdict:
     """The Verdict on a claim with the one number behind it: the relation that decides, or the one that holds most barely."""
-    count = time_relations.common_count(rows, claim["relations"])
+    count = time_relations.common_count(rows, claim["relations"], new_tokens)
     findings = [judge_relation(relation, rows, new_tokens, count) for relation in claim["relations"]]
     holding = [finding for finding in findings if finding.word == REPRODUCED]
     for word in (NOT_REPRODUCED, NOT_TESTED):

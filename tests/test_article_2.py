@@ -182,6 +182,17 @@ def test_a_claim_is_judged_on_the_gpus_that_most_of_its_rows_ran_on() -> None:
     assert "(16 GPUs, " in judge("2.5", published_cells() + published_cells(16)).reason
 
 
+def test_a_look_with_two_calls_on_more_gpus_undoes_no_verdict() -> None:
+    """Rows of two timed calls carry no interval; they only count where no number of GPUs has rows that do."""
+    looks = published_cells(16)
+    for record in looks:
+        for measurement in record.guest.measurements:
+            measurement["timed_ms"] = measurement["timed_ms"][:2]
+    for claim in ("2.4", "2.5", "2.6", "2.7"):
+        assert judge(claim, published_cells() + looks) == judge(claim, published_cells())
+        assert "(16 GPUs, " in judge(claim, looks).reason, "what there is is told, where nothing can be judged"
+
+
 def test_cases_that_ran_in_other_batch_sizes_only_are_named_with_their_gpus() -> None:
     verdict = judge("2.7", [cell("ds-zero", 2, 9.0)])
     assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
