@@ -1,9 +1,13 @@
-"""The exact `make` line that runs a stored result's job again."""
+"""The exact `make` lines that run a stored result's job again, and that measure what stands beside it unmeasured."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 
 from scripts.articles import Article
 from scripts.results import Record
+
+#: What results of one table share, of what is typed for one of them.
+OF_A_TABLE = ("VARIANT", "STACK", "WEIGHTS", "SCALE", "DEVICE")
 
 
 def variables(record: Record, article: Article) -> dict[str, str]:
@@ -36,8 +40,19 @@ def variables(record: Record, article: Article) -> dict[str, str]:
 
 def line(record: Record, article: Article) -> str:
     """`make bench-deepspeed ARTICLE=… FORCE=1`."""
-    typed = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables(record, article).items())
-    return f"make {'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend} {typed}"
+    return f"make {'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend} {_typed(variables(record, article))}"
+
+
+def rest_of_table(record: Record, article: Article, cases: Sequence[str], count: int) -> str:
+    """`make article-deepspeed-inference … CASES=a,b GPUS=8`: what is not there of these cases, beside a result of the same table."""
+    typed = variables(record, article)
+    shared = {name: typed[name] for name in OF_A_TABLE if name in typed}
+    where = {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if record.host["engine"] == "host" else {}
+    return f"make article-{article.slug} {_typed({**shared, 'CASES': ','.join(cases), 'GPUS': str(count), **where})}"
+
+
+def _typed(variables: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
 
 
 def shown(record: Record, article: Article | None) -> str:

@@ -5,9 +5,9 @@ Every cell is a number, or says why there is none.
 
 from collections.abc import Sequence
 
-from scripts import stats, tables, tokens
+from scripts import rerun, stats, tables, tokens
 from scripts.articles import Article, Case
-from scripts.groups import GIB, Group, Row
+from scripts.groups import GIB, Group, Row, gpus
 from scripts.tables import NONE, text
 
 METRIC = "ms_per_token"
@@ -66,7 +66,25 @@ def table(group: Group, article: Article | None) -> list[str]:
     notes += "counts the tokens that were really made, once, and has a line where that is another number."
     if any(row.status == "ok" and not is_right(row) for row in rows):
         notes += f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
-    return ["#### Milliseconds per token over batch sizes", "", *tables.table(headers, lines), notes, "", *around(group, rows)]
+    missing = to_fill_in(rows, article, list(cases.values())) if cases else []
+    return ["#### Milliseconds per token over batch sizes", "", *tables.table(headers, lines), notes, "", *missing, *around(group, rows)]
+
+
+def to_fill_in(rows: Sequence[Row], article: Article, cases: Sequence[Case]) -> list[str]:
+    """For each number of GPUs that has cells "not run", the article's own among them, the command that measures those."""
+    lines = []
+    for count in sorted({row.count for row in rows} | {case.gpus for case in cases}):
+        here = [row for row in rows if row.count == count]
+        names = [case.name for case in cases if _is_open([row for row in here if row.case == case.name], article, case)]
+        if names:
+            lines.append(f"- on {gpus(count)}: `{rerun.rest_of_table(rows[0].record, article, names, count)}`")
+    told = "To measure what was not run (what is there, on this or another host with such GPUs, is measured again with `FORCE=1` only):"
+    return [told, "", *lines, ""] if lines else []
+
+
+def _is_open(mine: Sequence[Row], article: Article, case: Case) -> bool:
+    """Was a batch size of the article not run?"""
+    return any(cell(mine, size, "article") == "not run" for size in article.batch_sizes_of(case, "published"))
 
 
 def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list[str]]:

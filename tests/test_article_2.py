@@ -2,12 +2,13 @@
 
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from bench.job import Job
-from scripts import articles, curves, groups, mechanisms, nsight, plots, report, results, token_table, tokens, verdicts
+from scripts import articles, bench, curves, groups, mechanisms, nsight, options, plots, report, results, token_table, tokens, verdicts
 from scripts.errors import UsageError
 from scripts.groups import Group
 from scripts.results import Record
@@ -118,6 +119,36 @@ def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_clai
     assert shown.endswith("✗") is not right
     verdict = judge("2.7", records)
     assert verdict.word == (REPRODUCED if right else NOT_TESTED) and (right or "when padded" in verdict.reason)
+
+
+def commands_of(records: list[Record]) -> list[str]:
+    """The `make` lines below the table."""
+    return [line for line in token_table.table(group_of(records), ARTICLE) if "`make article-" in line]
+
+
+def test_cells_that_were_not_run_have_the_command_that_measures_them_for_each_number_of_gpus() -> None:
+    assert commands_of(published_cells()) == []
+    without = changed(changed(published_cells(), "ds-zero", 64, None), "accelerate-int8", 128, None)
+    line = "- on {}: `make article-deepspeed-inference VARIANT=published STACK=current WEIGHTS=random CASES={} GPUS={}`"
+    assert commands_of(without) == [line.format("8 GPUs", "accelerate-int8,ds-zero", 8)]
+    on_four = [cell("ds-inference", size, 5.0, count=4) for size in SIZES]
+    assert commands_of(on_four) == [
+        line.format("4 GPUs", "accelerate-fp16,accelerate-int8,ds-zero", 4),
+        line.format("8 GPUs", "accelerate-fp16,accelerate-int8,ds-inference,ds-zero", 8),
+    ]
+
+
+def test_sizes_above_an_oom_are_not_asked_for() -> None:
+    full = [one for one in published_cells() if (one.job.case, one.job.prompt["batch_size"]) not in (("ds-zero", 64), ("ds-zero", 128))]
+    assert commands_of([*full, cell("ds-zero", 64, 1.0, status="oom")]) == []
+
+
+def test_what_is_typed_for_the_rest_of_a_table_measures_those_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = commands_of(changed(published_cells(), "ds-zero", 64, None))
+    typed = dict(word.split("=", 1) for word in shlex.split(line.split("`")[1])[2:])
+    asked = options.parse({**typed, "ARTICLE": ARTICLE.slug})
+    planned = bench.plan(list(dict.fromkeys(case.backend for case in ARTICLE.cases)), asked, every=True)
+    assert [(one.case.name, one.variant, one.stack) for one in planned] == [("ds-zero", "published", "current")] and asked.gpus == 8
 
 
 def test_a_table_measured_on_fewer_gpus_says_on_how_many() -> None:
