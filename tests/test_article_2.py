@@ -143,7 +143,7 @@ def test_sizes_above_an_oom_are_not_asked_for() -> None:
     assert commands_of([*full, cell("ds-zero", 64, 1.0, status="oom")]) == []
 
 
-def test_what_is_typed_for_the_rest_of_a_table_measures_those_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_typed_for_the_rest_of_a_table_measures_those_cases() -> None:
     (line,) = commands_of(changed(published_cells(), "ds-zero", 64, None))
     typed = dict(word.split("=", 1) for word in shlex.split(line.split("`")[1])[2:])
     asked = options.parse({**typed, "ARTICLE": ARTICLE.slug})

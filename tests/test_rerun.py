@@ -42,3 +42,10 @@ def test_a_profile_is_asked_for_by_its_own_verb():
 def test_a_row_of_a_cpu_says_so():
     line = rerun.line(record(job("int8", device="cpu", scale="tiny")), KNOWN["inference-tools"])
     assert "SCALE=tiny DEVICE=cpu" in line
+
+
+def test_the_rest_of_a_table_without_containers_names_an_interpreter_for_each_backend():
+    one = record(job("ds-inference", 8, article="deepspeed-inference"))
+    one.host["engine"] = "host"
+    typed = "VARIANT=published STACK=current WEIGHTS=random CASES=ds-zero GPUS=2 ENGINE=host PYTHON_HOST='/path/to/{backend}/bin/python3'"
+    assert rerun.rest_of_table(one, KNOWN["deepspeed-inference"], ["ds-zero"], 2) == f"make article-deepspeed-inference {typed}"
