@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import shutil
 import sys
@@ -181,8 +182,9 @@ def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> 
 
 
 def _lock_of(folder: Path) -> Path:
-    """The lock that the runner of a run holds while it lives."""
-    return locks.folder() / f"{folder.name}.lock"
+    """The lock that the runner of a run holds while it lives: a run of the same name in another folder of results has its own."""
+    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    return locks.folder() / f"{folder.name}.{place}.lock"
 
 
 def sweep_unfinished(runs: Path) -> Iterator[Path]:
