@@ -28,7 +28,7 @@ def sizes_of(rows: Rows, case: str) -> list[Row]:
 
     A batch that was called a time or two, to see whether it fits, neither speaks for a claim nor against it.
     """
-    return [row for row in _right_sizes(rows, case).values() if len(batches.timed_ms(row)) >= stats.LEAST_SAMPLES]
+    return [row for row in _right_sizes(rows, case).values() if stats.carry_interval(batches.timed_ms(row))]
 
 
 def rate_ratio(above: Row, below: Row) -> stats.Estimate:
@@ -44,7 +44,7 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
     """The Finding on a relation single/batched/item_ratio_at_least."""
     reason = unusable(rows, relation["single"])
     sizes = sizes_of(rows, relation["batched"])
-    if not reason and len(batches.timed_ms(rows[relation["single"]])) < stats.LEAST_SAMPLES:
+    if not reason and not stats.carry_interval(batches.timed_ms(rows[relation["single"]])):
         reason = _few(relation["single"])
     if reason or not sizes:
         return Finding(NOT_TESTED, reason or unusable(rows, relation["batched"]) or _few(relation["batched"]))

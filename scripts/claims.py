@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scripts import stats, tables, time_relations, verdicts
 from scripts.articles import Article
-from scripts.findings import NOT_TESTED, REPRODUCED, Finding
+from scripts.findings import NOT_TESTED, REPRODUCED, Rows
 from scripts.groups import ENGINES, Group
 from scripts.verdicts import Verdict
 
@@ -135,17 +135,17 @@ def speed_ups(group: Group, article: Article) -> list[str]:
     counts = tables.tokens_of(group)
     rows = []
     for (faster, slower, batch_size), (relation, claim) in pairs.items():
-        cells = [
-            _ratio_cell(time_relations.judge_speed(relation, rows_by_case, count, time_relations.common_count(rows_by_case, claim["relations"], count)))
-            if claim.get("new_tokens") in (None, count)
-            else tables.NONE
-            for count in counts
-        ]
+        cells = [_ratio_cell(relation, claim, rows_by_case, count) for count in counts]
         published = f"{relation['ratio']:.2f}" if "ratio" in relation else tables.NONE
         rows.append([f"{tables.text(faster)} over {tables.text(slower)}" + (f", batch {batch_size}" if batch_size else ""), published, *cells])
     headers = ["how many times as fast", "published", *[f"measured, {tokens(count)} (95 % interval)" for count in counts]]
     return tables.table(headers, rows) if rows and counts else []
 
 
-def _ratio_cell(finding: Finding) -> str:
+def _ratio_cell(relation: Mapping, claim: Mapping, rows: Rows, new_tokens: int) -> str:
+    """The ratio for calls of so many new tokens; a dash where the claim is about others."""
+    if claim.get("new_tokens") not in (None, new_tokens):
+        return tables.NONE
+    devices = time_relations.common_count(rows, claim["relations"], new_tokens)
+    finding = time_relations.judge_speed(relation, rows, new_tokens, devices)
     return NOT_TESTED if finding.ratio is None else stats.in_words(finding.ratio, least=2)

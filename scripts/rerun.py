@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from scripts.articles import Article
 from scripts.results import Record
 
-#: What results of one table share, of what is typed for one of them.
-OF_A_TABLE = ("VARIANT", "STACK", "WEIGHTS", "SCALE", "DEVICE")
-
 
 def variables(record: Record, article: Article) -> dict[str, str]:
     """What has to be typed after `make bench-<backend>`, or `make profile-<backend>` for a profile."""
@@ -44,11 +41,11 @@ def line(record: Record, article: Article) -> str:
 
 
 def rest_of_table(record: Record, article: Article, cases: Sequence[str], count: int) -> str:
-    """`make article-deepspeed-inference … CASES=a,b GPUS=8`: what is not there of these cases, beside a result of the same table."""
-    typed = variables(record, article)
-    shared = {name: typed[name] for name in OF_A_TABLE if name in typed}
+    """`make article-deepspeed-inference … CASES=a,b GPUS=8`: what is not there of these cases, beside a result of the same table, on GPUs and at full size."""
+    job = record.job
+    typed = {"VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"], "CASES": ",".join(cases), "GPUS": str(count)}
     where = {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if record.host["engine"] == "host" else {}
-    return f"make article-{article.slug} {_typed({**shared, 'CASES': ','.join(cases), 'GPUS': str(count), **where})}"
+    return f"make article-{article.slug} {_typed(typed | where)}"
 
 
 def _typed(variables: Mapping[str, str]) -> str:

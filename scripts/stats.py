@@ -99,16 +99,21 @@ def _estimate(value: float, resampled: numpy.ndarray) -> Estimate:
     return Estimate(float(value), float(low), float(high))
 
 
+def carry_interval(*series: Sequence[float]) -> bool:
+    """Has each series enough samples for an interval?"""
+    return min(map(len, series)) >= LEAST_SAMPLES
+
+
 def mean(samples: Sequence[float]) -> Estimate:
     """The mean with its interval."""
     value = float(numpy.mean(samples))
-    return Estimate(value) if len(samples) < LEAST_SAMPLES else _estimate(value, _resampled_means(samples, 0))
+    return Estimate(value) if not carry_interval(samples) else _estimate(value, _resampled_means(samples, 0))
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
     """mean(above) / mean(below) with its interval; the two series are resampled independently."""
     value = float(numpy.mean(above) / numpy.mean(below))
-    if min(len(above), len(below)) < LEAST_SAMPLES:
+    if not carry_interval(above, below):
         return Estimate(value)
     return _estimate(value, _resampled_means(above, 1) / _resampled_means(below, 2))
 
@@ -122,7 +127,7 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
     """Time of one further token: what calls of N more new tokens take longer than the short calls, over N."""
     value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
-    if min(len(short), len(long)) < LEAST_SAMPLES:
+    if not carry_interval(short, long):
         return Estimate(value)
     return _estimate(value, (_resampled_means(long, 1) - _resampled_means(short, 2)) / further_tokens)
 

@@ -41,7 +41,7 @@ def common_count(rows: Rows, relations: Sequence[Mapping], new_tokens: int) -> i
     for key, row in rows.items():
         if isinstance(key, tuple) and key[0] in cases:
             ran[key[2]] += key[:2] in named
-            timed[key[2]] += key[:2] in named and len(row.timed_ms(new_tokens)) >= stats.LEAST_SAMPLES
+            timed[key[2]] += key[:2] in named and stats.carry_interval(row.timed_ms(new_tokens))
     return max(ran, key=lambda count: (timed[count], ran[count], count), default=None)
 
 

@@ -12,6 +12,7 @@ from scripts.tables import NONE, text
 
 METRIC = "ms_per_token"
 WRONG = "✗"
+NOT_RUN = "not run"
 
 
 def rows_of(group: Group, article: Article | None) -> list[Row]:
@@ -25,12 +26,17 @@ def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
     return sorted({row.batch_size for row in rows} | {int(size) for case in cases for size in case.published[METRIC]})
 
 
+def without_row(rows: Sequence[Row], batch_size: int) -> str:
+    """Why no row of one case on one number of devices is of a batch size."""
+    smaller = [one.batch_size for one in rows if one.status == "oom" and one.batch_size < batch_size]
+    return f"oom at {min(smaller)}" if smaller else NOT_RUN
+
+
 def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
     """The number of one case on one number of devices in a batch size, or why there is none."""
     row = next((one for one in rows if one.batch_size == batch_size), None)
     if row is None:
-        smaller = [one.batch_size for one in rows if one.status == "oom" and one.batch_size < batch_size]
-        return f"oom at {min(smaller)}" if smaller else "not run"
+        return without_row(rows, batch_size)
     if row.status != "ok":
         return f"**{row.status}**"
     estimate = tokens.ms_per_token(row, formula)
@@ -84,7 +90,8 @@ def to_fill_in(rows: Sequence[Row], article: Article, cases: Sequence[Case]) -> 
 
 def _is_open(mine: Sequence[Row], article: Article, case: Case) -> bool:
     """Was a batch size of the article not run?"""
-    return any(cell(mine, size, "article") == "not run" for size in article.batch_sizes_of(case, "published"))
+    missing = set(article.batch_sizes_of(case, "published")) - {row.batch_size for row in mine}
+    return any(without_row(mine, size) == NOT_RUN for size in missing)
 
 
 def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> list[list[str]]:
