@@ -1,11 +1,13 @@
 """Do times depend on the values of the weights? Calls of plain transformers, which alternate between several sets of random weights.
 
-    python -m bench.instruments.weights_and_times bloom-7b1 --candidates q1w1 q1.5w4 --out times.json
+    python -m bench.instruments.weights_and_times bloom-7b1 --candidates q1w1 q1.6w8 --calls 1x32 --out times.json
 
-Each candidate is a model of its own in memory (factors as in fault_table.py). The order of the candidates turns round from call to call.
+Each candidate is a model of its own in memory (factors as in fault_table.py). `--calls 8x32` times 32 new tokens for a batch of 8. The
+order of the candidates turns round from call to call.
 """
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -28,20 +30,22 @@ def model_of(asked, factors):
 
 
 def run(asked):
-    """{candidate: {new tokens: [milliseconds of each call]}}"""
+    """{candidate: {calls: [milliseconds of each]}}"""
     import torch
 
     device = torch.device(asked.device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     models = {text: model_of(asked, fault_table.factors_of(text)) for text in asked.candidates}
     prompt = fault_table.prompt_ids(weights.config_of(asked.shape, asked.scale), fault_table.TEXT, asked.prompt_tokens, asked.device)
-    samples = {text: {count: [] for count in asked.new_tokens} for text in models}
-    for count in asked.new_tokens:
+    samples = {text: {shape: [] for shape in asked.calls} for text in models}
+    for shape in asked.calls:
+        batch_size, count = (int(number) for number in shape.split("x"))
+        rows = prompt.repeat(batch_size, 1)
         for call in range(-asked.warmup_runs, asked.timed_runs):
             for text in asked.candidates[::-1 if call % 2 else 1]:
-                ms = measure.time_call(lambda: _made(models[text], prompt, count), count, synchronize, asked.clock)
+                ms = measure.time_call(functools.partial(_made, models[text], rows, count), count, synchronize, asked.clock)
                 if call >= 0:
-                    samples[text][count].append(ms)
+                    samples[text][shape].append(ms)
     return samples
 
 
@@ -61,7 +65,7 @@ def parse(arguments):
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--candidates", nargs="+", required=True, metavar="q1.5w4")
     parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--new-tokens", nargs="+", type=int, default=[1, 32])
+    parser.add_argument("--calls", nargs="+", default=["1x1", "1x32"], metavar="BATCHxNEW_TOKENS")
     parser.add_argument("--warmup-runs", type=int, default=2)
     parser.add_argument("--timed-runs", type=int, default=10)
     parser.add_argument("--out", required=True)
@@ -74,9 +78,9 @@ def main(arguments):
     samples = run(asked)
     with open(asked.out, "w") as stream:
         json.dump({"shape": asked.shape, "scale": asked.scale, "dtype": asked.dtype, "ms": samples}, stream, indent=1)
-    for text, by_count in samples.items():
-        for count, ms in by_count.items():
-            print("{} {} new tokens: median {:.2f} ms, {:.2f} to {:.2f}".format(text, count, statistics.median(ms), min(ms), max(ms)))
+    for text, by_shape in samples.items():
+        for shape, ms in by_shape.items():
+            print("{} {}: median {:.2f} ms, {:.2f} to {:.2f}".format(text, shape, statistics.median(ms), min(ms), max(ms)))
 
 
 if __name__ == "__main__":
