@@ -189,6 +189,9 @@ def apart(one: Row, other: Row) -> bool:
 
 def wrong_output(check: Mapping) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
+    judged = check.get("judged")
+    if judged and not judged["passed"]:
+        return f"output failed its check ({judged['reason']})"
     error = check.get("logits_relative_error")
     if error is not None:
         return f"output differs by {stats.percent(error)} % from transformers'"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import forms
 from bench.job import Job, to_json, write_whole
-from scripts import engines, gpus, host_facts, jobs, locks, models, nsight, outputs, pins, preflight, results
+from scripts import engines, gpus, host_facts, jobs, judging, locks, models, nsight, outputs, pins, preflight, results
 from scripts.articles import Article, Case
 from scripts.engines import Engine
 from scripts.errors import KitError
@@ -143,7 +143,8 @@ def _measure(ready: Ready, runs: Path) -> Record:
             facts = host_facts.at_start(engine, ready.asked_at)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
-        result, status, reason = engines.answer(work, outcome)
+            result, status, reason = engines.answer(work, outcome)
+            judging.judge(engine, job, result, work, display.line)
         _keep_traces(work, folder)
         facts |= host_facts.at_end(engine, outcome, result, sampler)
         record = Record(run_id, status, models.without_places(job), facts, result, reason)
