@@ -75,17 +75,25 @@ class Readings:
 
 def run(job, folder):
     """The verdict on the answers in `folder`; readings are taken from the file at `job.reference`, and new ones are added to it."""
-    import numpy
-
-    with open(os.path.join(folder, answers.TOKENS)) as stream:
-        said = json.load(stream)
-    kept = os.path.join(folder, answers.LOGITS)
-    logits = dict(numpy.load(kept)) if os.path.exists(kept) else {}
     readings = Readings(job.reference, lambda dtype: _model(job, dtype))
-    plain = _plain(job, said, readings)
-    verdict = judge(said, logits, readings, plain, job.options["floors"])
+    plain = _plain(job, _said(folder), readings)
+    verdict = verdict_in(folder, readings, plain, job.options["floors"])
     readings.save()
     return verdict
+
+
+def verdict_in(folder, readings, plain, floors):
+    """`judge` on the two files of a folder."""
+    import numpy
+
+    kept = os.path.join(folder, answers.LOGITS)
+    logits = dict(numpy.load(kept)) if os.path.exists(kept) else {}
+    return judge(_said(folder), logits, readings, plain, floors)
+
+
+def _said(folder):
+    with open(os.path.join(folder, answers.TOKENS)) as stream:
+        return json.load(stream)
 
 
 def judge(said, logits, readings, plain, floors):
@@ -98,7 +106,7 @@ def judge(said, logits, readings, plain, floors):
     faults, not_seen, found = _counts(said) + _repeats(said), [], {}
     if said["greedy"]:
         found["regret"] = _regret(said, readings)
-        faults += _too_large("the tokens of the timed calls", found["regret"], allowed)
+        faults += _too_large("the timed tokens", found["regret"], allowed)
         for one in said["fresh"]:
             values = [readings.of(one["prompt"], row, said["late_step"])[0] for row in one["tokens"]]
             faults += _too_large("the tokens for an unseen prompt", _summary(values), allowed)
