@@ -49,6 +49,7 @@ and then `make report`.
 #: What stands in the columns of the first table, for a reader who has seen nothing else.
 WORDS = {
     "random": "seeded random weights in the model's own shape: times and memory are those of the real model, its texts are not",
+    "random (recipe 2)": "as random, with larger matrices of attention and of the layers' outputs, so that a fault shows in the tokens (docs/output-check.md)",
     "hub": "the model's own weights",
     "published": "the article's own arguments and dtypes, to the letter",
     "controlled": "the same dtype, token ids and lengths for every row",
