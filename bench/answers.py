@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 
+from bench import ranks
+
 TOKENS, LOGITS = "tokens.json", "logits.npz"
 
 #: So many rows of a batch are kept in full; all rows are in a call's digest.
@@ -75,8 +77,9 @@ def write(job, loaded, form, runs, clock):
         "greedy": greedy(job), "prompt": loaded.input_ids[0].tolist(), "late_step": late_step(longest["new_tokens"]), "runs": runs,
         "again": _again(job, loaded, form, longest), "fresh": [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)],
     }
-    with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
-        json.dump(found, stream, sort_keys=True)
+    if ranks.is_first():
+        with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
+            json.dump(found, stream, sort_keys=True)
 
 
 def _again(job, loaded, form, run):
@@ -91,7 +94,8 @@ def _again(job, loaded, form, run):
         kept = {"prompt": keep.kept[steps[0]].numpy(), "late": keep.kept[steps[1]].numpy()}
     except Exception as error:  # whatever the backend says to a logits processor: the row is then judged without its logits
         return {"reason": "{}: {}".format(type(error).__name__, str(error).splitlines()[0] if str(error) else "")}
-    numpy.savez(os.path.join(loaded.folder, LOGITS), **kept)
+    if ranks.is_first():
+        numpy.savez(os.path.join(loaded.folder, LOGITS), **kept)
     return {"digest": digest(tokens), "tokens": unique(tokens)}
 
 

@@ -64,13 +64,13 @@ class Readings:
         self.changed = True
 
     def save(self):
-        """Write what is new; True where something was."""
+        """Put a new file in the place of the one that was read, where something is new."""
         import numpy
 
         if self.changed:
-            with open(self.path, "wb") as stream:
+            with open(self.path + ".partial", "wb") as stream:
                 numpy.savez(stream, **self.arrays)
-        return self.changed
+            os.replace(self.path + ".partial", self.path)
 
 
 def run(job, folder):

@@ -30,7 +30,7 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: 
     if result is None or result.status != "ok" or not result.check or not left[0].exists():
         return
     shutil.copy(left[0], work.parent)
-    dtype = result.used["dtype"]
+    dtype = result.used.get("dtype") or job.load["dtype"]
     try:
         verdict = models.judgement(engine, job, dtype, floors_of(dtype), left, on_line)
     except KitError as error:

@@ -54,7 +54,7 @@ def four_bits(model, ids, **arguments):
     try:
         return right(model, ids, **arguments)
     finally:
-        for parameter, values in zip(model.parameters(), exact):
+        for parameter, values in zip(model.parameters(), exact, strict=True):
             parameter.data.copy_(values)
 
 

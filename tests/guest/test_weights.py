@@ -37,7 +37,34 @@ FIRST_VALUES = [-0.030529150739312172, -0.015765368938446045, 0.0014850494917482
 
 def test_the_generator_is_the_one_that_earlier_results_used(guest):
     code = "import json, torch; from bench.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
-    assert guest.code(code) == FIRST_VALUES, "the values changed: raise RECIPE in bench/weights.py, so that old and new runs are told apart"
+    assert guest.code(code) == FIRST_VALUES, "the values changed: add a recipe in bench/weights.py, so that old and new runs are told apart"
+
+
+def test_a_role_is_multiplied_before_rounding(guest):
+    code = (
+        "import json, torch; from bench.weights import random_tensor as r; a = r('x.weight', (500,), 0, torch.float32, 'cpu'); "
+        "b = r('x.weight', (500,), 0, torch.float16, 'cpu', times=1.6); print(json.dumps([bool((b == (a * 1.6).half()).all()), bool((b == a.half()).any())]))"
+    )
+    assert guest.code(code) == [True, False]
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES.values()))
+def test_each_layer_has_its_roles_and_nothing_else_has(guest, shape):
+    """Two or three matrices in: queries and keys; two out: of attention and of the MLP. Embeddings, norms and values keep their size."""
+    code = (
+        "import json; from bench import weights as w; names = [n for n, _ in w.parameters_of(w.config_of({!r}, 'tiny'))]; "
+        "print(json.dumps({{f: sorted(n for n in names if w.multiplier(n, {{f: 7}}) == 7) for f in w.ROLES}}))"
+    ).format(shape)
+    found = guest.code(code)
+    assert [len(found[role]) for role in "qam"] == [4 if shape.startswith("bloom") else 8, 4, 4]
+    assert all(name.endswith(".weight") and ".0." in name or ".1." in name or ".2." in name or ".3." in name for names in found.values() for name in names)
+
+
+def test_a_job_without_a_recipe_is_of_the_first(guest, tmp_path):
+    assert weights.recipe_of({"weights": "random"}) == 1
+    assert weights.factors_of({"model_type": "bloom"}, "full", 1) == {}
+    with pytest.raises(ValueError, match="recipe is 3, allowed are 1, 2"):
+        weights.factors_of({"model_type": "bloom"}, "full", 3)
 
 
 def test_shards_are_cut_by_size_and_a_larger_tensor_has_its_own():
