@@ -24,6 +24,12 @@ def greedy(job):
     return all(not run["arguments"].get("do_sample") and run["arguments"].get("num_beams", 1) == 1 for run in job.runs)
 
 
+def end_tokens(model):
+    """The token ids that end an answer, in order; an engine of DeepSpeed holds the model as its module."""
+    ids = getattr(getattr(model, "module", model).generation_config, "eos_token_id", None)
+    return sorted(set(ids)) if isinstance(ids, (list, tuple)) else [] if ids is None else [ids]
+
+
 def late_step(new_tokens):
     """The step, from 0, whose logits stand for late ones: after four fifths of the tokens."""
     return int(0.8 * new_tokens)
@@ -74,7 +80,7 @@ def write(job, loaded, form, runs, clock):
     """Make the calls that the judge wants and write both files; `runs` are the parts that `of_run` made."""
     longest = max(job.runs, key=lambda run: run["new_tokens"])
     found = {
-        "greedy": greedy(job), "prompt": loaded.input_ids[0].tolist(), "late_step": late_step(longest["new_tokens"]), "runs": runs,
+        "greedy": greedy(job), "end_tokens": end_tokens(loaded.model), "prompt": loaded.input_ids[0].tolist(), "late_step": late_step(longest["new_tokens"]), "runs": runs,
         "again": _again(job, loaded, form, longest), "fresh": [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)],
     }
     if ranks.is_first():

@@ -20,12 +20,17 @@ def read(model, prompt, tokens):
     return logits[0, prompt.shape[1] - 1:].float()
 
 
-def regrets(logits, tokens):
-    """The regret of each token [new tokens], a float32 tensor, from the reference's logits [new tokens, vocabulary]."""
+def regrets(logits, tokens, end_tokens=()):
+    """The regret of each token [new tokens], a float32 tensor, from the reference's logits [new tokens, vocabulary].
+
+    `end_tokens` are no candidates for the largest logit: a run that asks for a number of tokens forbids them.
+    """
     import torch
 
     chosen = torch.as_tensor(tokens, dtype=torch.int64, device=logits.device).reshape(-1, 1)
-    return (logits.max(dim=1).values - logits.gather(1, chosen)[:, 0]) / logits.std(dim=1)
+    candidates = logits.clone()
+    candidates[:, list(end_tokens)] = float("-inf")
+    return (candidates.max(dim=1).values - logits.gather(1, chosen)[:, 0]).clamp(min=0) / logits.std(dim=1)
 
 
 def summary(values):

@@ -24,7 +24,7 @@ REASONS = {
     "one token short, padded": "the timed tokens lie",
     "another prompt's answer": "the timed tokens lie",
     "kept for any prompt": "the tokens for an unseen prompt lie",
-    "kept for each prompt": "its answer was kept",
+    "kept for each prompt": "their answers were kept",
     "changing": "made different tokens",
 }
 
