@@ -82,6 +82,7 @@ def load(job, result, phases, folder):
     result.used = loaded.used
     loaded.folder, loaded.answers = folder, []
     loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.prompt_ids = loaded.input_ids
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
 

@@ -20,8 +20,12 @@ KEPT_ROWS = 8
 
 
 def greedy(job):
-    """Does every run of the job take the largest logit at each step? Only then the reference can judge a token."""
-    return all(not run["arguments"].get("do_sample") and run["arguments"].get("num_beams", 1) == 1 for run in job.runs)
+    """Does every run of the job take the largest logit at each step, up to its number of tokens? Only then the reference can judge a token."""
+    def is_greedy(run):
+        asked = run["arguments"]
+        return not asked.get("do_sample") and asked.get("num_beams", 1) == 1 and not run.get("up_to")
+
+    return all(is_greedy(run) for run in job.runs)
 
 
 def end_tokens(model):
@@ -49,9 +53,8 @@ def unique(rows):
     return kept
 
 
-def of_run(new_tokens, calls, timed_ms):
-    """A run's part of tokens.json, from the new tokens [rows, new tokens] of each timed call and the calls' times."""
-    every = [call.tolist() for call in calls]
+def of_run(new_tokens, every, timed_ms):
+    """A run's part of tokens.json, from the new tokens of each timed call, a list of each row's, and the calls' times."""
     other = next((call for call in every if call != every[0]), None)
     return {
         "new_tokens": new_tokens, "timed_ms": timed_ms, "digests": [digest(call) for call in every],
@@ -77,12 +80,18 @@ def keeper(prompt_tokens, steps):
 
 
 def write(job, loaded, form, runs, clock):
-    """Make the calls that the judge wants and write both files; `runs` are the parts that `of_run` made."""
+    """Make the calls that the judge wants and write both files; `runs` are the parts that `of_run` made.
+
+    Each row of a batch is the same prompt: `loaded.prompt_ids`, [rows, tokens], as the form's calls had it.
+    """
     longest = max(job.runs, key=lambda run: run["new_tokens"])
     found = {
-        "greedy": greedy(job), "end_tokens": end_tokens(loaded.model), "prompt": loaded.input_ids[0].tolist(), "late_step": late_step(longest["new_tokens"]), "runs": runs,
-        "again": _again(job, loaded, form, longest), "fresh": [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)],
+        "greedy": greedy(job), "end_tokens": end_tokens(loaded.model), "prompt": loaded.prompt_ids[0].tolist(),
+        "late_step": late_step(longest["new_tokens"]), "runs": runs, "again": {"reason": "tokens are sampled"}, "fresh": [],
     }
+    if found["greedy"]:
+        found["again"] = _again(job, loaded, form, longest)
+        found["fresh"] = [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)]
     if ranks.is_first():
         with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
             json.dump(found, stream, sort_keys=True)
@@ -94,9 +103,9 @@ def _again(job, loaded, form, run):
     import transformers
 
     steps = (0, late_step(run["new_tokens"]))
-    keep = keeper(loaded.input_ids.shape[1], steps)
+    keep = keeper(loaded.prompt_ids.shape[1], steps)
     try:
-        tokens = form.call(job, loaded, run, loaded.input_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
+        tokens = form.call(job, loaded, run, loaded.prompt_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
         kept = {"prompt": keep.kept[steps[0]].numpy(), "late": keep.kept[steps[1]].numpy()}
     except Exception as error:  # whatever the backend says to a logits processor: the row is then judged without its logits
         return {"reason": "{}: {}".format(type(error).__name__, str(error).splitlines()[0] if str(error) else "")}
@@ -107,7 +116,7 @@ def _again(job, loaded, form, run):
 
 def _fresh(job, loaded, form, run, place, clock):
     """{prompt, tokens, ms} of a call with the prompt rotated by `place`."""
-    prompt = loaded.input_ids.roll(place, dims=1)
+    prompt = loaded.prompt_ids.roll(place, dims=1)
     kept = []
     ms = clock(lambda: kept.append(form.call(job, loaded, run, prompt)))
     return {"prompt": prompt[0].tolist(), "tokens": unique(kept[0].tolist()), "ms": ms}

@@ -76,7 +76,8 @@ class Readings:
 def run(job, folder):
     """The verdict on the answers in `folder`; readings are taken from the file at `job.reference`, and new ones are added to it."""
     readings = Readings(job.reference, lambda dtype: _model(job, dtype))
-    plain = _plain(job, _said(folder), readings)
+    said = _said(folder)
+    plain = _plain(job, said, readings) if said["greedy"] else None
     verdict = verdict_in(folder, readings, plain, job.options["floors"])
     readings.save()
     return verdict
@@ -97,51 +98,47 @@ def _said(folder):
 
 
 def judge(said, logits, readings, plain, floors):
-    """The verdict: {passed, reason, regret, logits_error, allowed, plain, steps, calls, not_seen}.
+    """The verdict: {passed, reason, regret, logits_error, allowed, plain, steps, calls, not_seen}; of sampled tokens without the middle four.
 
     said and logits: what the measuring job left; plain: {regret_p90, regret_max, prompt, late} of plain transformers.
     """
-    allowed = {name: max(floors[name], FACTORS[name] * plain[name]) for name in ("regret_p90", "regret_max")}
-    allowed["logits_error"] = max(floors["logits_error"], FACTORS["logits_error"] * max(plain["prompt"], plain["late"]))
-    faults, not_seen, found = _counts(said) + _repeats(said), [], {}
+    faults, not_seen, found = _counts(said), ["tokens are sampled, so no reference can judge them"], {}
     if said["greedy"]:
-        found["regret"] = _regret(said, readings)
-        faults += _too_large("the timed tokens", found["regret"], allowed)
+        found = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(said, readings)}
+        not_seen = [] if logits else ["logits of a late step: {}".format(said["again"]["reason"])]
+        faults += _repeats(said) + _too_large("the timed tokens", found["regret"], found["allowed"])
         for one in said["fresh"]:
             values = [readings.of(said, one["prompt"], row)[0] for row in one["tokens"]]
-            faults += _too_large("the tokens for an unseen prompt", _summary(values), allowed)
-    else:
-        not_seen.append("tokens are sampled, so no reference can judge them")
-    if logits and said["greedy"]:
-        found["logits_error"] = _logits_error(said, logits, readings)
-        faults += [
-            "the logits of the {} are {:.2g} off, {:.2g} is allowed".format(name, error, allowed["logits_error"])
-            for name, error in sorted(found["logits_error"].items()) if not error <= allowed["logits_error"]
-        ]
-    else:
-        not_seen.append("logits of a late step: {}".format(said["again"].get("reason", "tokens are sampled")))
+            faults += _too_large("the tokens for an unseen prompt", _summary(values), found["allowed"])
+        if logits:
+            found["logits_error"] = _logits_error(said, logits, readings)
+            faults += _too_far(found["logits_error"], found["allowed"]["logits_error"])
     steps = sum(len(row) for part in said["runs"] for row in part["tokens"])
     calls = sum(len(part["digests"]) for part in said["runs"])
-    return dict(found, passed=not faults, reason="; ".join(faults), allowed=allowed, plain=plain, steps=steps, calls=calls, not_seen=not_seen)
+    return dict(found, passed=not faults, reason="; ".join(faults), steps=steps, calls=calls, not_seen=not_seen)
+
+
+def _allowed(plain, floors):
+    """The bounds of a row: a dtype's floors, or the multiple of plain transformers' own values where that is larger."""
+    own = {"regret_p90": plain["regret_p90"], "regret_max": plain["regret_max"], "logits_error": max(plain["prompt"], plain["late"])}
+    return {name: max(floors[name], FACTORS[name] * own[name]) for name in own}
 
 
 def _counts(said):
-    """Answers with another number of tokens than asked for."""
+    """Answers with another number of tokens than asked for; sampled ones may end sooner."""
     every = [(part["new_tokens"], row) for part in said["runs"] for row in part["tokens"] + (part["other_tokens"] or [])]
     longest = max(part["new_tokens"] for part in said["runs"])
     every += [(longest, row) for one in said["fresh"] + [said["again"]] for row in one.get("tokens", [])]
-    wrong = sorted({(asked, len(row)) for asked, row in every if len(row) != asked})
+    wrong = sorted({(asked, len(row)) for asked, row in every if len(row) > asked or said["greedy"] and len(row) < asked})
     return ["{} new tokens were asked for, {} came".format(asked, came) for asked, came in wrong]
 
 
 def _repeats(said):
     """Timed calls that differ among themselves or from the call whose logits were kept, or that had their answer ready."""
-    faults = []
-    longest = max(said["runs"], key=lambda part: part["new_tokens"])
-    if said["greedy"]:
-        faults += ["the timed calls of {new_tokens} new tokens made different tokens".format(**part) for part in said["runs"] if len(set(part["digests"])) > 1]
-        if said["again"].get("digest", longest["digests"][0]) != longest["digests"][0]:
-            faults.append("the call whose logits are judged made other tokens than the timed calls")
+    faults, longest = [], max(said["runs"], key=lambda part: part["new_tokens"])
+    faults += ["the timed calls of {new_tokens} new tokens made different tokens".format(**part) for part in said["runs"] if len(set(part["digests"])) > 1]
+    if said["again"].get("digest", longest["digests"][0]) != longest["digests"][0]:
+        faults.append("the call whose logits are judged made other tokens than the timed calls")
     # Not the slowest, which may be the only one that was computed; not the median, for a busy host slows single calls down.
     ordered = sorted(longest["timed_ms"])
     timed_ms, fresh_ms = ordered[math.ceil(0.75 * (len(ordered) - 1))], min(one["ms"] for one in said["fresh"])
@@ -164,6 +161,13 @@ def _too_large(whose, found, allowed):
     return [
         "{} lie {:.2g} standard deviations below the best ({}), {:.2g} is allowed".format(whose, found[part], words, allowed["regret_" + part])
         for part, words in (("p90", "90 %"), ("max", "the worst")) if not found[part] <= allowed["regret_" + part]
+    ]
+
+
+def _too_far(errors, allowed):
+    return [
+        "the logits of the {} are {:.2g} off, {:.2g} is allowed".format(words, errors[name], allowed)
+        for name, words in (("prompt", "prompt's last position"), ("late", "late step")) if not errors[name] <= allowed
     ]
 
 
