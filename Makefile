@@ -12,7 +12,7 @@ TOOLS := .venv/.ready
 
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
-# What may be typed after a target; scripts/options.py says what each may be.
+# What may be typed after a target; scripts/run/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY REMOTE BRANCH BUNDLE
 
@@ -44,79 +44,79 @@ $(TOOLS): scripts/requirements.txt
 
 .PHONY: demo
 demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
-	@$(PY) -m scripts.demo
+	@$(PY) -m scripts.commands.demo
 
 .PHONY: bench article build profile verify rebuild sbom
 bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
-	@$(PY) -m scripts.bench $*
+	@$(PY) -m scripts.run.plan $*
 
 profile-%: $(TOOLS) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
-	@$(PY) -m scripts.profile $*
+	@$(PY) -m scripts.commands.profile $*
 
 article-%: $(TOOLS) always ## Run all cases of an article in all variants: make article-inference-tools
-	@$(PY) -m scripts.bench --article $*
+	@$(PY) -m scripts.run.plan --article $*
 
 build-%: $(TOOLS) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
-	@$(PY) -m scripts.build $*
+	@$(PY) -m scripts.images.build $*
 
 verify-%: $(TOOLS) always ## Ask an image for everything it holds; one line for each difference from pins and lock
-	@$(PY) -m scripts.verify $*
+	@$(PY) -m scripts.images.verify $*
 
 rebuild-%: $(TOOLS) always ## Build an image twice from nothing and compare the two, layer by layer
-	@$(PY) -m scripts.rebuild $*
+	@$(PY) -m scripts.images.rebuild $*
 
 sbom-%: $(TOOLS) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
-	@$(PY) -m scripts.sbom $*
+	@$(PY) -m scripts.images.sbom $*
 
 .PHONY: images
 images: $(TOOLS) ## List the images: built, stale or missing, size, what they share, age
-	@$(PY) -m scripts.images
+	@$(PY) -m scripts.images.inventory
 
 .PHONY: archive
 archive: $(TOOLS) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
-	@$(PY) -m scripts.archive archive
+	@$(PY) -m scripts.images.archive archive
 
 .PHONY: restore
 restore: $(TOOLS) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
-	@$(PY) -m scripts.archive restore
+	@$(PY) -m scripts.images.archive restore
 
 .PHONY: models
 models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
-	@$(PY) -m scripts.models
+	@$(PY) -m scripts.run.checkpoints
 
 .PHONY: report
 report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
-	@$(PY) -m scripts.report
+	@$(PY) -m scripts.report.document
 
 .PHONY: publish
 publish: $(TOOLS) ## Put the report's site on a branch of a repository: make publish REMOTE=… (BRANCH=gh-pages)
-	@$(PY) -m scripts.publish
+	@$(PY) -m scripts.share.publish
 
 .PHONY: bundle verify-bundle
 bundle: $(TOOLS) ## Pack results, report, pins and locks into one archive with checksums
-	@$(PY) -m scripts.bundle
+	@$(PY) -m scripts.share.bundle
 
 verify-bundle: $(TOOLS) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz
-	@$(PY) -m scripts.bundle verify
+	@$(PY) -m scripts.share.bundle verify
 
 .PHONY: compare
 compare: $(TOOLS) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs
-	@$(PY) -m scripts.compare
+	@$(PY) -m scripts.report.comparison
 
 .PHONY: lock
 lock: $(TOOLS) ## Resolve docker/pins.toml into hashed requirements (needs the network)
-	@$(PY) -m scripts.lock
+	@$(PY) -m scripts.pins.resolve
 
 .PHONY: render
 render: $(TOOLS) ## Write Dockerfiles, compose.yaml and the README's tables from docker/pins.toml
-	@$(PY) -m scripts.render
+	@$(PY) -m scripts.images.render
 
 .PHONY: check
 check: $(TOOLS) ## Fail where a generated file, a lock or the style differs from what it should be
-	@$(PY) -m scripts.render --check
+	@$(PY) -m scripts.images.render --check
 	@$(PY) -m ruff check --quiet .
 	@echo "check: generated files, locks and style are as they should be"
 
@@ -126,7 +126,7 @@ test: $(TOOLS) ## Run the tests: the fast ones, those with real tiny models, and
 
 .PHONY: honesty
 honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py && "$$python" tests/honesty_tokens.py
+	@python="$$($(PY) -m scripts.run.engines.demo_environments common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py && "$$python" tests/honesty_tokens.py
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

@@ -11,8 +11,11 @@ import sys
 import time
 import traceback
 
-from bench import backends, check, clock, compat, environment, forms, inputs, measure, profile, ranks, weights
+from bench import backends, compat, forms
+from bench.instruments import profile
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
+from bench.measuring import check, clock, environment, measure, ranks
+from bench.models import prompts, weights
 
 
 def say(**event):
@@ -81,7 +84,7 @@ def load(job, result, phases, folder):
     result.load_s = time.monotonic() - began
     result.used = loaded.used
     loaded.folder = folder
-    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
 
@@ -103,7 +106,7 @@ def run_measure(job, result, phases, folder):
 
 def run_reference(job, result, phases, folder):
     loaded = phases.run("load", lambda: backends.find("layer-parallel").load(job))
-    input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     new_tokens = max(run["new_tokens"] for run in job.runs)
 
     def answer():

@@ -30,7 +30,7 @@ class InvalidDocument(ValueError):
 class Job:
     """One thing to do in one image.
 
-    model       name, architecture (bloom|gptj|llama), shape (a name in bench/weights.py), weights (hub|random),
+    model       name, architecture (bloom|gptj|llama), shape (a name in bench/models/weights.py), weights (hub|random),
                 scale (full|tiny), seed, revision, path (where the guest finds the checkpoint)
     load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments the article
                 gave to the loading calls of its backend

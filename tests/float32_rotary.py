@@ -7,7 +7,7 @@ the same lines in DeepSpeed 0.7.7, 0.9.2, 0.14 and 0.19.8) turns each pair (x, y
 computes the new y from the new x. The float16 kernel keeps the old pair and is right. Printed, and written to OUT as JSON: the relative
 error of the last logits against the right rotation, beside what a run on a GPU found in its output check.
 
-No checkpoint is needed: one layer at a time is made from the seed, as bench/weights.py would write it.
+No checkpoint is needed: one layer at a time is made from the seed, as bench/models/weights.py would write it.
 """
 
 import sys
@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import inputs, weights
 from bench.job import parse_job, to_json, write_whole
+from bench.models import prompts, weights
 
 
 def rotated_in_place(tensor, sin, cos):
@@ -73,7 +73,7 @@ def main(job_path, out=None):
     job = parse_job(Path(job_path).read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         weights.write_tokenizer(folder, weights.config_of(job.model["shape"], job.model["scale"]))
-        input_ids = inputs.token_ids(job.prompt, folder)[:1]
+        input_ids = prompts.token_ids(job.prompt, folder)[:1]
     with torch.no_grad():
         right, wrong = last_logits(job.model["shape"], job.model["scale"], job.model["seed"], input_ids)
     found = {"job": job.id, "prompt_tokens": input_ids.shape[1], "logits_relative_error": float((wrong - right).norm() / right.norm())}

@@ -15,8 +15,10 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import backends, inputs, texts
-from scripts import articles, jobs
+from bench import backends
+from bench.models import prompts, texts
+from scripts import articles
+from scripts.run import jobs
 from tests import honesty
 
 
@@ -53,7 +55,7 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     transformers.logging.set_verbosity_error()
     job = job_of(checkpoint, batch, new_tokens, "cuda" if torch.cuda.is_available() else "cpu")
     loaded = backends.find(job.backend).load(job)
-    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = texts.tokenizer_of(job)
     texts_list = texts.batch_of(job, tokenizer)
     made = job.runs[0]["new_tokens"]

@@ -16,8 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import backends, forms, inputs
-from scripts import articles, jobs
+from bench import backends, forms
+from bench.models import prompts
+from scripts import articles
+from scripts.run import jobs
 from tests import honesty
 
 
@@ -55,7 +57,7 @@ def main(case, checkpoint, batch, rounds, new_tokens, out=None):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     job = job_of(case, checkpoint, batch, new_tokens, device, max(1, torch.cuda.device_count()))
     loaded = backends.find(job.backend).load(job)
-    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
     sentences = forms.find(job.form).batch_of(job.prompt["texts"], batch)
 

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import clock, weights
 from bench.job import to_json, write_whole
+from bench.measuring import clock
+from bench.models import weights
 
 CONTEXTS = (64, 256, 448)
 

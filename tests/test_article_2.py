@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from bench.job import Job
-from scripts import articles, bench, curves, groups, mechanisms, nsight, options, plots, report, results, token_table, tokens, verdicts
+from scripts import articles, results
 from scripts.errors import UsageError
-from scripts.groups import Group
+from scripts.report import document
+from scripts.report.plots import bars, token_curves
+from scripts.report.views import mechanisms, token_table
 from scripts.results import Record
-from scripts.verdicts import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
+from scripts.run import options, plan
+from scripts.run.engines import nsight
+from scripts.verdicts import row_groups, rules, token_times
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
 from tests.synthetic import check
 
@@ -49,13 +55,13 @@ def published_cells(count: int = 8) -> list[Record]:
 
 
 def group_of(records: list[Record]) -> Group:
-    (group,) = groups.build(records, {ARTICLE.slug: ARTICLE})
+    (group,) = row_groups.build(records, {ARTICLE.slug: ARTICLE})
     return group
 
 
-def judge(claim_id: str, records: list[Record]) -> verdicts.Verdict:
+def judge(claim_id: str, records: list[Record]) -> rules.Verdict:
     claim = next(one for one in ARTICLE.claims if one["id"] == claim_id)
-    return verdicts.judge(claim, verdicts.rows_by_case(group_of(records), ARTICLE), claim["new_tokens"])
+    return rules.judge(claim, rules.rows_by_case(group_of(records), ARTICLE), claim["new_tokens"])
 
 
 def changed(records: list[Record], case: str, batch_size: int, record: Record | None) -> list[Record]:
@@ -67,9 +73,9 @@ def changed(records: list[Record], case: str, batch_size: int, record: Record | 
 # ------------------------------------------------------------------------------------------------ ms/token
 def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we_do_not() -> None:
     row = group_of([cell("ds-zero", 8, 18.56, wrong=400)]).rows[0]
-    assert (tokens.tokens_of_a_call(row, "article"), tokens.tokens_of_a_call(row, "corrected")) == (6400, 400)
-    assert tokens.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
-    assert tokens.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
+    assert (token_times.tokens_of_a_call(row, "article"), token_times.tokens_of_a_call(row, "corrected")) == (6400, 400)
+    assert token_times.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
+    assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
 
 
 def table_of(records: list[Record]) -> list[list[str]]:
@@ -147,7 +153,7 @@ def test_what_is_typed_for_the_rest_of_a_table_measures_those_cases() -> None:
     (line,) = commands_of(changed(published_cells(), "ds-zero", 64, None))
     typed = dict(word.split("=", 1) for word in shlex.split(line.split("`")[1])[2:])
     asked = options.parse({**typed, "ARTICLE": ARTICLE.slug})
-    planned = bench.plan(list(dict.fromkeys(case.backend for case in ARTICLE.cases)), asked, every=True)
+    planned = plan.plan(list(dict.fromkeys(case.backend for case in ARTICLE.cases)), asked, every=True)
     assert [(one.case.name, one.variant, one.stack) for one in planned] == [("ds-zero", "published", "current")] and asked.gpus == 8
 
 
@@ -158,25 +164,25 @@ def test_a_table_measured_on_fewer_gpus_says_on_how_many() -> None:
 
 def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> None:
     group = group_of(published_cells())
-    points = curves.measured_points(group, ARTICLE)
+    points = token_curves.measured_points(group, ARTICLE)
     assert set(points) == {(name, 8) for name in ("accelerate-fp16", "accelerate-int8", "ds-inference", "ds-zero")}
     assert [size for size, _ in points["ds-zero", 8]] == list(SIZES)
-    picture = curves.batch_plot(group, ARTICLE)
-    assert picture.startswith("<?xml") and picture == curves.batch_plot(group, ARTICLE)
-    assert curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
+    picture = token_curves.batch_plot(group, ARTICLE)
+    assert picture.startswith("<?xml") and picture == token_curves.batch_plot(group, ARTICLE)
+    assert token_curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
 
 
 def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
     some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
-    one = curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)
-    both = curves.batch_plot(group_of(some), ARTICLE)
+    one = token_curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)
+    both = token_curves.batch_plot(group_of(some), ARTICLE)
     assert both.count("stroke-dasharray") > one.count("stroke-dasharray")
     assert both.count("fill: #ffffff; stroke: #009e73") > one.count("fill: #ffffff; stroke: #009e73"), "their points are filled differently, too"
 
 
 def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
     group = group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)])
-    heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (plots.memory_plot(group), plots.time_plot(group, ARTICLE))]
+    heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (bars.memory_plot(group), bars.time_plot(group, ARTICLE))]
     assert heights[0] < 800 and heights[1] < 250, "24 rows and 2, not 194 bars; the sweep's times have a picture of their own"
 
 
@@ -273,7 +279,7 @@ def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, word: s
 
 
 def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:
-    from scripts import claims
+    from scripts.report.views import claims
 
     judged = claims.judge_group(group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)]), ARTICLE)
     assert [(one.claim["id"], one.new_tokens) for one in judged] == [("2.1", 128), ("2.2", 42), ("2.3", 42), ("2.4", 100), ("2.5", 100), ("2.6", 100), ("2.7", 100)]
@@ -342,7 +348,7 @@ def test_a_row_without_a_timed_call_is_kept_and_has_no_line_among_the_times(tmp_
     synthetic.write(tmp_path / "runs", [measured("fusion-deepspeed", FUSION), measured("schedule-2", SCHEDULES), measured("kv-offload", CACHES)])
     records, skipped = results.load_all(tmp_path / "runs")
     assert len(records) == 3 and not skipped
-    text = report.write(tmp_path / "runs", tmp_path).read_text()
+    text = document.write(tmp_path / "runs", tmp_path).read_text()
     assert "#### What it is made of" in text and "Pipeline schedules" in text
     assert "| measured mean ± std, ms |" not in text
 
@@ -366,6 +372,6 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     top = [{"name": "gemm<half>", "count": 12, "ms": 3.25}]
     record.guest.figures = {"profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}}
     synthetic.write(tmp_path / "runs", [record])
-    text = report.write(tmp_path / "runs", tmp_path).read_text()
+    text = document.write(tmp_path / "runs", tmp_path).read_text()
     assert "## Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm\\<half\\> | 12 | 3.25 |" in text
     assert "rows that ran" in text and "## Environment" in text

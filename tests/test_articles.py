@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from bench import weights
+from bench.models import weights
 from scripts import articles, pins
 from scripts.errors import KitError, UsageError
 

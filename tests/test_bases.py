@@ -1,10 +1,11 @@
-"""scripts/bases.py: digests of base images are recorded once, where a registry answers, and change nothing else."""
+"""scripts/pins/base_digests.py: digests of base images are recorded once, where a registry answers, and change nothing else."""
 
 import shutil
 
 import pytest
 
-from scripts import bases, pins
+from scripts import pins
+from scripts.pins import base_digests
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -27,21 +28,21 @@ def registry(tmp_path, monkeypatch):
 
 def test_a_registrys_digests_are_written_and_become_part_of_the_base(registry):
     loaded = registry(f"echo {DIGEST}")
-    lines = bases.record(loaded)
+    lines = base_digests.record(loaded)
     assert f"python:3.8-slim-bookworm: {DIGEST} recorded in docker/pins.toml" in lines
     after = pins.load(loaded.root)
     assert after.image("int8", "2023-02").base == f"python:3.8-slim-bookworm@{DIGEST}"
     assert after.image("deepspeed", "hopper").options["compile"]["base"]["digest"] == DIGEST
-    assert bases.without_digest((loaded.root / "docker/pins.toml").read_text()) == []
+    assert base_digests.without_digest((loaded.root / "docker/pins.toml").read_text()) == []
     before = (pins.ROOT / "docker/pins.toml").read_text()
     assert (loaded.root / "docker/pins.toml").read_text().replace(DIGEST, "") == before.replace(DIGEST, "")
 
 
 def test_a_digest_that_is_there_stays(registry):
     loaded = registry(f"echo {DIGEST}")
-    bases.record(loaded)
+    base_digests.record(loaded)
     loaded = registry("echo sha256:" + "cd" * 32)
-    assert bases.record(loaded) == []
+    assert base_digests.record(loaded) == []
     assert pins.load(loaded.root).image("int8", "2023-02").base.endswith(DIGEST)
 
 
@@ -49,6 +50,6 @@ def test_a_digest_that_is_there_stays(registry):
 def test_without_an_answer_the_bases_are_named_and_nothing_is_written(registry, script):
     loaded = registry(script)
     before = (loaded.root / "docker/pins.toml").read_text()
-    lines = bases.record(loaded)
+    lines = base_digests.record(loaded)
     assert len(lines) == 1 and "python:3.8-slim-bookworm" in lines[0] and "pinned by tag alone" in lines[0]
     assert (loaded.root / "docker/pins.toml").read_text() == before

@@ -6,8 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts import articles, batches, groups, report, results, throughput_plot, verdicts
-from scripts.verdicts import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
+from scripts import articles, results
+from scripts.report import document
+from scripts.report.plots import throughput
+from scripts.report.views import batches
+from scripts.verdicts import row_groups, rules
+from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
 from tests.synthetic import check, job, record
 
@@ -42,17 +46,17 @@ def sweep(*rates: float) -> list[results.Record]:
     return [a_run("batch", 1000 * (1 << place) / rate, 1 << place) for place, rate in enumerate(rates)]
 
 
-def group_of(records: list[results.Record]) -> groups.Group:
-    (group,) = groups.build(records, {"batch-generate": ARTICLE})
+def group_of(records: list[results.Record]) -> row_groups.Group:
+    (group,) = row_groups.build(records, {"batch-generate": ARTICLE})
     return group
 
 
-def judge(relation: dict, *records: results.Record) -> verdicts.Verdict:
+def judge(relation: dict, *records: results.Record) -> rules.Verdict:
     claim = {"relations": [relation]}
-    return verdicts.judge(claim, verdicts.rows_by_case(group_of(list(records)), ARTICLE), 256)
+    return rules.judge(claim, rules.rows_by_case(group_of(list(records)), ARTICLE), 256)
 
 
-def row_of(one: results.Record) -> groups.Row:
+def row_of(one: results.Record) -> row_groups.Row:
     return group_of([one]).rows[0]
 
 
@@ -106,8 +110,8 @@ def test_a_batch_with_a_wrong_output_is_not_the_best() -> None:
 
 
 def test_without_both_sides_nothing_is_tested() -> None:
-    assert judge(IN_TIME, *sweep(1, 70)) == verdicts.Verdict(NOT_TESTED, "single was not run here")
-    assert judge(IN_TIME, a_run("single")) == verdicts.Verdict(NOT_TESTED, "batch was not run here")
+    assert judge(IN_TIME, *sweep(1, 70)) == rules.Verdict(NOT_TESTED, "single was not run here")
+    assert judge(IN_TIME, a_run("single")) == rules.Verdict(NOT_TESTED, "batch was not run here")
     assert judge(IN_TIME, a_run("single", 1000.0, timed_runs=4), *sweep(1, 70)).reason == "single has no row of 5 timed calls, fewer carry no interval"
     assert judge(IN_TIME, a_run("single"), a_run("batch", timed_runs=1)).reason == "batch has no row of 5 timed calls, fewer carry no interval"
 
@@ -176,7 +180,7 @@ def whole() -> list[results.Record]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("whole")
     synthetic.write(folder / "runs", whole())
-    return report.write(folder / "runs", folder).read_text(encoding="utf-8")
+    return document.write(folder / "runs", folder).read_text(encoding="utf-8")
 
 
 def line_of(page: str, start: str) -> str:
@@ -210,7 +214,7 @@ def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: st
 
 def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [a_run("single", device="cpu", scale="tiny")])
-    text = report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    text = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
     assert "10,000 items take |" in text and "| published |" not in text
     assert text.count("| not tested | so far only: tiny model on a CPU |") == 3
 
@@ -224,15 +228,15 @@ def test_the_batches_of_a_workload_are_no_calls_to_wait_for(page: str) -> None:
 
 def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:
     group = group_of(whole())
-    picture = throughput_plot.draw(group)
+    picture = throughput.draw(group)
     ElementTree.fromstring(picture)
-    assert picture == throughput_plot.draw(group) and "fill: #ffffff" in picture
-    assert throughput_plot.draw(group_of([a_run("single")])) is None
+    assert picture == throughput.draw(group) and "fill: #ffffff" in picture
+    assert throughput.draw(group_of([a_run("single")])) is None
 
 
 def test_damaged_figures_are_skipped_and_named(tmp_path: Path) -> None:
     damaged = a_run("workload-naive", figures={"workload": {**WORKLOAD, "seconds": "long"}})
     synthetic.write(tmp_path / "runs", [damaged, a_run("single")])
-    report.write(tmp_path / "runs", tmp_path)
+    document.write(tmp_path / "runs", tmp_path)
     _, skipped = results.load_all(tmp_path / "runs")
     assert [one.reason for one in skipped] == ["damaged result.json: guest.figures.workload.seconds is 'long'"]

@@ -1,11 +1,12 @@
-"""scripts/build.py without Docker: which images are meant, the command line, and how an answer is compared with the lock."""
+"""scripts/images/build.py without Docker: which images are meant, the command line, and how an answer is compared with the lock."""
 
 import os
 
 import pytest
 
-from scripts import build, pins
+from scripts import pins
 from scripts.errors import PreflightError, UsageError
+from scripts.images import build
 
 LOADED = pins.load()
 IMAGE = LOADED.image("int8", "2023-02")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import bundle, checksums
 from scripts.errors import KitError, UsageError
+from scripts.machine import checksums
+from scripts.share import bundle
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,6 +96,6 @@ def test_what_is_no_bundle_is_told(tmp_path):
 
 def test_the_command_tells_the_archive_s_checksum(tmp_path):
     kept = {name: value for name, value in os.environ.items() if name not in ("OUT", "BUNDLE")}
-    done = subprocess.run([sys.executable, "-m", "scripts.bundle"], cwd=ROOT, env=kept | {"OUT": str(tmp_path)}, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "scripts.share.bundle"], cwd=ROOT, env=kept | {"OUT": str(tmp_path)}, capture_output=True, text=True)
     path = tmp_path / f"{bundle.NAME}.tar.gz"
     assert done.returncode == 0 and hashlib.sha256(path.read_bytes()).hexdigest() in done.stdout, done.stderr

@@ -4,7 +4,7 @@
 import numpy
 import pytest
 
-from bench import check
+from bench.measuring import check
 
 
 class Tensor:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import compare
 from scripts.errors import UsageError
+from scripts.report import comparison
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -17,20 +17,20 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def words(a, b, **options):
-    return {one.name: (one.word, one.reason) for one in compare.compare(a, b, **options)}
+    return {one.name: (one.word, one.reason) for one in comparison.compare(a, b, **options)}
 
 
 @pytest.mark.parametrize(("means", "word"), [((50.0, 60.0), "slower"), ((60.0, 50.0), "faster"), ((50.0, 50.01), "same")])
 def test_a_row_is_faster_slower_or_the_same(means, word):
     before, after = (record(job("int8"), mean, seed=place) for place, mean in enumerate(means))
-    (found,) = compare.compare([before], [after])
+    (found,) = comparison.compare([before], [after])
     assert found.word == word and found.ratio.value == pytest.approx(means[1] / means[0], rel=0.01)
 
 
 def test_a_direction_that_another_run_contradicts_is_none():
     before = [record(job("int8"), 50.0)]
     after = [record(job("int8"), mean, number=place, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((60.0, 61.0, 40.0), 1)]
-    (found,) = compare.compare(before, after)
+    (found,) = comparison.compare(before, after)
     assert found.word == "same" and found.ratio.low > 1
 
 
@@ -51,12 +51,12 @@ def test_rows_of_different_stacks_are_compared_only_when_asked():
     assert {word for word, _ in words(a, b).values()} == {"not comparable"}
     assert {word for word, _ in words(a, b, across=["stack"]).values()} == {"slower"}
     with pytest.raises(UsageError, match="ACROSS=stack makes two rows of one side the same"):
-        compare.compare(a + b, b, across=["stack"])
+        comparison.compare(a + b, b, across=["stack"])
 
 
 def run(**typed):
     kept = {name: value for name, value in os.environ.items() if name not in ("A", "B", "ACROSS", "THRESHOLD", "RUNS")}
-    return subprocess.run([sys.executable, "-m", "scripts.compare"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "scripts.report.comparison"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
 
 
 def test_the_threshold_decides_the_exit_code(tmp_path):

@@ -1,9 +1,12 @@
-"""scripts/demo.py where an environment cannot be made: told once, and no job is tried in vain."""
+"""scripts/commands/demo.py where an environment cannot be made: told once, and no job is tried in vain."""
 
 import pytest
 
-from scripts import bench, demo, demo_env, report
+from scripts.commands import demo
 from scripts.errors import KitError, PreflightError
+from scripts.report import document
+from scripts.run import plan
+from scripts.run.engines import demo_environments
 
 
 @pytest.fixture
@@ -11,8 +14,8 @@ def ran(monkeypatch, tmp_path):
     """The cases that a demo would run, without running them."""
     cases = []
     monkeypatch.setattr(demo, "DEMO", tmp_path / "demo")
-    monkeypatch.setattr(bench, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned))
-    monkeypatch.setattr(report, "write", lambda runs, out: cases.append("report"))
+    monkeypatch.setattr(plan, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned))
+    monkeypatch.setattr(document, "write", lambda runs, out: cases.append("report"))
     return cases
 
 
@@ -24,7 +27,7 @@ def refuse(monkeypatch, errors):
         if name in errors:
             raise errors[name]
 
-    monkeypatch.setattr(demo_env, "ensure", ensure)
+    monkeypatch.setattr(demo_environments, "ensure", ensure)
     return asked
 
 

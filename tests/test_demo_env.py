@@ -1,4 +1,4 @@
-"""scripts/demo_env.py: the order of ways to a CPU torch, and what is said when one fails. The real thing is `make demo`."""
+"""scripts/run/engines/demo_environments.py: the order of ways to a CPU torch, and what is said when one fails. The real thing is `make demo`."""
 
 import platform
 import subprocess
@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from scripts import demo_env, pins
+from scripts import pins
 from scripts.errors import PreflightError
+from scripts.run.engines import demo_environments
 
 LOCK = pins.load().image("transformers", "demo").lock_text()
 ON_LINUX = (sys.platform, platform.machine()) == ("linux", "x86_64")
@@ -16,7 +17,7 @@ ON_LINUX = (sys.platform, platform.machine()) == ("linux", "x86_64")
 @pytest.mark.skipif(not ON_LINUX, reason="NOT TESTED: CPU builds of torch have their own name on x86_64 Linux only")
 def test_a_folder_of_wheels_comes_first_and_the_cuda_build_last(monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
-    ways = list(demo_env._attempts(LOCK))
+    ways = list(demo_environments._attempts(LOCK))
     assert [options for _, options, _ in ways] == [["--find-links=/wheels", "--find-links=/more"], ["--torch-backend=cpu"], []]
     assert "torch==2.13.0+cpu" in ways[0][2] and "nvidia-" not in ways[1][2]
     assert ways[2][2] == LOCK
@@ -24,21 +25,21 @@ def test_a_folder_of_wheels_comes_first_and_the_cuda_build_last(monkeypatch):
 
 def test_without_such_a_folder_nobody_looks_for_one(monkeypatch):
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    assert not [how for how, _, _ in demo_env._attempts(LOCK) if "PIP_FIND_LINKS" in how]
+    assert not [how for how, _, _ in demo_environments._attempts(LOCK) if "PIP_FIND_LINKS" in how]
 
 
 def test_a_failure_is_one_line_with_its_first_and_last_word():
     done = subprocess.CompletedProcess([], 1, "", "error: Request failed\n  cause: more\n  cause: dns error\n")
-    assert demo_env._reason(done) == "no: Request failed (dns error)"
-    assert demo_env._reason(subprocess.CompletedProcess([], 2, "", "")) == "no: uv ended with 2"
+    assert demo_environments._reason(done) == "no: Request failed (dns error)"
+    assert demo_environments._reason(subprocess.CompletedProcess([], 2, "", "")) == "no: uv ended with 2"
 
 
 def test_an_environment_for_older_pythons_only_says_so(monkeypatch):
     image = pins.load().image("tensor-parallel", "demo")
     monkeypatch.setitem(image.options, "python", ["3.4"])
     with pytest.raises(PreflightError, match="tensor-parallel needs Python 3.4 beside"):
-        demo_env._python_for(image)
+        demo_environments._python_for(image)
 
 
 def test_an_environment_without_a_limit_uses_the_python_that_runs_the_kit():
-    assert demo_env._python_for(pins.load().image("transformers", "demo")) == sys.executable
+    assert demo_environments._python_for(pins.load().image("transformers", "demo")) == sys.executable

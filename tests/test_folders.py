@@ -1,11 +1,11 @@
-"""scripts/folders.py: what a careful umask would keep from a container's user."""
+"""scripts/machine/permissions.py: what a careful umask would keep from a container's user."""
 
 import os
 import stat
 
 import pytest
 
-from scripts import folders
+from scripts.machine import permissions
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +22,13 @@ def mode(path):
 def test_every_folder_that_is_made_can_be_read_by_everyone_and_one_that_was_there_stays_as_it_is(tmp_path):
     private = tmp_path / "private"
     private.mkdir()
-    folders.make(private / "models" / "random")
-    folders.make(private / "models" / "random")
+    permissions.make(private / "models" / "random")
+    permissions.make(private / "models" / "random")
     assert [mode(path) for path in (private, private / "models", private / "models" / "random")] == [0o700, 0o755, 0o755]
 
 
 def test_all_that_is_in_a_folder_is_opened(tmp_path):
     (tmp_path / "checkpoint" / "shards").mkdir(parents=True)
     (tmp_path / "checkpoint" / "shards" / "weights").write_text("")
-    folders.open_to_all(tmp_path / "checkpoint")
+    permissions.open_to_all(tmp_path / "checkpoint")
     assert [mode(tmp_path / name) for name in ("checkpoint", "checkpoint/shards", "checkpoint/shards/weights")] == [0o755, 0o755, 0o644]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts import gpu_requests, restrictions
-from scripts.gpus import Gpu
+from scripts.containers import gpu_requests, restrictions
+from scripts.machine.gpus import Gpu
 from tests.fakes import cdi
 
 

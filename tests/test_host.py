@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts import engines, host, pins
+from scripts import pins
 from scripts.errors import KitError
+from scripts.run import engines
+from scripts.run.engines import host
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = Path(sys.executable)

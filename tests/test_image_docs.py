@@ -5,8 +5,9 @@ import tomllib
 
 import pytest
 
-from scripts import image_docs, pins
+from scripts import pins
 from scripts.errors import KitError
+from scripts.images import image_docs
 
 LOADED = pins.load()
 

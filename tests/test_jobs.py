@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from scripts import articles, jobs
+from scripts import articles
+from scripts.run import jobs
 
 ARTICLE = articles.find("inference-tools")
 CASES = {case.name: case for case in ARTICLE.cases}

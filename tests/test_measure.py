@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import measure
+from bench.measuring import measure
 
 
 class Recorder:

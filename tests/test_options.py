@@ -2,8 +2,8 @@
 
 import pytest
 
-from scripts import options
 from scripts.errors import UsageError
+from scripts.run import options
 
 
 def test_nothing_typed_means_the_articles_way_on_gpus_in_docker():

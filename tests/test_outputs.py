@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from bench.outputs import NAME, Outputs
-from scripts import outputs, results
+from bench.measuring.answers_file import NAME, Outputs
+from scripts import results
+from scripts.run import resume
 from tests.synthetic import job, record
 
 
@@ -76,14 +77,14 @@ def runs(tmp_path):
 
 
 def end(folder):
-    outputs.keep(folder / "work")
+    resume.keep(folder / "work")
     assert not (folder / "work" / NAME).exists()
     (folder / "work").rmdir()
 
 
 def begin(folder):
     (folder / "work" / NAME).unlink()
-    outputs.hand_over("run", folder.parent, folder / "work")
+    resume.hand_over("run", folder.parent, folder / "work")
     return (folder / "work" / NAME).read_text() if (folder / "work" / NAME).exists() else None
 
 
@@ -114,5 +115,5 @@ def test_the_latest_answers_count(runs):
 
 
 def test_a_work_folder_without_answers_is_no_error(tmp_path):
-    outputs.keep(tmp_path / "none")
-    outputs.hand_over("run", tmp_path, tmp_path / "none")
+    resume.keep(tmp_path / "none")
+    resume.hand_over("run", tmp_path, tmp_path / "none")

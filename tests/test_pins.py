@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import lockfile, pins
+from scripts import pins
 from scripts.errors import KitError, UsageError
+from scripts.pins import requirement_files
 
 LOADED = pins.load()
 EVERY_IMAGE = [LOADED.image(backend, stack) for backend, table in LOADED.backends.items() for stack in table["stacks"]]
@@ -34,7 +35,7 @@ def test_the_lock_of_every_image_holds_its_pins(image):
 
 @pytest.mark.parametrize("image", EVERY_IMAGE, ids=lambda image: f"{image.backend}-{image.stack}")
 def test_every_package_of_every_lock_has_a_hash(image):
-    assert [name for name, block in lockfile.blocks(image.lock_text()).items() if "--hash=sha256:" not in block] == []
+    assert [name for name, block in requirement_files.blocks(image.lock_text()).items() if "--hash=sha256:" not in block] == []
 
 
 def test_the_articles_versions_are_in_their_images():
@@ -125,12 +126,12 @@ def test_two_backends_of_one_environment_may_not_want_two_versions(copy):
 
 def test_a_cpu_lock_has_the_cpu_build_of_torch_and_nothing_of_cuda():
     full = LOADED.image("transformers", "demo").lock_text()
-    cpu = lockfile.cpu_only(full)
-    names = lockfile.versions(cpu)
-    assert names["torch"] == lockfile.versions(full)["torch"] + "+cpu"
+    cpu = requirement_files.cpu_only(full)
+    names = requirement_files.versions(cpu)
+    assert names["torch"] == requirement_files.versions(full)["torch"] + "+cpu"
     assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
-    assert all(digest in lockfile.blocks(cpu)["torch"] for digest in LOADED.stacks["demo"]["cpu_wheels"].values())
-    assert set(lockfile.versions(full)) - set(names) >= {"triton", "nvidia-cublas"}
+    assert all(digest in requirement_files.blocks(cpu)["torch"] for digest in LOADED.stacks["demo"]["cpu_wheels"].values())
+    assert set(requirement_files.versions(full)) - set(names) >= {"triton", "nvidia-cublas"}
 
 
 def test_a_backend_may_be_the_same_as_another_one_on_a_stack():

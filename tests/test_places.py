@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from scripts import host_facts, models
+from scripts.run import checkpoints, host_facts
 from tests.synthetic import job
 
 
@@ -10,7 +10,7 @@ def test_the_models_folder_of_this_machine_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("MODELS", str(tmp_path))
     asked = job("int8")
     here = dataclasses.replace(asked, model={**asked.model, "path": f"{tmp_path}/random/x"}, reference=f"{tmp_path}/references/y.npz")
-    kept = models.without_places(here)
+    kept = checkpoints.without_places(here)
     assert (kept.model["path"], kept.reference) == ("models/random/x", "models/references/y.npz")
     assert kept.fingerprint() == asked.fingerprint()
 
@@ -18,7 +18,7 @@ def test_the_models_folder_of_this_machine_is_not_kept(tmp_path, monkeypatch):
 def test_a_container_s_own_places_stay():
     asked = job("int8")
     inside = dataclasses.replace(asked, model={**asked.model, "path": "/models/random/x"})
-    assert models.without_places(inside) == inside
+    assert checkpoints.without_places(inside) == inside
 
 
 def test_a_copy_of_the_kit_is_told_which_commit_it_is(monkeypatch):

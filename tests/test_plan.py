@@ -2,8 +2,9 @@
 
 import pytest
 
-from scripts import articles, bench, options
+from scripts import articles
 from scripts.errors import UsageError
+from scripts.run import options, plan
 
 ARTICLE = articles.find("batch-generate")
 CASES = {case.name: case for case in ARTICLE.cases}
@@ -11,7 +12,7 @@ CASES = {case.name: case for case in ARTICLE.cases}
 
 def planned(**typed):
     asked = options.parse({"ARTICLE": "batch-generate", "STACK": "current", **typed})
-    return [(one.case.name, one.variant) for one in bench.plan(["transformers"], asked, every=True)]
+    return [(one.case.name, one.variant) for one in plan.plan(["transformers"], asked, every=True)]
 
 
 def test_a_whole_article_is_every_case_in_every_variant_that_it_has():
@@ -35,7 +36,7 @@ def test_a_case_that_is_not_there_is_named():
 
 
 def sizes(case, **typed):
-    return bench.batch_sizes_of(ARTICLE, CASES[case], "controlled", options.parse(typed))
+    return plan.batch_sizes_of(ARTICLE, CASES[case], "controlled", options.parse(typed))
 
 
 def test_batch_sizes_that_were_typed_stand_in_for_a_sweep_and_for_nothing_else():
@@ -48,5 +49,5 @@ def test_batch_sizes_that_were_typed_stand_in_for_a_sweep_and_for_nothing_else()
 
 def test_an_article_without_a_sweep_takes_what_was_typed():
     article = articles.find("inference-tools")
-    assert bench.batch_sizes_of(article, article.cases[0], "controlled", options.parse({})) == [1]
-    assert bench.batch_sizes_of(article, article.cases[0], "controlled", options.parse({"BATCH_SIZES": "8"})) == [8]
+    assert plan.batch_sizes_of(article, article.cases[0], "controlled", options.parse({})) == [1]
+    assert plan.batch_sizes_of(article, article.cases[0], "controlled", options.parse({"BATCH_SIZES": "8"})) == [8]

@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
-from scripts import pins, preflight
+from scripts import pins
 from scripts.errors import PreflightError
-from scripts.gpus import Gpu
+from scripts.machine.gpus import Gpu
+from scripts.run import preflight
 from tests.samples import a_job
 
 GIB = 1 << 30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import profile
+from bench.instruments import profile
 
 
 def kernel(device, name, begin, duration):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import private, publish
 from scripts.errors import KitError
+from scripts.share import publish, secrets_scan
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -77,23 +77,23 @@ def test_a_branch_that_refuses_is_told_and_stays_as_it_is(remote, folder):
 )
 def test_what_is_private_is_found_and_not_repeated(tmp_path, content, what):
     (tmp_path / "page.html").write_text(content)
-    (found,) = private.problems(private.files_of(tmp_path), private.patterns("bigbox-7", Path("/srv/people/alice")))
+    (found,) = secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/srv/people/alice")))
     assert found.endswith(what) and content.strip() not in found
 
 
 def test_what_is_not_private_may_go_out(tmp_path):
     (tmp_path / "page.html").write_text("https://example.org/home/ bigbox-71 hf_hub models/random/x /root/x")
-    assert list(private.problems(private.files_of(tmp_path), private.patterns("bigbox-7", Path("/root")))) == []
+    assert list(secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/root")))) == []
 
 
 def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
     with pytest.raises(KitError, match=r"no bundle was written, for these files hold .*:\n  runs/a.json, line 1: a home folder"):
-        private.refuse([(Path("runs/a.json"), b"/home/alice/x"), (Path("b.json"), b"fine")], "no bundle was written")
+        secrets_scan.refuse([(Path("runs/a.json"), b"/home/alice/x"), (Path("b.json"), b"fine")], "no bundle was written")
 
 
 def run(**typed):
     kept = {name: value for name, value in os.environ.items() if name not in ("RUNS", "OUT", "REMOTE", "BRANCH", "FORMAT")}
-    return subprocess.run([sys.executable, "-m", "scripts.publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "scripts.share.publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
 
 
 def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):

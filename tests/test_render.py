@@ -1,4 +1,4 @@
-"""scripts/render.py: generated files follow from pins.toml and the locks, and `--check` finds every one that does not."""
+"""scripts/images/render.py: generated files follow from pins.toml and the locks, and `--check` finds every one that does not."""
 
 import shutil
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts import markers, pins, readme_tables, render
+from scripts import pins
 from scripts.errors import KitError
+from scripts.images import marked_sections, pin_tables, render
 
 
 @pytest.fixture
@@ -149,19 +150,19 @@ def test_a_new_backend_needs_one_table_and_its_lock(copy):
     assert copy / "docker/new/current/Dockerfile" in render.expected(loaded)
     assert "new-current:" in render.compose(loaded)
     assert "new" in [image.backend for image in loaded.environments()["common"]]
-    assert "| `new` | a test | current, demo |" in readme_tables.tables(loaded)
+    assert "| `new` | a test | current, demo |" in pin_tables.tables(loaded)
 
 
 def test_the_readme_gets_its_tables_between_the_markers():
-    begin, end = markers.pair("pins")
-    text = readme_tables.put_in(f"above\n{begin}\nold\n{end}\nbelow\n", pins.load())
+    begin, end = marked_sections.pair("pins")
+    text = pin_tables.put_in(f"above\n{begin}\nold\n{end}\nbelow\n", pins.load())
     assert text.startswith("above\n") and text.endswith(f"{end}\nbelow\n") and "\nold\n" not in text
     assert "| transformers | 4.26.0 | stated |" in text
 
 
 def test_a_readme_without_markers_says_which_to_put_in():
     with pytest.raises(KitError, match="pins:begin"):
-        readme_tables.put_in("no markers", pins.load())
+        pin_tables.put_in("no markers", pins.load())
 
 
 def test_a_missing_readme_is_no_problem(copy):

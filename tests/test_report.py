@@ -14,8 +14,10 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.job import to_json
-from scripts import articles, groups, report, results
+from scripts import articles, results
 from scripts.errors import KitError
+from scripts.report import document
+from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -24,7 +26,7 @@ def page(folder: Path, records: list[results.Record]) -> str:
     """The report on some records, as text."""
     shutil.rmtree(folder, ignore_errors=True)
     synthetic.write(folder / "runs", records)
-    return report.write(folder / "runs", folder).read_text(encoding="utf-8")
+    return document.write(folder / "runs", folder).read_text(encoding="utf-8")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -44,7 +46,7 @@ def text_of(folder: Path) -> str:
 
 def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> None:
     before = files(whole)
-    subprocess.run([sys.executable, "-m", "scripts.report", str(whole / "runs"), str(whole)], cwd=results.ROOT, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "scripts.report.document", str(whole / "runs"), str(whole)], cwd=results.ROOT, check=True, capture_output=True)
     assert files(whole) == before
 
 
@@ -70,7 +72,7 @@ def test_a_damaged_result_is_named_and_the_report_still_comes(tmp_path: Path) ->
     synthetic.write(tmp_path / "runs", [record(job("int8"))])
     (tmp_path / "runs" / "cut-01").mkdir()
     (tmp_path / "runs" / "cut-01" / "result.json").write_text('{"schema"')
-    text = report.write(tmp_path / "runs", tmp_path).read_text()
+    text = document.write(tmp_path / "runs", tmp_path).read_text()
     assert "- cut-01: damaged result.json" in text and "int8" in text
 
 
@@ -183,9 +185,9 @@ def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(wh
 
 def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [record(job("int8"), 50.0)])
-    assert "FINDINGS.md" not in report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    assert "FINDINGS.md" not in document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
     (tmp_path / "FINDINGS.md").write_text("# Findings\n")
-    assert "](FINDINGS.md)" in report.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    assert "](FINDINGS.md)" in document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
 
 
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
@@ -218,7 +220,7 @@ def test_a_plot_of_runs_that_are_gone_goes_too(tmp_path: Path) -> None:
     page(tmp_path, [record(job("int8"))])
     shutil.rmtree(tmp_path / "runs")
     (tmp_path / "runs").mkdir()
-    report.write(tmp_path / "runs", tmp_path)
+    document.write(tmp_path / "runs", tmp_path)
     assert not list((tmp_path / "plots").glob("*"))
 
 
@@ -226,12 +228,12 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [record(job("int8"))])
     (tmp_path / "out").write_text("a file")
     with pytest.raises(KitError, match="cannot write the report") as caught:
-        report.write(tmp_path / "runs", tmp_path / "out")
+        document.write(tmp_path / "runs", tmp_path / "out")
     assert "\n" not in str(caught.value)
 
 
 def test_a_runs_folder_that_does_not_exist_is_named() -> None:
-    done = subprocess.run([sys.executable, "-m", "scripts.report", "no/such"], cwd=results.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "scripts.report.document", "no/such"], cwd=results.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "'no/such'" in done.stderr
 
 
@@ -292,7 +294,7 @@ def test_whatever_field_is_damaged_the_run_is_skipped_or_shown_and_the_report_co
             functools.reduce(operator.getitem, above, damaged)[last] = value
             (tmp_path / whole["id"] / "result.json").write_text(json.dumps(damaged))
             records, skipped = results.load_all(tmp_path)
-            by_article = {group.key.article: [group] for group in groups.build([*records, good], known)}
-            text = report.markdown([*records, good], skipped, known, by_article, report.judge(by_article, known), {}, "runs")
+            by_article = {group.key.article: [group] for group in row_groups.build([*records, good], known)}
+            text = document.markdown([*records, good], skipped, known, by_article, document.judge(by_article, known), {}, "runs")
             assert (len(records), len(skipped)) in ((1, 0), (0, 1))
             assert text.count(whole["id"]) >= 1

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from scripts import locks, runner
+from scripts.machine import locks
+from scripts.run import runner
 
 
 def unfinished(runs: Path) -> Path:

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from scripts import lockfile, pins, sbom
+from scripts import pins
+from scripts.images import sbom
+from scripts.pins import requirement_files
 
 LOADED = pins.load()
 FOUND = {
@@ -38,5 +40,5 @@ def test_a_committed_bill_is_of_the_lock_unless_it_says_that_it_is_of_another(im
         pytest.skip("of an earlier image; `make sbom-…` writes it anew")
     held = {one["name"]: one for one in said["components"] if one["purl"].startswith("pkg:pypi/")}
     assert {name: one["version"].partition("+")[0] for name, one in held.items()} == image.locked()
-    blocks, compiled = lockfile.blocks(image.lock_text()), image.options.get("compile", {}).get("source")
+    blocks, compiled = requirement_files.blocks(image.lock_text()), image.options.get("compile", {}).get("source")
     assert [name for name, one in held.items() if name != compiled and f"sha256:{one['hashes'][0]['content']}" not in blocks[name]] == []

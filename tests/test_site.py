@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from scripts import report, site
 from scripts.errors import KitError
+from scripts.report import document
+from scripts.share import site
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +40,7 @@ class Page(HTMLParser):
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     synthetic.write(folder / "runs", synthetic.article_runs())
-    report.write(folder / "runs", folder)
+    document.write(folder / "runs", folder)
     return site.build(folder, folder / "runs")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts import sweep
+from scripts.articles import batch_sweep
 from scripts.errors import KitError
 
 
@@ -14,7 +14,7 @@ def walk(asked, room=None, ends=None):
         tried.append(size)
         return (ends or {}).get(size, "ok" if room is None or size <= room else "oom")
 
-    sweep.walk(asked, run)
+    batch_sweep.walk(asked, run)
     return tried
 
 
@@ -44,10 +44,10 @@ def test_the_largest_that_fits_is_found_as_near_as_asked(room):
 
 
 def test_on_a_cpu_a_sweep_until_memory_runs_out_ends_soon():
-    assert sweep.on_cpu({"until": "oom"}) == [1, 2, 4, 8]
-    assert sweep.on_cpu({"from": 3, "until": "oom"}) == [3, 6]
-    assert sweep.on_cpu({"from": 64, "until": "oom"}) == [64]
-    assert sweep.on_cpu([1, 64]) == [1, 64]
+    assert batch_sweep.on_cpu({"until": "oom"}) == [1, 2, 4, 8]
+    assert batch_sweep.on_cpu({"from": 3, "until": "oom"}) == [3, 6]
+    assert batch_sweep.on_cpu({"from": 64, "until": "oom"}) == [64]
+    assert batch_sweep.on_cpu([1, 64]) == [1, 64]
 
 
 def test_not_even_one_fits():

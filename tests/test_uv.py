@@ -1,11 +1,11 @@
-"""scripts/uv.py: uv trusts the certificates that pip does."""
+"""scripts/pins/uv.py: uv trusts the certificates that pip does."""
 
 import ssl
 from types import SimpleNamespace
 
 import pytest
 
-from scripts import uv
+from scripts.pins import uv
 
 
 @pytest.fixture

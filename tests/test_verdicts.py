@@ -1,9 +1,10 @@
 import pytest
 
-from scripts import articles, groups, verdicts
-from scripts.groups import Row
+from scripts import articles
 from scripts.results import Record
-from scripts.verdicts import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Verdict
+from scripts.verdicts import row_groups, rules
+from scripts.verdicts.row_groups import Row
+from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Verdict
 from tests import synthetic
 from tests.synthetic import check, job, record
 
@@ -15,7 +16,7 @@ def row(asked: Record) -> Row:
 
 
 def judge(relation: dict, *records: Record) -> Verdict:
-    return verdicts.judge({"relations": [relation]}, {one.job.case: row(one) for one in records}, 1)
+    return rules.judge({"relations": [relation]}, {one.job.case: row(one) for one in records}, 1)
 
 
 def pair(fast_ms: float, slow_ms: float, **facts: object) -> tuple[Record, Record]:
@@ -44,7 +45,7 @@ def judge_runs(fast_runs_ms: list[float], slow_ms: float) -> Verdict:
     runs = tuple(record(job("deepspeed"), mean_ms, number=number) for number, mean_ms in enumerate(fast_runs_ms, start=1))
     slow = record(job("int8"), slow_ms, seed=3)
     rows = {"deepspeed": Row("deepspeed", runs[-1].job.device_count, runs[-1], runs), "int8": row(slow)}
-    return verdicts.judge({"relations": [FASTER]}, rows, 1)
+    return rules.judge({"relations": [FASTER]}, rows, 1)
 
 
 def test_the_ratios_of_repeated_runs_stand_beside_the_interval_of_one() -> None:
@@ -100,7 +101,7 @@ def test_rows_that_were_asked_different_things_are_not_compared() -> None:
 
 def test_a_row_without_calls_of_that_length_tests_nothing() -> None:
     rows = {one.job.case: row(one) for one in (record(job("deepspeed", new_tokens=(1, 16)), (10.0, 90.0)), record(job("int8"), 30.0))}
-    assert verdicts.judge({"relations": [FASTER]}, rows, 16) == Verdict(NOT_TESTED, "int8 has no run of 16 new tokens")
+    assert rules.judge({"relations": [FASTER]}, rows, 16) == Verdict(NOT_TESTED, "int8 has no run of 16 new tokens")
 
 
 FITS = {"case": "int8", "peak_memory_below_bytes": 24 * synthetic.GIB}
@@ -131,12 +132,12 @@ def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
 def test_a_claim_holds_where_all_its_relations_hold_and_tells_the_barest() -> None:
     rows = {one.job.case: row(one) for one in (record(job("deepspeed"), 10.0), record(job("int8"), 30.0), record(job("bminf"), 90.0))}
     both = [{"faster": "deepspeed", "slower": "bminf"}, FASTER]
-    assert "as fast as int8" in verdicts.judge({"relations": both}, rows, 1).reason
+    assert "as fast as int8" in rules.judge({"relations": both}, rows, 1).reason
     untested = [*both, {"faster": "deepspeed", "slower": "layer-parallel"}]
-    assert verdicts.judge({"relations": untested}, rows, 1).word == NOT_TESTED
-    assert "2 of its 3 parts hold" in verdicts.judge({"relations": untested}, rows, 1).reason
+    assert rules.judge({"relations": untested}, rows, 1).word == NOT_TESTED
+    assert "2 of its 3 parts hold" in rules.judge({"relations": untested}, rows, 1).reason
     against = [*untested, {"faster": "bminf", "slower": "int8"}]
-    assert verdicts.judge({"relations": against}, rows, 1).word == NOT_REPRODUCED
+    assert rules.judge({"relations": against}, rows, 1).word == NOT_REPRODUCED
 
 
 def test_a_relation_without_a_rule_tests_nothing() -> None:
@@ -154,13 +155,13 @@ def test_a_relation_without_a_rule_tests_nothing() -> None:
     ],
 )
 def test_rows_of_different_settings_are_in_different_groups(other: dict) -> None:
-    found = groups.build([record(job("deepspeed"), 10.0), record(job("int8", **other), 30.0)], articles.load_all())
+    found = row_groups.build([record(job("deepspeed"), 10.0), record(job("int8", **other), 30.0)], articles.load_all())
     assert [len(group.rows) for group in found] == [1, 1]
 
 
 @pytest.mark.parametrize("facts", [{"gpu_name": "OTHER GPU"}, {"memory_gib": 48}])
 def test_rows_of_different_gpus_are_in_different_groups(facts: dict) -> None:
-    found = groups.build([record(job("deepspeed"), 10.0), record(job("int8"), 30.0, **facts)], articles.load_all())
+    found = row_groups.build([record(job("deepspeed"), 10.0), record(job("int8"), 30.0, **facts)], articles.load_all())
     assert len(found) == 2 and len({group.slug for group in found}) == 2
 
 
@@ -174,14 +175,14 @@ def test_rows_of_different_gpus_are_in_different_groups(facts: dict) -> None:
     ],
 )
 def test_a_cpu_or_a_tiny_model_judges_no_claim(facts: dict, reason: str) -> None:
-    (group,) = groups.build([record(job("deepspeed", **facts))], articles.load_all())
+    (group,) = row_groups.build([record(job("deepspeed", **facts))], articles.load_all())
     assert group.cannot_judge() == reason
 
 
 def test_a_case_on_another_number_of_gpus_than_the_article_s_judges_no_claim() -> None:
     known = articles.load_all()
-    (group,) = groups.build([record(job("deepspeed", 1), 10.0), record(job("layer-parallel", 2), 30.0)], known)
-    rows = verdicts.rows_by_case(group, known["inference-tools"])
+    (group,) = row_groups.build([record(job("deepspeed", 1), 10.0), record(job("layer-parallel", 2), 30.0)], known)
+    rows = rules.rows_by_case(group, known["inference-tools"])
     assert rows["deepspeed"] == "deepspeed ran on 1 GPU here, on 2 in the article"
     assert isinstance(rows["layer-parallel"], Row)
 
@@ -191,7 +192,7 @@ def test_how_many_parts_hold_is_said_in_good_english() -> None:
     holds, fails = {"faster": "int8", "slower": "bminf"}, {"faster": "bminf", "slower": "int8"}
 
     def reason(*relations: dict) -> str:
-        return verdicts.judge({"relations": list(relations)}, rows, 1).reason
+        return rules.judge({"relations": list(relations)}, rows, 1).reason
 
     assert reason(FASTER, holds).startswith("both parts hold, the closest: ")
     assert reason(FASTER, holds, FASTER).startswith("all 3 parts hold, the closest: ")

@@ -1,8 +1,10 @@
-"""scripts/verify.py without Docker: every way in which an image can differ from its pins and its lock is one line that names it."""
+"""scripts/images/verify.py without Docker: every way in which an image can differ from its pins and its lock is one line that names it."""
 
 import pytest
 
-from scripts import lockfile, pins, verify
+from scripts import pins
+from scripts.images import verify
+from scripts.pins import requirement_files
 
 LOADED = pins.load()
 KERNELS = "deepspeed/ops/transformer/inference/transformer_inference_op.so"
@@ -23,7 +25,7 @@ def right(image):
         "arch_list": list(image.arch_list),
         "torch_architectures": [*image.arch_list, "sm_35"],
         "packages": image.locked(),
-        "archives": {name: archive(block) for name, block in lockfile.blocks(image.lock_text()).items()},
+        "archives": {name: archive(block) for name, block in requirement_files.blocks(image.lock_text()).items()},
         "altered": {},
         "unowned": {},
         "compiled_with": [f"{name}={version}" for name, version in compiled.get("compiled_with", {}).items()],

@@ -2,7 +2,7 @@
 
 A form is a module with
 
-    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measure.py times them; the new
+    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measuring/measure.py times them; the new
                                 tokens of the last call of the longest run, [rows, new tokens], where they continue the job's
                                 own prompt, else None; and {name: data} of whatever else it measures, for Result.figures.
                                 `loaded` is the backend's Loaded with the prompt as `loaded.input_ids`; `say(**event)`

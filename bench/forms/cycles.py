@@ -14,7 +14,8 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
-from bench import check, environment, measure, ranks, texts
+from bench.measuring import check, environment, measure, ranks
+from bench.models import texts
 
 
 def batch_of(sentences, batch_size):

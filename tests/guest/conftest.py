@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.job import parse_result, to_json
-from scripts import demo_env
+from scripts.run.engines import demo_environments
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHAPES = {"bloom": "bloomz-7b1", "gptj": "gpt-j-6B", "llama": "llama-3-8B"}
@@ -16,13 +16,13 @@ SHAPES = {"bloom": "bloomz-7b1", "gptj": "gpt-j-6B", "llama": "llama-3-8B"}
 @pytest.fixture(scope="session")
 def python():
     """The interpreter with current transformers."""
-    return demo_env.ensure("common")
+    return demo_environments.ensure("common")
 
 
 @pytest.fixture(scope="session")
 def python_tensor_parallel():
     """The interpreter with tensor_parallel and the transformers that it can drive."""
-    return demo_env.ensure("tensor-parallel")
+    return demo_environments.ensure("tensor-parallel")
 
 
 class Guest:

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from bench import outputs
 from bench.job import parse_result, to_json
+from bench.measuring import answers_file
 from scripts import articles
 from tests.guest.conftest import ROOT, Guest
 from tests.guest.samples import tiny_job
@@ -92,7 +92,7 @@ def workload(checkpoints, form="workload", **options):
 
 def answers_of(folder):
     """{number: (new tokens, text)} of the file that a job left; every item is there once."""
-    lines = [json.loads(line) for line in (folder / outputs.NAME).read_text().splitlines()][1:]
+    lines = [json.loads(line) for line in (folder / answers_file.NAME).read_text().splitlines()][1:]
     items = [item for line in lines for item in line["items"]]
     assert len({number for number, *_ in items}) == len(items)
     return {number: tuple(rest) for number, *rest in items}
@@ -110,7 +110,7 @@ def test_static_and_continuous_batches_give_each_text_the_same_answer(guest, che
         result = guest.run(asked)
         assert result.status == "ok", result.reason
         found[name] = answers_of(tmp_path), result.figures["workload"]
-        (tmp_path / outputs.NAME).unlink()
+        (tmp_path / answers_file.NAME).unlink()
     answers = found["one"][0]
     assert sorted(answers) == list(range(22)) and len({made for made, _ in answers.values()}) > 2
     assert all(other == answers for other, _ in found.values())
@@ -126,7 +126,7 @@ def test_no_answer_of_a_workload_is_longer_than_the_run_allows(guest, checkpoint
         result = guest.run(workload(checkpoints, form, new_tokens=2))
         assert result.status == "ok", result.reason
         assert {made for made, _ in answers_of(tmp_path).values()} == {1, 2}
-        (tmp_path / outputs.NAME).unlink()
+        (tmp_path / answers_file.NAME).unlink()
 
 
 def test_a_workload_is_the_same_for_the_same_seed_in_every_python(either, checkpoints, tmp_path):
@@ -161,22 +161,22 @@ def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(python, checkpoints
     for _ in range(kills):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
-        wanted = lines_in(tmp_path / outputs.NAME) + draw.randint(1, 4)
-        while lines_in(tmp_path / outputs.NAME) < wanted and process.poll() is None and time.monotonic() < deadline:
+        wanted = lines_in(tmp_path / answers_file.NAME) + draw.randint(1, 4)
+        while lines_in(tmp_path / answers_file.NAME) < wanted and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.2))
         process.kill()
         assert process.wait() == -signal.SIGKILL, "it ended before it could be killed: the test needs more items"
-        reached.append(lines_in(tmp_path / outputs.NAME))
+        reached.append(lines_in(tmp_path / answers_file.NAME))
     assert all(one <= other for one, other in itertools.pairwise(reached)) and reached[-1] > 1
-    with (tmp_path / outputs.NAME).open("ab") as stream:
+    with (tmp_path / answers_file.NAME).open("ab") as stream:
         stream.write(b'{"ms": 1.0, "items": [[0, 1, "torn')  # the worst moment of all
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     result = parse_result((tmp_path / "result.json").read_text())
     assert result.status == "ok", done.stderr
     assert sorted(answers_of(tmp_path)) == list(range(items))
     assert result.figures["workload"]["items"] == items and result.figures["workload"]["resumed"] is True
-    assert len(result.measurements[0]["timed_ms"]) == lines_in(tmp_path / outputs.NAME) - 1
+    assert len(result.measurements[0]["timed_ms"]) == lines_in(tmp_path / answers_file.NAME) - 1
 
 
 def beside_the_articles_loop(python, **settings):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bench.outputs import NAME
+from bench.measuring.answers_file import NAME
 from tests.guest.conftest import ROOT
 
 #: Runs the article's workload as `make article-batch-generate` does, with answers of a token or two.
@@ -61,7 +61,7 @@ def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_
 @pytest.mark.usefixtures("python")
 def test_forms_that_end_after_a_batch_leave_no_file_behind(tmp_path):
     settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": str(tmp_path), "ARTICLE": "demo", "CASES": "llama-transformers"}
-    done = subprocess.run([sys.executable, "-m", "scripts.bench", "transformers"], cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "scripts.run.plan", "transformers"], cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.iterdir()
     assert sorted(path.name for path in folder.iterdir()) == ["job.json", "log.txt", "result.json"]

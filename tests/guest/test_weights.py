@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench import weights
+from bench.models import weights
 from tests.guest.conftest import SHAPES
 
 
@@ -37,7 +37,7 @@ FIRST_VALUES = [-0.030529150739312172, -0.015765368938446045, 0.0014850494917482
 
 def test_the_generator_is_the_one_that_earlier_results_used(guest):
     code = "import json, torch; from bench.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
-    assert guest.code(code) == FIRST_VALUES, "the values changed: raise RECIPE in bench/weights.py, so that old and new runs are told apart"
+    assert guest.code(code) == FIRST_VALUES, "the values changed: raise RECIPE in bench/models/weights.py, so that old and new runs are told apart"
 
 
 def test_shards_are_cut_by_size_and_a_larger_tensor_has_its_own():

@@ -6,8 +6,9 @@ It says `started` with the first line of the container and prints every line.
 import sys
 from pathlib import Path
 
-from scripts import container, gpus
+from scripts.containers import container
 from scripts.errors import run_command
+from scripts.machine import gpus
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 

@@ -6,8 +6,10 @@ import tarfile
 
 import pytest
 
-from scripts import archive, build, checksums, pins
+from scripts import pins
 from scripts.errors import KitError, UsageError
+from scripts.images import archive, build
+from scripts.machine import checksums
 from tests.images.conftest import rendered
 
 

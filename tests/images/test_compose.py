@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from scripts import container, pins
+from scripts import pins
+from scripts.containers import container
 from tests.images.conftest import not_tested
 
 LOOK = r"""

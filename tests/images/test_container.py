@@ -16,10 +16,11 @@ from pathlib import Path
 import docker
 import pytest
 
-from scripts import container, locks
-from scripts.container import Outcome
+from scripts.containers import container
+from scripts.containers.container import Outcome
 from scripts.errors import KitError, PreflightError, UsageError
-from scripts.gpus import Gpu
+from scripts.machine import locks
+from scripts.machine.gpus import Gpu
 from tests.fakes.cdi import uuid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,7 +218,7 @@ def test_two_runs_at_once_get_different_gpus(image: str, tmp_path: Path, fake_nv
 
 @pytest.mark.usefixtures("cdi_gpus")
 def test_a_gpu_that_docker_does_not_know_is_explained(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.gpu_requests.cdi_devices", lambda info: {"0", "99"})
+    monkeypatch.setattr("scripts.containers.gpu_requests.cdi_devices", lambda info: {"0", "99"})
     with pytest.raises(PreflightError, match=r"nvidia\.com/gpu=99.*nvidia-ctk cdi generate.*GPU_MODE=nvidia"):
         run("true", gpus=[gpu(99)])
 

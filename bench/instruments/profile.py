@@ -1,0 +1,140 @@
+"""What do the devices do during one call of `generate`? For jobs of kind "profile", and as `python -m bench.instruments.profile JOB OUT`.
+
+The call makes few new tokens, so that a trace stays small. Told are the call's wall time without a profiler (median of five), and from torch's
+profiler the number of kernels, how long each GPU was busy with them, and the kernels that took longest; on a CPU the operators instead, each
+with those it calls. A GPU that is busy for a small share of the wall time waits for the host.
+
+With the profiler "nsys" the run goes on under Nsight Systems, which the host has started; here the call is only marked for it.
+"""
+
+import collections
+import gzip
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+from bench import backends, compat
+from bench.job import parse_job
+from bench.measuring import measure
+from bench.models import prompts
+
+#: New tokens of a profiled call.
+NEW_TOKENS = 8
+
+
+def kernels(trace, category="kernel"):
+    """[(device, name, begin in µs, duration in µs)] of a Chrome trace's kernels, or of its "cpu_op" operators."""
+    return [
+        (event.get("args", {}).get("device", 0), event["name"], float(event["ts"]), float(event["dur"]))
+        for event in trace["traceEvents"]
+        if event.get("cat") == category and "dur" in event
+    ]
+
+
+def busy_ms(spans):
+    """Milliseconds covered by [(begin, duration)] in µs, overlaps counted once."""
+    total, reached = 0.0, float("-inf")
+    for begin, duration in sorted(spans):
+        total += max(0.0, begin + duration - max(begin, reached))
+        reached = max(reached, begin + duration)
+    return total / 1000
+
+
+def summary(found):
+    """{"kernels", "devices": {device: {"kernels", "busy_ms"}}, "top": [{name, count, ms}]}"""
+    devices, names = collections.defaultdict(list), collections.defaultdict(list)
+    for device, name, begin, duration in found:
+        devices[device].append((begin, duration))
+        names[name].append(duration)
+    top = sorted(names.items(), key=lambda item: -sum(item[1]))[:10]
+    return {
+        "kernels": len(found),
+        "devices": {str(device): {"kernels": len(spans), "busy_ms": busy_ms(spans)} for device, spans in sorted(devices.items())},
+        "top": [{"name": name[:100], "count": len(times), "ms": sum(times) / 1000} for name, times in top],
+    }
+
+
+def trace(call, keep=None):
+    """The Chrome trace of one call as data, by torch's profiler; also written to `keep`, gzipped, where that is a path."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
+    with torch.profiler.profile(activities=activities) as profiler:
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    handle, path = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        profiler.export_chrome_trace(path)
+        with open(path, "rb") as stream:
+            text = stream.read()
+    finally:
+        os.unlink(path)
+    if keep:
+        with gzip.open(keep, "wb") as stream:
+            stream.write(text)
+    return json.loads(text.decode("utf-8", errors="replace"))
+
+
+def profile(job, loaded, keep=None):
+    """{"profiler", "new_tokens", "wall_ms", "profiled_wall_ms", and the summary of the kernels}; the trace is kept at `keep`."""
+    import torch
+    import transformers
+
+    arguments = {name: value for name, value in job.runs[0]["arguments"].items() if "length" not in name and name != "max_new_tokens"}
+    arguments.update(compat.length_arguments(transformers.__version__, {"do_sample": False}, loaded.input_ids.shape[1], NEW_TOKENS))
+    synchronize = measure.synchronizer(job)
+
+    def call():
+        synchronize()
+        began = time.perf_counter()
+        with torch.no_grad():
+            loaded.model.generate(loaded.input_ids, **arguments)
+        synchronize()
+        return (time.perf_counter() - began) * 1000
+
+    wall_ms = [call() for _ in range(7)][2:]
+    found = {"profiler": job.options.get("profiler", "torch"), "new_tokens": NEW_TOKENS, "wall_ms": statistics.median(wall_ms)}
+    if found["profiler"] == "nsys":
+        return dict(found, profiled_wall_ms=_marked(call))
+    profiled_ms = []
+    seen = trace(lambda: profiled_ms.append(call()), keep)
+    spans = kernels(seen) if job.device == "cuda" else kernels(seen, "cpu_op")
+    return dict(found, profiled_wall_ms=profiled_ms[0], **summary(spans))
+
+
+def _marked(call):
+    """The call between the marks at which Nsight Systems begins and ends to record; without a GPU there are no marks."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return call()
+    torch.cuda.profiler.start()
+    try:
+        return call()
+    finally:
+        torch.cuda.profiler.stop()
+
+
+def main(job_path, out_path):
+    with open(job_path, encoding="utf-8") as source:
+        asked = parse_job(source.read())
+    loaded = backends.find(asked.backend).load(asked)
+    loaded.input_ids = prompts.token_ids(asked.prompt, asked.model["path"]).to(loaded.device)
+    found = profile(asked, loaded)
+    answer = {"backend": asked.backend, "stack": asked.stack, "load": asked.load, "devices_asked": asked.device_count, **found}
+    with open(out_path, "w", encoding="utf-8") as target:
+        json.dump(answer, target, indent=1)
+    for device, one in answer["devices"].items():
+        print("device {}: {} kernels, busy {:.1f} of {:.1f} ms".format(device, one["kernels"], one["busy_ms"], answer["wall_ms"]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m bench.instruments.profile JOB OUT")
+    main(*sys.argv[1:])

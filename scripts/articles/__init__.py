@@ -1,0 +1,19 @@
+"""The articles as data: cases, published numbers and claims of bench/articles/*.toml."""
+
+from scripts.articles.model import (
+    ARTICLES,
+    ROOT,
+    Article,
+    Case,
+    find,
+    load_all,
+)
+
+__all__ = [
+    "ARTICLES",
+    "Article",
+    "Case",
+    "ROOT",
+    "find",
+    "load_all",
+]

@@ -1,0 +1,171 @@
+"""The weights on this machine: fetched from the hub at a fixed commit, or random ones written once.
+
+    models/hub/<organisation>--<name>/<commit>/      as the hub holds it; `.complete` is written last
+    models/random/<shape>-<scale>-s<seed>-r<recipe>/  as bench/models/weights.py writes it
+    models/references/<key>.npz                       right answers for the output check
+
+`make models` fetches. Containers get this folder read-only; the token stays in this process.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench.job import Job
+from bench.models import weights
+from scripts import articles
+from scripts.errors import KitError, PreflightError, run_command
+from scripts.machine import permissions
+from scripts.paths import ROOT
+from scripts.run import jobs
+from scripts.run.engines import Engine, must_answer
+
+#: What of a repository is fetched: no other framework's copies of the weights.
+WANTED = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt"]
+UNWANTED = ["*onnx*", "*.h5", "*.msgpack", "*training_args*", "original/*"]
+
+
+def folder() -> Path:
+    """Where the models lie: MODELS, or `models/` in the kit."""
+    return Path(os.environ.get("MODELS") or ROOT / "models").resolve()
+
+
+def without_places(job: Job) -> Job:
+    """A job as it is kept: its paths from the models' folder on, for where that lies on this machine may name its user."""
+    root = folder()
+
+    def shown(path: str | None) -> str | None:
+        return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path
+
+    return dataclasses.replace(job, model={**job.model, "path": shown(job.model["path"])}, reference=shown(job.reference))
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""
+    try:
+        permissions.make(root)
+        with (root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
+            raise
+        raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
+
+
+@contextlib.contextmanager
+def work_folder(root: Path) -> Iterator[Path]:
+    """A folder under `root` that a helping job may write, gone afterwards."""
+    path = Path(tempfile.mkdtemp(dir=root, prefix=".work-"))
+    try:
+        path.chmod(0o755)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
+    """The folder of the random weights of a job's model, written by the guest unless they are there."""
+    model, root = job.model, folder()
+    path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.RECIPE}"
+    with _locked(root):
+        if path.exists():
+            return path
+        permissions.make(path.parent)
+        with work_folder(root) as work:
+            made = work / "checkpoint"
+            made.mkdir()
+            made.chmod(0o777)  # the container's user is not this one
+            writing = dataclasses.replace(
+                job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)}
+            )
+            facts = must_answer(engine, writing, work, on_line).used
+            (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+            permissions.open_to_all(made)
+            made.rename(path)
+    return path
+
+
+def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
+    """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
+    root = folder()
+    path = root / "references" / f"{jobs.reference_key(job)}.npz"
+    with _locked(root):
+        if path.exists():
+            return path
+        permissions.make(path.parent)
+        with work_folder(root) as work:
+            made = work / "reference.npz"
+            asking = dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work))
+            must_answer(engine, asking, work, on_line)
+            permissions.open_to_all(made)
+            made.rename(path)
+    return path
+
+
+def hub_checkpoint(model: dict) -> tuple[Path, str]:
+    """(folder, commit) of a model from the hub, fetched unless it is there."""
+    home = folder() / "hub" / model["name"].replace("/", "--")
+    for path in sorted(home.glob("*/.complete")):
+        if model["revision"] in (path.parent.name, path.read_text().strip()):
+            return path.parent, path.parent.name
+    return fetch(model)
+
+
+def fetch(model: dict) -> tuple[Path, str]:
+    """Fetch a model at its revision, resuming what an earlier try left. Raises KitError with the next command."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    name, token = model["name"], os.environ.get("HF_TOKEN") or False
+    try:
+        info = HfApi(token=token).model_info(name, revision=model["revision"], files_metadata=True, timeout=30)
+        path = folder() / "hub" / name.replace("/", "--") / info.sha
+        permissions.make(path)
+        _room_for(path, sum(file.size or 0 for file in info.siblings if file.rfilename.endswith((".safetensors", ".bin"))))
+        snapshot_download(name, revision=info.sha, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
+    except (GatedRepoError, RepositoryNotFoundError) as error:
+        raise KitError(f"{name} is gated or unknown: accept its licence on the hub, then type HF_TOKEN=… make models") from error
+    except PreflightError:
+        raise
+    except Exception as error:  # whatever the hub's client and the HTTP library below it may raise
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise KitError(f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random") from error
+    (path / ".complete").write_text(model["revision"] + "\n")
+    permissions.open_to_all(path)
+    return path, info.sha
+
+
+def _room_for(path: Path, needed_bytes: int) -> None:
+    there = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    free = shutil.disk_usage(path).free
+    if needed_bytes - there > free:
+        raise PreflightError(f"{path} needs {(needed_bytes - there) / 1e9:.0f} GB, {free / 1e9:.0f} GB are free; type MODELS=/another/disk")
+
+
+def main() -> None:
+    """Fetch the models of every article, or of ARTICLE; one that cannot be had does not keep the others back."""
+    wanted = os.environ.get("ARTICLE")
+    chosen = [articles.find(wanted)] if wanted else [one for one in articles.load_all().values() if one.hardware]
+    refused = []
+    for model in (model for article in chosen for model in (article.model, *article.models.values())):
+        try:
+            path, commit = hub_checkpoint(model)
+        except KitError as error:
+            refused.append(error)
+            continue
+        print(f"{model['name']} at {commit[:12]}: {path}")
+    if refused:
+        raise type(refused[0])("\n       ".join(str(error) for error in refused))
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,63 @@
+"""make publish REMOTE=… [BRANCH=gh-pages]: the report's site onto a branch of a repository, on top of what is there.
+
+Builds the report and its site, refuses where a file holds a secret, a home folder or this machine's name, shows what changes, and pushes
+one commit with ghp-import. History is never rewritten: a branch that has moved meanwhile is an error.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scripts import results
+from scripts.errors import KitError, UsageError, run_command
+from scripts.report import document
+from scripts.share import secrets_scan, site
+
+
+def push(folder: Path, remote: str, branch: str) -> str:
+    """Put a folder onto a branch and push it; returns what changed, in words."""
+    with tempfile.TemporaryDirectory() as clone:
+
+        def git(*arguments: str, check: bool = True) -> str:
+            done = subprocess.run(["git", *arguments], cwd=clone, capture_output=True, text=True)
+            if check and done.returncode != 0:
+                told = [line for line in done.stderr.strip().splitlines() if line.startswith(("fatal: ", "error: ", " ! "))]
+                reason = (told or ["failed"])[0].strip(" !")
+                raise KitError(f"git {arguments[0]} with {remote}: {reason}; type REMOTE=<address of a repository you may push to>")
+            return done.stdout.strip()
+
+        git("init", "--quiet")
+        git("remote", "add", "origin", remote)
+        there = git("ls-remote", "--heads", "origin", f"refs/heads/{branch}")
+        if there:
+            git("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
+        command = [sys.executable, "-m", "ghp_import", "--no-jekyll", "--remote=origin", f"--branch={branch}", "--message=The report", str(folder.resolve())]
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise KitError(f"the site was not committed: {done.stderr.strip().splitlines()[-1]}")
+        if there and git("rev-parse", f"{branch}^{{tree}}") == git("rev-parse", f"origin/{branch}^{{tree}}"):
+            return "nothing changed"
+        changes = git("diff", "--stat", f"origin/{branch}", branch) if there else git("show", "--stat", "--format=", branch)
+        print(changes, file=sys.stderr)
+        git("push", "--quiet", "origin", f"refs/heads/{branch}:refs/heads/{branch}")  # without force: refused where the branch has moved
+        return changes.splitlines()[-1].strip()
+
+
+def main() -> None:
+    remote, branch = os.environ.get("REMOTE", ""), os.environ.get("BRANCH") or "gh-pages"
+    if not remote:
+        raise UsageError("REMOTE is missing; type for example make publish REMOTE=git@example.org:you/results.git")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch) or ".." in branch:
+        raise UsageError(f"BRANCH is {branch!r}, allowed is a branch's name; type for example BRANCH=gh-pages")
+    runs = results.RUNS
+    path = document.write(runs, Path(os.environ.get("OUT") or runs.parent))
+    made = site.build(path.parent, runs).parent
+    secrets_scan.refuse(secrets_scan.files_of(made), "nothing was published")
+    print(f"{branch} of {remote}: {push(made, remote, branch)}")
+
+
+if __name__ == "__main__":
+    run_command(main)
