@@ -1,19 +1,23 @@
-"""python -m scripts.commands.demo: every backend that a CPU can run, on tiny random models, and a report of it.
+"""demo: every backend that a CPU can run, on tiny random models, and a report of it.
 
-It takes the same way as `make bench-…`: jobs as data, a process for each, results checked on return, the report from the
-results alone. Its results say nothing about a GPU and are not kept under reports/runs.
+It takes the same way as `bench`: jobs as data, a process for each, results checked on return, the report from the results
+alone. Its results say nothing about a GPU and are not kept under reports/runs.
 """
 
 import shutil
 import sys
 from collections.abc import Iterable
 
+import click
+
 from scripts import articles, pins
-from scripts.errors import KitError, run_command
+from scripts.errors import KitError
+from scripts.machine import signals
 from scripts.paths import ROOT
 from scripts.report import document
-from scripts.run import options, plan
+from scripts.run import plan
 from scripts.run.engines import demo_environments
+from scripts.run.options import Options
 
 DEMO = ROOT / "reports" / "demo"
 
@@ -29,9 +33,17 @@ def make_environments(names: Iterable[str]) -> dict[str, KitError]:
     return refused
 
 
-def main() -> None:
+@click.command
+def demo() -> None:
+    """Run every backend that a CPU can run on tiny random models; the report lies in reports/demo."""
+    with signals.raised():
+        run_demo()
+
+
+def run_demo() -> None:
+    """Run the demo; raises KitError where some of its jobs could not run, after the others."""
     shutil.rmtree(DEMO, ignore_errors=True)
-    asked = options.parse({"ARTICLE": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random"})
+    asked = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", runs=DEMO / "runs")
     known = pins.load()
     backends = [name for name in known.backends if "demo" in known.backends[name]["stacks"]]
     environment_of = {name: known.image(name, "demo").environment for name in backends}
@@ -42,12 +54,15 @@ def main() -> None:
     able = [one for one in planned if environment_of[one.case.backend] not in refused]
     if able:
         print(f"{len(able)} jobs on this machine's CPU", file=sys.stderr)
-        plan.run_all(able, asked, DEMO / "runs", keep_going=True)
+        plan.run_all(able, asked, keep_going=True)
         document.write(DEMO / "runs", DEMO)
     if refused:
         first = next(iter(refused.values()))
         raise type(first)(f"{first}; {len(planned) - len(able)} of {len(planned)} jobs were left out")
 
 
-if __name__ == "__main__":
-    run_command(main)
+@click.command(name="demo-python")
+@click.argument("environment", default="common")
+def demo_python(environment: str) -> None:
+    """Print the interpreter of one of the demo's environments, made first unless it is there."""
+    print(demo_environments.ensure(environment))

@@ -18,6 +18,7 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
+from scripts import surroundings
 from scripts.containers import docker_errors, gpu_requests, restrictions
 from scripts.machine import locks, signals
 from scripts.machine.gpus import Gpu
@@ -39,11 +40,12 @@ class Outcome:
 
 def connect() -> docker.DockerClient:
     """The Docker of DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
-    host = os.environ.get("DOCKER_HOST")
+    variables = surroundings.current().variables
+    host = variables.get("DOCKER_HOST")
     try:
         if host:
-            return docker.from_env(timeout=60)
-        context = docker.ContextAPI.get_context(os.environ.get("DOCKER_CONTEXT"))
+            return docker.from_env(timeout=60, environment=dict(variables))
+        context = docker.ContextAPI.get_context(variables.get("DOCKER_CONTEXT"))
         host = (context and context.Host) or "unix:///var/run/docker.sock"
         return docker.DockerClient(base_url=host, version="auto", timeout=60)
     except (DockerException, OSError) as error:
@@ -94,6 +96,8 @@ def run(
     timeout_s: float,
     memory_bytes: int | None = None,
     tmp_bytes: int = 4 * GIB,
+    gpu_mode: str = "auto",
+    memlock: bool = False,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Run `command` in a fresh container of an image, its output line by line to `on_line`.
@@ -105,10 +109,10 @@ def run(
     info = client.info()
     user = restrictions.user(info, work_dir)
     restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir) if folder])
-    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes) | {
+    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock) | {
         "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir),
-        "device_requests": gpu_requests.requests(client, gpus),
+        "device_requests": gpu_requests.requests(client, gpus, gpu_mode),
     }
     with _owner() as owner, signals.raised():
         labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}

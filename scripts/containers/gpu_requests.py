@@ -4,7 +4,6 @@ GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chos
 `nvidia` (the toolkit).
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,18 +11,15 @@ import docker
 import yaml
 from docker.types import DeviceRequest
 
-from scripts.errors import PreflightError, UsageError
+from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 
 KIND = "nvidia.com/gpu"
 MODES = ("auto", "cdi", "nvidia")
 
 
-def requests(client: docker.DockerClient, gpus: Sequence[Gpu]) -> list[DeviceRequest]:
-    """What to ask so that a container sees exactly these GPUs; nothing for none."""
-    mode = os.environ.get("GPU_MODE") or "auto"
-    if mode not in MODES:
-        raise UsageError(f"GPU_MODE is {mode!r}, allowed are {', '.join(MODES)}; type for example GPU_MODE=auto")
+def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[DeviceRequest]:
+    """What to ask so that a container sees exactly these GPUs; nothing for none. `mode` is one of MODES."""
     if not gpus:
         return []
     if any(part.get("Name") == "Podman Engine" for part in client.version().get("Components", [])):

@@ -23,14 +23,14 @@ ENVIRONMENT = {
 NOBODY = 10001
 
 
-def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int) -> dict:
+def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict:
     """What every container is made with, on a machine of this much memory.
 
     Without a limit of its own it gets nearly all memory and no swap, so that a job that wants more dies and not its
-    neighbours. /tmp allows execution: compilers of kernels put their libraries there.
+    neighbours. /tmp allows execution: compilers of kernels put their libraries there. `memlock` lets it lock any amount of memory.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
-    unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if os.environ.get("KIT_MEMLOCK") == "1" else []
+    unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
     return {
         "read_only": True,
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes}"},

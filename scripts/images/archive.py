@@ -7,23 +7,21 @@ In the folder ARCHIVES (./archives unless one is named):
     SHA256SUMS         a checksum of each of them, as `sha256sum --check` reads it
 """
 
-import os
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import docker
 
 from scripts import pins
 from scripts.containers.container import connect
-from scripts.errors import KitError, UsageError, run_command
+from scripts.errors import KitError
 from scripts.images import build
 from scripts.machine import checksums
 from scripts.pins import Image, Pins
 
-
-def folder() -> Path:
-    return Path(os.environ.get("ARCHIVES") or "archives")
+#: What an archive may hold.
+PARTS = ("images", "wheels")
 
 
 def save_images(client: docker.DockerClient, images: list[Image], path: Path) -> None:
@@ -79,28 +77,15 @@ def damaged(where: Path, sums: dict[str, str]) -> list[str]:
     return [f"{name}: is missing" for name in missing] + [f"{name}: has another checksum than {checksums.NAME} says" for name in changed]
 
 
-def chosen(loaded: Pins) -> dict[str, list[Image]]:
-    """{stack: images} that STACK and BACKEND mean; every image without them."""
-    stack, backend = os.environ.get("STACK") or "article", os.environ.get("BACKEND") or "all"
-    grouped: dict[str, list[Image]] = {}
-    for image in build.wanted(loaded, backend, stack):
-        grouped.setdefault(image.stack, []).append(image)
-    return grouped
-
-
-def parts() -> tuple[str, ...]:
-    """What ONLY names, or both."""
-    only = os.environ.get("ONLY") or ""
-    if only not in ("", "images", "wheels"):
-        raise UsageError(f"ONLY is {only!r}, allowed are images, wheels; type for example ONLY=images")
-    return (only,) if only else ("images", "wheels")
-
-
-def archive() -> None:
-    loaded, client, where, wanted = pins.load(), connect(), folder(), parts()
+def archive(where: Path, chosen: list[Image], wanted: Sequence[str] = PARTS) -> None:
+    """Keep images, and the files of their locks, in a folder; KitError names the images that are not built."""
+    loaded, client = pins.load(), connect()
     where.mkdir(parents=True, exist_ok=True)
+    by_stack: dict[str, list[Image]] = {}
+    for image in chosen:
+        by_stack.setdefault(image.stack, []).append(image)
     missing = []
-    for stack, images in chosen(loaded).items():
+    for stack, images in by_stack.items():
         there = [image for image in images if build.exists(client, image.tag)]
         missing += [image for image in images if image not in there] if "images" in wanted else []
         if there and "images" in wanted:
@@ -118,8 +103,8 @@ def archive() -> None:
         raise KitError(f"not in the archive, for they are not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")
 
 
-def restore() -> None:
-    where = folder()
+def restore(where: Path) -> None:
+    """Load the images of an archive folder into Docker; nothing of a folder that is damaged (KitError)."""
     sums = read_sums(where)
     found = damaged(where, sums)
     if found:
@@ -131,14 +116,3 @@ def restore() -> None:
             if done.returncode != 0:
                 raise KitError(f"docker load of {where / name} failed: {done.stderr.strip()}")
             print(done.stdout, end="", flush=True)
-
-
-def main() -> None:
-    verbs = {"archive": archive, "restore": restore}
-    if len(sys.argv) != 2 or sys.argv[1] not in verbs:
-        raise UsageError("type make archive, or make restore")
-    verbs[sys.argv[1]]()
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -8,19 +8,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import docker
 from docker.errors import ImageNotFound
 
-from scripts import pins
+from scripts import pins, surroundings
 from scripts.containers.container import connect
-from scripts.errors import KitError, PreflightError, UsageError, run_command
+from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import dockerfile, inventory, render
-from scripts.pins import Image, Pins, requirement_files, uv
+from scripts.pins import Image, Pins, requirement_files
 
 PINS_LABEL = "org.llm-repro.pins-id"
 
@@ -42,7 +40,7 @@ print(json.dumps({
 """
 
 
-def build(image: Image) -> bool:
+def build(image: Image, wheels: Path | None = None) -> bool:
     """Build the image unless its tag is there; True when it was built. Raises KitError when it fails or holds other versions.
 
     The image gets its tag only after it has answered, so a tag that is there is one that was checked.
@@ -52,7 +50,7 @@ def build(image: Image) -> bool:
         return False
     _refuse_stale(image)
     unchecked = f"{image.tag}-unchecked"
-    run_buildx(image, unchecked)
+    run_buildx(image, unchecked, wheels=wheels)
     try:
         found = differences(image, ask(client, unchecked))
         if found:
@@ -112,8 +110,9 @@ def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = Non
 
 def secrets(kit: Path | None = None) -> list[str]:
     """What a build may read and no image keeps: this machine's certificates and pip settings, where it has some of its own."""
-    certificates = uv.named_for_pip() or os.environ.get("SSL_CERT_FILE", "")
-    settings = kit / "pip.conf" if kit else os.environ.get("PIP_CONFIG_FILE", "")
+    around = surroundings.current()
+    certificates = around.certificates or around.text("SSL_CERT_FILE")
+    settings = kit / "pip.conf" if kit else around.text("PIP_CONFIG_FILE")
     named = (("ca_bundle", certificates), ("pip_conf", settings))
     return [f"--secret=id={name},src={path}" for name, path in named if path and Path(path).is_file()]
 
@@ -139,13 +138,12 @@ def require_buildx() -> None:
         raise PreflightError("`docker buildx` is missing: install the package docker-buildx-plugin (on Debian docker-buildx)")
 
 
-def run_buildx(image: Image, tag: str, *options: str) -> None:
-    """Build, with more options of buildx; with WHEELS=folder from the files in it, and without a package index."""
+def run_buildx(image: Image, tag: str, *options: str, wheels: Path | None = None) -> None:
+    """Build, with more options of buildx; from the files of a folder `wheels` where there is one, without a package index."""
     require_buildx()
-    wheels = os.environ.get("WHEELS")
     if not wheels:
         return _stream(image, buildx_command(image, tag, *options))
-    with with_wheels(image, Path(wheels).resolve()) as kit:
+    with with_wheels(image, wheels) as kit:
         return _stream(image, buildx_command(image, tag, *options, kit=kit))
 
 
@@ -206,19 +204,8 @@ def differences(image: Image, answer: dict) -> list[str]:
     return lines
 
 
-def article_stack(root: Path, slug: str) -> str:
-    """The stack that an article names."""
-    path = root / "bench/articles" / f"{slug}.toml"
-    if not path.exists():
-        known = ", ".join(sorted(found.stem for found in path.parent.glob("*.toml")))
-        raise UsageError(f"no article {slug!r}: there are {known}; type for example ARTICLE=inference-tools")
-    return tomllib.loads(path.read_text(encoding="utf-8"))["stack"]
-
-
 def wanted(loaded: Pins, backend: str, stack: str) -> list[Image]:
-    """The images that `build-<backend>` means; `all` is every backend, and every stack unless one is named."""
-    if stack == "article" and (backend != "all" or os.environ.get("ARTICLE")):
-        stack = article_stack(loaded.root, os.environ.get("ARTICLE") or "inference-tools")
+    """The images of a backend on a stack; `all` is every backend, `article` with it every stack."""
     if backend == "all":
         if stack not in ("article", *loaded.stacks):
             loaded.image(next(iter(loaded.backends)), stack)  # raises, and says which stacks there are
@@ -228,23 +215,3 @@ def wanted(loaded: Pins, backend: str, stack: str) -> list[Image]:
     if not found:
         raise UsageError(f"the stack {stack!r} needs no image: it runs on this machine; type `make demo`")
     return found
-
-
-def named(verb: str) -> list[Image]:
-    """The images that were typed: `make <verb>-<backend>`, or -all, and STACK."""
-    if len(sys.argv) != 2:
-        raise UsageError(f"name one backend, or all: make {verb}-layer-parallel, make {verb}-all STACK=current")
-    return wanted(pins.load(), sys.argv[1], os.environ.get("STACK") or "article")
-
-
-def main() -> None:
-    for image in named("build"):
-        began = time.monotonic()
-        new = build(image)
-        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
-        if sys.argv[1] == "all" and (new or not inventory.is_recorded(image)):
-            inventory.record(connect(), image, time.monotonic() - began if new else None)
-
-
-if __name__ == "__main__":
-    run_command(main)

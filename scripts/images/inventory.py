@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 
 from scripts import pins
 from scripts.containers.container import connect
-from scripts.errors import KitError, run_command
+from scripts.errors import KitError
 from scripts.pins import Image, Pins
 
 RECORD = "reports/images.json"
@@ -128,8 +128,15 @@ def age(moment: str, now: datetime.datetime) -> str:
     return "now"
 
 
-def main() -> None:
-    client = connect()
+def show() -> None:
+    """Print the kit's images; raises KitError where one goes meanwhile."""
+    try:
+        _show(connect())
+    except ImageNotFound as error:
+        raise KitError(f"an image was removed meanwhile ({error.explanation}); try make images again") from error
+
+
+def _show(client: docker.DockerClient) -> None:
     rows = built(client, pins.load())
     each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
     own, total = unique_bytes(each)
@@ -143,10 +150,3 @@ def main() -> None:
     print(f"\n{len(each)} images, {total / GB:.1f} GB together; what several share is counted once")
     if any(row["state"] == "stale" for row in rows):
         print("stale: docker/pins.toml gives that backend another image by now; `docker rmi` removes it")
-
-
-if __name__ == "__main__":
-    try:
-        run_command(main)
-    except ImageNotFound as error:
-        raise SystemExit(f"error: an image was removed meanwhile ({error.explanation}); type make images again") from error

@@ -7,12 +7,12 @@ import hashlib
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 import docker
 
 from scripts.containers.container import connect
-from scripts.errors import KitError, run_command
 from scripts.images import build
 from scripts.pins import Image
 
@@ -23,11 +23,11 @@ FIELDS = ("type", "mode", "owner", "group", "date", "size", "link", "content")
 LISTED = 40
 
 
-def build_twice(image: Image) -> tuple[str, str]:
+def build_twice(image: Image, wheels: Path | None) -> tuple[str, str]:
     """Tags of two images of the same files, each built from nothing."""
     tags = (f"{image.tag}-rebuilt-1", f"{image.tag}-rebuilt-2")
     for tag in tags:
-        build.run_buildx(image, tag, "--no-cache")
+        build.run_buildx(image, tag, "--no-cache", wheels=wheels)
     return tags
 
 
@@ -93,10 +93,10 @@ def layer_differences(one: dict[str, tuple], other: dict[str, tuple]) -> list[st
     return lines[:LISTED] + ([f"and {left} more"] if left > 0 else [])
 
 
-def rebuild(image: Image) -> list[str]:
+def rebuild(image: Image, wheels: Path | None = None) -> list[str]:
     """Build an image twice and print both digests; the differences."""
     client = connect()
-    tags = build_twice(image)
+    tags = build_twice(image, wheels)
     try:
         for tag in tags:
             print(f"{client.images.get(tag).id}  {tag}")
@@ -104,18 +104,3 @@ def rebuild(image: Image) -> list[str]:
     finally:
         for tag in tags:
             client.images.remove(tag, force=True)
-
-
-def main() -> None:
-    different = False
-    for image in build.named("rebuild"):
-        lines = rebuild(image)
-        different |= bool(lines)
-        print(f"{image.tag}: {'the same to the byte, built twice from nothing' if not lines else f'{len(lines)} differences'}")
-        print("".join(f"  {line}\n" for line in lines), end="", flush=True)
-    if different:
-        raise KitError("two builds of the same files differ, as listed above")
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -1,6 +1,5 @@
 """make render, make check: write what follows from pins.toml and the locks, or say which file differs. Pure: no network."""
 
-import sys
 import textwrap
 from itertools import zip_longest
 from pathlib import Path
@@ -9,7 +8,7 @@ import yaml
 
 from scripts import pins
 from scripts.containers import restrictions
-from scripts.errors import KitError, run_command
+from scripts.errors import KitError
 from scripts.images import dockerfile, image_docs, pin_tables
 from scripts.pins import Image, Pins, requirement_files, resolve
 
@@ -181,13 +180,16 @@ def _torch_problems(loaded: Pins) -> list[str]:
     return found
 
 
-def main() -> None:
+def check() -> None:
+    """Raise KitError with every generated file that differs from what docker/pins.toml gives."""
+    found = problems(pins.load())
+    if found:
+        raise KitError("generated files and docker/pins.toml disagree:\n  " + "\n  ".join(found))
+
+
+def write() -> None:
+    """Write every generated file that differs, and print its place."""
     loaded = pins.load()
-    if sys.argv[1:] == ["--check"]:
-        found = problems(loaded)
-        if found:
-            raise KitError("generated files and docker/pins.toml disagree:\n  " + "\n  ".join(found))
-        return
     changed = differing(first := expected(loaded))
     resolve.write_all({path: first[path] for path in changed})
     also = differing(second := expected_of_images(loaded))
@@ -196,7 +198,3 @@ def main() -> None:
         print(f"{path.relative_to(loaded.root)}: written")
     if not changed + also:
         print("nothing to write")
-
-
-if __name__ == "__main__":
-    run_command(main)

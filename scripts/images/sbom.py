@@ -11,9 +11,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from scripts import pins
 from scripts.containers.container import connect
-from scripts.errors import run_command
 from scripts.images import build, verify
 from scripts.pins import Image, requirement_files
 
@@ -76,12 +74,3 @@ def write(image: Image) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(said, encoding="utf-8")
     return path
-
-
-def main() -> None:
-    for image in build.named("sbom"):
-        print(f"{write(image).relative_to(pins.ROOT)}: written", flush=True)
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -12,7 +12,6 @@ from docker.errors import ImageNotFound
 
 from scripts import pins
 from scripts.containers.container import connect
-from scripts.errors import KitError, run_command
 from scripts.images import build, dockerfile
 from scripts.pins import Image, requirement_files
 
@@ -123,18 +122,3 @@ def verify(image: Image) -> list[str]:
     client = connect()
     found = client.images.get(image.tag)
     return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(found.attrs, found.history())
-
-
-def main() -> None:
-    wrong = 0
-    for image in build.named("verify"):
-        lines = verify(image)
-        wrong += bool(lines)
-        print(f"{image.tag}: {'is what its pins and its lock say' if not lines else f'{len(lines)} differences'}")
-        print("".join(f"  {line}\n" for line in lines), end="", flush=True)
-    if wrong:
-        raise KitError(f"{wrong} of the images differ from docker/pins.toml: `docker rmi` them and build again, or correct the pins")
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -4,7 +4,6 @@ Everything goes by UUID. Where there is no NVIDIA driver there are no GPUs, and 
 """
 
 import contextlib
-import os
 import threading
 import time
 from array import array
@@ -90,10 +89,12 @@ def driver() -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def select(count: int | None = None, ids: Sequence[int] | None = None) -> Iterator[list[Gpu]]:
+def select(
+    count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False
+) -> Iterator[list[Gpu]]:
     """Hold `count` free GPUs, or exactly those of `ids`, until the end of the block.
 
-    Free is what no other run of this user holds and no foreign process works on; ALLOW_BUSY=1 leaves the second out.
+    Free is what no other run of this user holds and no foreign process works on; `allow_busy` leaves the second out.
     Raises PreflightError, which names the value, what there is, and what to type.
     """
     wanted = f"GPU_IDS={','.join(map(str, ids))}" if ids else f"GPUS={count}"
@@ -105,7 +106,7 @@ def select(count: int | None = None, ids: Sequence[int] | None = None) -> Iterat
         for gpu in candidates:
             if len(chosen) == needed:
                 break
-            reason = _take(gpu, held)
+            reason = _take(gpu, held, allow_busy)
             if reason:
                 refused.append(f"GPU {gpu.index} {reason}")
             else:
@@ -136,13 +137,13 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
     return present
 
 
-def _take(gpu: Gpu, held: contextlib.ExitStack) -> str | None:
+def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     """Lock a GPU, or say why not."""
     path = locks.folder() / f"{gpu.uuid}.lock"
     lock = locks.take(path)
     if lock is None:
         return f"is held by another run of this kit, pid {locks.holder(path)}"
-    reason = None if os.environ.get("ALLOW_BUSY") == "1" else _foreign_use(gpu)
+    reason = None if allow_busy else _foreign_use(gpu)
     if reason:
         lock.close()
         return f"{reason} (ALLOW_BUSY=1 measures beside it)"

@@ -8,12 +8,13 @@ import os
 from pathlib import Path
 from typing import TextIO
 
+from scripts import surroundings
 from scripts.errors import PreflightError
 
 
 def folder() -> Path:
     """The lock folder of this user, made unless it is there; nobody else may have put it there."""
-    path = Path(os.environ.get("KIT_LOCKS") or f"/tmp/llm-repro-{os.getuid()}")
+    path = surroundings.current().locks
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

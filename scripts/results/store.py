@@ -21,7 +21,7 @@ from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.results import result_schema
 
-RUNS = Path(os.environ.get("RUNS") or ROOT / "reports" / "runs").resolve()
+RUNS = ROOT / "reports" / "runs"
 SCHEMA = 1
 
 #: A run that ended so would end so again; one that failed or ran out of time is tried again.

@@ -12,7 +12,6 @@ import dataclasses
 import errno
 import fcntl
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,10 +19,9 @@ from pathlib import Path
 
 from bench.job import Job
 from bench.models import weights
-from scripts import articles
-from scripts.errors import KitError, PreflightError, run_command
+from scripts import surroundings
+from scripts.errors import KitError, PreflightError
 from scripts.machine import permissions
-from scripts.paths import ROOT
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
 
@@ -32,14 +30,8 @@ WANTED = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt"]
 UNWANTED = ["*onnx*", "*.h5", "*.msgpack", "*training_args*", "original/*"]
 
 
-def folder() -> Path:
-    """Where the models lie: MODELS, or `models/` in the kit."""
-    return Path(os.environ.get("MODELS") or ROOT / "models").resolve()
-
-
-def without_places(job: Job) -> Job:
-    """A job as it is kept: its paths from the models' folder on, for where that lies on this machine may name its user."""
-    root = folder()
+def without_places(job: Job, root: Path) -> Job:
+    """A job as it is kept: its paths from the models' folder `root` on, for where that lies may name its user."""
 
     def shown(path: str | None) -> str | None:
         return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path
@@ -74,7 +66,7 @@ def work_folder(root: Path) -> Iterator[Path]:
 
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
-    model, root = job.model, folder()
+    model, root = job.model, engine.models
     path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.RECIPE}"
     with _locked(root):
         if path.exists():
@@ -96,7 +88,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
 
 def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
-    root = folder()
+    root = engine.models
     path = root / "references" / f"{jobs.reference_key(job)}.npz"
     with _locked(root):
         if path.exists():
@@ -111,24 +103,24 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     return path
 
 
-def hub_checkpoint(model: dict) -> tuple[Path, str]:
-    """(folder, commit) of a model from the hub, fetched unless it is there."""
-    home = folder() / "hub" / model["name"].replace("/", "--")
+def hub_checkpoint(model: dict, root: Path) -> tuple[Path, str]:
+    """(folder, commit) of a model from the hub under the models' folder, fetched unless it is there."""
+    home = root / "hub" / model["name"].replace("/", "--")
     for path in sorted(home.glob("*/.complete")):
         if model["revision"] in (path.parent.name, path.read_text().strip()):
             return path.parent, path.parent.name
-    return fetch(model)
+    return fetch(model, root)
 
 
-def fetch(model: dict) -> tuple[Path, str]:
+def fetch(model: dict, root: Path) -> tuple[Path, str]:
     """Fetch a model at its revision, resuming what an earlier try left. Raises KitError with the next command."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    name, token = model["name"], os.environ.get("HF_TOKEN") or False
+    name, token = model["name"], surroundings.current().hub_token or False
     try:
         info = HfApi(token=token).model_info(name, revision=model["revision"], files_metadata=True, timeout=30)
-        path = folder() / "hub" / name.replace("/", "--") / info.sha
+        path = root / "hub" / name.replace("/", "--") / info.sha
         permissions.make(path)
         _room_for(path, sum(file.size or 0 for file in info.siblings if file.rfilename.endswith((".safetensors", ".bin"))))
         snapshot_download(name, revision=info.sha, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
@@ -149,23 +141,3 @@ def _room_for(path: Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(path).free
     if needed_bytes - there > free:
         raise PreflightError(f"{path} needs {(needed_bytes - there) / 1e9:.0f} GB, {free / 1e9:.0f} GB are free; type MODELS=/another/disk")
-
-
-def main() -> None:
-    """Fetch the models of every article, or of ARTICLE; one that cannot be had does not keep the others back."""
-    wanted = os.environ.get("ARTICLE")
-    chosen = [articles.find(wanted)] if wanted else [one for one in articles.load_all().values() if one.hardware]
-    refused = []
-    for model in (model for article in chosen for model in (article.model, *article.models.values())):
-        try:
-            path, commit = hub_checkpoint(model)
-        except KitError as error:
-            refused.append(error)
-            continue
-        print(f"{model['name']} at {commit[:12]}: {path}")
-    if refused:
-        raise type(refused[0])("\n       ".join(str(error) for error in refused))
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from bench.job import Result
+from scripts import surroundings
 from scripts.containers.container import Outcome
 from scripts.machine import gpus
 from scripts.paths import ROOT
@@ -64,9 +65,9 @@ def git_state() -> tuple[str, bool]:
     KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
     of an older state beside it, the wrong thing.
     """
-    typed = os.environ.get("KIT_COMMIT")
-    if typed:
-        return typed, False
+    stated = surroundings.current().commit
+    if stated:
+        return stated, False
     commit = _git("rev-parse", "HEAD")
     if not commit:
         return "unknown", True

@@ -4,16 +4,13 @@ What is typed after `make bench-…` comes in the environment; scripts/run/optio
 """
 
 import dataclasses
-import os
-import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
-from scripts.errors import KitError, NothingRuns, UsageError, run_command
-from scripts.run import options, runner
+from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.run import runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -85,8 +82,9 @@ def line_of(record: results.Record) -> str:
     return f"{told} ({right})"
 
 
-def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool) -> list[results.Record]:
+def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
     """Run cases one after another, each in its batch sizes; where one cannot start and others may, it is told and the next one goes on."""
+    runs = asked.runs
     for left in runner.sweep_unfinished(runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
     records, refused, tried = [], [], []
@@ -96,7 +94,7 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
         print(one.title, file=sys.stderr, flush=True)
         tried.append(one)
         try:
-            record = runner.perform(one, asked, runs)
+            record = runner.perform(one, asked)
         except KitError as error:
             if not keep_going or isinstance(error, NothingRuns):
                 raise
@@ -116,25 +114,3 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
     if refused:
         raise type(refused[0])(f"{len(refused)} of {len(tried)} cases could not run; the reasons stand above")
     return records
-
-
-def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that containers and locks are let go
-    arguments = sys.argv[1:]
-    asked = options.parse()
-    every = arguments[:1] == ["--article"]
-    if every:
-        article = articles.find(arguments[1])
-        asked = options.parse({**os.environ, "ARTICLE": article.slug})
-        backends = list(dict.fromkeys(case.backend for case in article.cases))
-    elif arguments == ["all"]:
-        backends = list(pins.load().backends)
-    else:
-        backends = arguments
-    planned = plan(backends, asked, every)
-    records = run_all(planned, asked, results.RUNS, keep_going=len(planned) > 1)
-    return max((EXIT_CODES[record.status] for record in records), default=0)
-
-
-if __name__ == "__main__":
-    run_command(main)

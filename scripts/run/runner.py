@@ -64,12 +64,12 @@ def device_count(planned: Planned, options: Options) -> int:
     return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
 
 
-def perform(planned: Planned, options: Options, runs: Path) -> Record:
+def perform(planned: Planned, options: Options) -> Record:
     """Run a case and store its result; one that is there already is returned, unless FORCE=1.
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
-    asked_at = time.monotonic()
+    asked_at, runs = time.monotonic(), options.runs
     with _gpus(planned, options) as chosen:
         image = pins.load().image(planned.case.backend, planned.stack)
         job = _job(planned, options)
@@ -79,9 +79,7 @@ def perform(planned: Planned, options: Options, runs: Path) -> Record:
         if earlier and not options.force:
             print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
-        engine = engines.choose(options.engine, image, checkpoints.folder(), chosen, options.timeout_s)
-        if planned.profiler == "nsys":
-            engine.wrapper = nsight.wrapper(options.engine)
+        engine = engines.choose(image, chosen, options, planned.profiler)
         _preflight(planned, job, engine, runs)
         engine.prepare()
         return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), runs)
@@ -91,7 +89,8 @@ def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManag
     """The GPUs that the case runs on, held for a `with` block; none on a CPU."""
     if options.device == "cpu":
         return contextlib.nullcontext([])
-    return gpus.select(ids=options.gpu_ids) if options.gpu_ids else gpus.select(count=device_count(planned, options))
+    count = None if options.gpu_ids else device_count(planned, options)
+    return gpus.select(count, options.gpu_ids, options.allow_busy)
 
 
 def _job(planned: Planned, options: Options) -> Job:
@@ -118,7 +117,7 @@ def _writable(runs: Path) -> None:
 def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
     cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
-    machine = preflight.this_machine(engine.gpus, cuda_driver, checkpoints.folder(), runs)
+    machine = preflight.this_machine(engine.gpus, cuda_driver, engine.models, runs)
     docker = engine.name == "docker"
     built = docker and engine.is_built()
     # The host engine's torch is not the pinned one; the guest finds out what it can run.
@@ -138,7 +137,7 @@ def _measure(ready: Ready, runs: Path) -> Record:
         work.mkdir(parents=True)
         with lock, JobDisplay(ready.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(ready.job, id=run_id), engine, work, display)
-            write_whole(folder / "job.json", to_json(checkpoints.without_places(job)))
+            write_whole(folder / "job.json", to_json(checkpoints.without_places(job, engine.models)))
             if not ready.anew:
                 resume.hand_over(ready.prefix, runs, work)
             display.phase("start")
@@ -148,7 +147,7 @@ def _measure(ready: Ready, runs: Path) -> Record:
         result, status, reason = engines.answer(work, outcome)
         _keep_traces(work, folder)
         facts |= host_facts.at_end(engine, outcome, result, sampler)
-        record = Record(run_id, status, checkpoints.without_places(job), facts, result, reason)
+        record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
         results.store(folder, record)
         return record
     except BaseException:
@@ -175,7 +174,7 @@ def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> 
         checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
         model = job.model
     else:
-        checkpoint, commit = checkpoints.hub_checkpoint(job.model)
+        checkpoint, commit = checkpoints.hub_checkpoint(job.model, engine.models)
         model = {**job.model, "revision": commit}
     job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
     if job.kind == "profile":

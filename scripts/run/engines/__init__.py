@@ -3,9 +3,8 @@
 Both engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, and the facts for the result.
 """
 
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.job import InvalidDocument, Job, Result, parse_result, to_json, write_whole
@@ -18,6 +17,7 @@ from scripts.machine.gpus import Gpu
 from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.run.engines import demo_environments, host, nsight
+from scripts.run.options import Options
 
 
 class DockerEngine:
@@ -25,8 +25,8 @@ class DockerEngine:
 
     name = "docker"
 
-    def __init__(self, image: Image, models: Path, gpus: list[Gpu], timeout_s: float) -> None:
-        self.image, self.models, self.gpus, self.timeout_s = image, models, gpus, timeout_s
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
+        self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
         self.facts: dict | None = None
         self.client = container.connect()
 
@@ -37,7 +37,7 @@ class DockerEngine:
         """Clear what dead runners left, build the image unless it is there."""
         for run_id in container.sweep(self.client):
             print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
-        build.build(self.image)
+        build.build(self.image, self.asked.wheels)
         permissions.make(self.models)
         self.facts = build.image_facts(self.client, self.image)
 
@@ -58,7 +58,9 @@ class DockerEngine:
             bench_dir=ROOT / "bench",
             models_dir=self.models,
             gpus=self.gpus,
-            timeout_s=self.timeout_s,
+            timeout_s=self.asked.timeout_s,
+            gpu_mode=self.asked.gpu_mode,
+            memlock=self.asked.memlock,
             on_line=on_line,
         )
 
@@ -68,14 +70,16 @@ class DockerEngine:
 
 
 class HostEngine:
-    """A job in an interpreter of this machine: the demo's own, or PYTHON_HOST."""
+    """A job in an interpreter of this machine: the demo's own, or PYTHON_HOST.
+
+    `wrapper` is a profiler's command, which goes before the interpreter's.
+    """
 
     name = "host"
     facts = None
-    wrapper: tuple[str, ...] | list[str] = ()  # a profiler's command, which goes before the interpreter's
 
-    def __init__(self, image: Image, models: Path, gpus: list[Gpu], timeout_s: float) -> None:
-        self.image, self.models, self.gpus, self.timeout_s = image, models, gpus, timeout_s
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options, wrapper: Sequence[str] = ()) -> None:
+        self.image, self.gpus, self.asked, self.models, self.wrapper = image, gpus, asked, asked.models, wrapper
 
     def is_built(self) -> bool:
         return True
@@ -85,7 +89,7 @@ class HostEngine:
             self.python = demo_environments.ensure(self.image.environment)
         else:
             # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
-            typed = os.environ.get("PYTHON_HOST") or sys.executable
+            typed = self.asked.python_host or sys.executable
             self.python = Path(typed.replace("{backend}", self.image.backend))
             host.must_have_torch(self.python)
 
@@ -97,7 +101,7 @@ class HostEngine:
         command = [str(self.python), "-m", "bench", str(work / "job.json"), str(work / "result.json")]
         if self.wrapper and job.kind == "profile":
             command = nsight.command(list(self.wrapper), str(work), command)
-        return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.timeout_s, on_line)
+        return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line)
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""
@@ -111,11 +115,14 @@ class HostEngine:
 Engine = DockerEngine | HostEngine
 
 
-def choose(name: str, image: Image, models: Path, gpus: list[Gpu], timeout_s: float) -> Engine:
-    """The engine of a name; a stack that lives on the host has no image to run in a container."""
-    if image.engine == "host" and name == "docker":
-        raise UsageError(f"STACK={image.stack} has no images; type ENGINE=host")
-    return (DockerEngine if name == "docker" else HostEngine)(image, models, gpus, timeout_s)
+def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:
+    """The engine that was asked for; a stack that lives on the host has no image to run in a container."""
+    if image.engine == "host" and asked.engine == "docker":
+        raise UsageError(f"STACK={image.stack} has no images; try ENGINE=host")
+    wrapper = nsight.wrapper(asked.engine) if profiler == "nsys" else ()
+    if asked.engine == "docker":
+        return DockerEngine(image, gpus, asked)
+    return HostEngine(image, gpus, asked, wrapper)
 
 
 def answer(work: Path, outcome: Outcome) -> tuple[Result | None, str, str]:

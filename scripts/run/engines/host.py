@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts import surroundings
 from scripts.containers import restrictions
 from scripts.containers.container import Outcome
 from scripts.errors import KitError
@@ -27,7 +28,7 @@ PASSED_PREFIXES = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
 
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
     """The environment of a job's process: offline, unbuffered, the chosen GPUs only."""
-    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    passed = {name: value for name, value in surroundings.current().variables.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     ours = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
     del ours["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
     return passed | ours
