@@ -10,7 +10,7 @@ from scripts import articles, results
 from scripts.report import document
 from scripts.report.plots import throughput
 from scripts.report.views import batches
-from scripts.verdicts import row_groups, rules
+from scripts.verdicts import rates, row_groups, rules
 from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
 from tests.synthetic import check, job, record
@@ -62,25 +62,25 @@ def row_of(one: results.Record) -> row_groups.Row:
 
 def test_a_rate_is_the_batch_over_the_mean_call_with_its_interval_turned_round() -> None:
     row = row_of(a_run("batch", 8000.0, 64))
-    rate = batches.items_per_s(row)
+    rate = rates.items_per_s(row)
     assert rate.value == pytest.approx(8.0, rel=0.01) and rate.low < rate.value < rate.high
-    assert batches.tokens_per_s(row) == pytest.approx(8 * 256, rel=0.01)
+    assert rates.tokens_per_s(row) == pytest.approx(8 * 256, rel=0.01)
 
 
 def test_the_published_seven_hours_and_seven_minutes_are_rates_of_ten_thousand_items() -> None:
-    assert batches.hours(10_000 / (7 * 3600)) == pytest.approx(7)
+    assert rates.hours(10_000 / (7 * 3600)) == pytest.approx(7)
     assert [batches.published_minutes(ARTICLE, case) for case in ("single", "batch", "pipeline")] == [7 * 60, 7, None]
 
 
 def test_a_workload_s_rate_is_of_all_its_batches() -> None:
     row = row_of(a_run("workload-naive", figures={"workload": WORKLOAD}))
-    assert (batches.items_per_s(row).value, batches.tokens_per_s(row)) == (20.0, 2000.0)
+    assert (rates.items_per_s(row).value, rates.tokens_per_s(row)) == (20.0, 2000.0)
 
 
 def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() -> None:
     calls = {"calls": [{"new_tokens": 256, "timed_tokens": [100] * 5}]}
     row = row_of(a_run("single", 5000.0, figures=calls))
-    assert batches.tokens_per_s(row) == pytest.approx(20, rel=0.01) and batches.items_per_s(row).value == pytest.approx(0.2, rel=0.01)
+    assert rates.tokens_per_s(row) == pytest.approx(20, rel=0.01) and rates.items_per_s(row).value == pytest.approx(0.2, rel=0.01)
 
 
 TOO_LARGE = a_run("batch", batch_size=4096, status="oom", reason="synthetic")

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping
 
 from scripts import stats
-from scripts.report.views import batches
+from scripts.verdicts import rates
 from scripts.verdicts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Rows, question, tested, unusable
 from scripts.verdicts.row_groups import Row, apart
 
@@ -29,12 +29,12 @@ def sizes_of(rows: Rows, case: str) -> list[Row]:
 
     A batch that was called a time or two, to see whether it fits, neither speaks for a claim nor against it.
     """
-    return [row for row in _right_sizes(rows, case).values() if stats.carry_interval(batches.timed_ms(row))]
+    return [row for row in _right_sizes(rows, case).values() if stats.carry_interval(rates.timed_ms(row))]
 
 
 def rate_ratio(above: Row, below: Row) -> stats.Estimate:
     """items/s of one row over another's, with its interval."""
-    return stats.scaled(stats.ratio(batches.timed_ms(below), batches.timed_ms(above)), above.batch_size / below.batch_size)
+    return stats.scaled(stats.ratio(rates.timed_ms(below), rates.timed_ms(above)), above.batch_size / below.batch_size)
 
 
 def _few(case: str) -> str:
@@ -45,17 +45,17 @@ def judge_item_ratio(relation: Mapping, rows: Rows) -> Finding:
     """The Finding on a relation single/batched/item_ratio_at_least."""
     reason = unusable(rows, relation["single"])
     sizes = sizes_of(rows, relation["batched"])
-    if not reason and not stats.carry_interval(batches.timed_ms(rows[relation["single"]])):
+    if not reason and not stats.carry_interval(rates.timed_ms(rows[relation["single"]])):
         reason = _few(relation["single"])
     if reason or not sizes:
         return Finding(NOT_TESTED, reason or unusable(rows, relation["batched"]) or _few(relation["batched"]))
-    single, best = rows[relation["single"]], max(sizes, key=lambda row: batches.items_per_s(row).value)
+    single, best = rows[relation["single"]], max(sizes, key=lambda row: rates.items_per_s(row).value)
     if question(single)[0] != question(best)[0]:
         return Finding(NOT_TESTED, f"{single.name} and {best.name} ran different models")
     ratio = rate_ratio(best, single)
-    alone, together = (batches.duration(batches.hours(batches.items_per_s(row).value)) for row in (single, best))
+    alone, together = (rates.duration(rates.hours(rates.items_per_s(row).value)) for row in (single, best))
     words = f"{best.name} makes {stats.in_words(ratio, least=2)} times the items/s of {single.name}"
-    words += f": {batches.ITEMS:,} items take {together} instead of {alone}" + (", on different GPUs" if apart(single, best) else "")
+    words += f": {rates.ITEMS:,} items take {together} instead of {alone}" + (", on different GPUs" if apart(single, best) else "")
     if ratio.low >= relation["item_ratio_at_least"]:
         return Finding(REPRODUCED, words, ratio)
     if not _memory_ran_out(rows, relation["batched"]):
@@ -91,7 +91,7 @@ def judge_padding(relation: Mapping, rows: Rows) -> Finding:
     if reason:
         return Finding(NOT_TESTED, reason)
     row = rows[relation["case"]]
-    found, allowed = batches.figure(row, "padding"), row.record.job.tolerance
+    found, allowed = rates.figure(row, "padding"), row.record.job.tolerance
     padded = [place for place, tokens in enumerate(found["prompt_tokens"]) if tokens < max(found["prompt_tokens"])] if found else []
     if not padded or allowed is None:
         return Finding(NOT_TESTED, f"{row.name} has no padded text or no tolerance")
