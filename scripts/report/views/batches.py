@@ -56,7 +56,7 @@ def rate_table(group: Group, article: Article | None) -> list[str]:
     """Every form and batch size, those that ran out of memory included."""
     shown = rates.rows_of(group, rates.CALL_FORMS)
     published = _beside(shown, article) if not group.cannot_judge() else {}
-    headers = ["form", "status", "batch size", "items/s (95 % interval)", "tokens/s", f"{ITEMS:,} items take"]
+    headers = ["form", "status", "batch size", "items/s (95 % interval)", "tokens/s", f"{rates.ITEMS:,} items take"]
     headers += ["published"] if published else []
     rows = []
     for place, row in enumerate(shown):
@@ -69,7 +69,7 @@ def rate_table(group: Group, article: Article | None) -> list[str]:
 
 def workload_table(group: Group) -> list[str]:
     """What each way through the same uneven texts makes of its time."""
-    headers = ["workload", "texts at once", "items", "items/s", "wanted tokens/s", f"{ITEMS:,} items take"]
+    headers = ["workload", "texts at once", "items", "items/s", "wanted tokens/s", f"{rates.ITEMS:,} items take"]
     headers += ["padding in prompts, %", "decoded beyond an answer's end, %", "went on after a stop"]
     rows = []
     for row in rates.rows_of(group, rates.WORKLOAD_FORMS):
