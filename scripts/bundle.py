@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.job import InvalidDocument
-from scripts import checksums, private, report, results
+from scripts import checksums, private, report, results, unpack
 from scripts.errors import KitError, UsageError, run_command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,7 +122,7 @@ def verify(path: Path) -> None:
     with tempfile.TemporaryDirectory() as work:
         try:
             with tarfile.open(path) as archive:
-                archive.extractall(work, filter="data")
+                unpack.unpack(archive, Path(work))
         except FileNotFoundError:
             raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; type for example make verify-bundle BUNDLE={NAME}.tar.gz") from None
         except (tarfile.TarError, OSError, EOFError) as error:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import InvalidDocument
-from scripts import articles, claims, groups, results, stats, tables
+from scripts import articles, claims, groups, results, stats, tables, unpack
 from scripts.errors import KitError, UsageError, run_command
 from scripts.groups import Group, Row
 from scripts.time_relations import ratios_over_runs
@@ -68,7 +68,7 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
         raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; type for example {name}=HEAD~1")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        unpack.unpack(archive, Path(folder))
         return results.load_all(Path(folder) / "reports" / "runs")[0]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import bundle, checksums
+from scripts import bundle, checksums, unpack
 from scripts.errors import KitError, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ def packed(tmp_path_factory):
 @pytest.fixture
 def unpacked(packed, tmp_path):
     with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack.unpack(archive, tmp_path)
     return tmp_path / bundle.NAME
 
 
