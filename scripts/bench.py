@@ -7,13 +7,14 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scripts import articles, options, pins, results, runner, sweep
 from scripts.articles import Article, Case
 from scripts.errors import KitError, NothingRuns, UsageError, run_command
 from scripts.options import Options
+from scripts.progress import Steps
 from scripts.runner import Planned
 from scripts.stats import summarise
 
@@ -89,10 +90,12 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
     for left in runner.sweep_unfinished(runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
     records, refused, tried = [], [], []
+    counted = [batch_sizes_of(one.article, one.case, one.variant, asked) for one in planned]
+    steps = Steps(sum(1 if isinstance(sizes, Mapping) else len(sizes) for sizes in counted))
 
     def run_one(one: Planned) -> str | None:
         """The status that it ended with; None where it could not start."""
-        print(one.title, file=sys.stderr, flush=True)
+        print(f"{steps.next()} {one.title}", file=sys.stderr, flush=True)
         tried.append(one)
         try:
             record = runner.perform(one, asked, runs)
@@ -106,8 +109,7 @@ def run_all(planned: list[Planned], asked: Options, runs: Path, keep_going: bool
         records.append(record)
         return record.status
 
-    for one in planned:
-        sizes = batch_sizes_of(one.article, one.case, one.variant, asked)
+    for one, sizes in zip(planned, counted, strict=True):
         if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
             run_one(one)
         else:
@@ -131,7 +133,10 @@ def main() -> int:
     else:
         backends = arguments
     planned = plan(backends, asked, every)
-    records = run_all(planned, asked, results.RUNS, keep_going=len(planned) > 1)
+    runs = results.runs_for(asked.scale, asked.device)
+    records = run_all(planned, asked, runs, keep_going=len(planned) > 1)
+    if records:
+        print(results.where_shown(runs))
     return max((EXIT_CODES[record.status] for record in records), default=0)
 
 

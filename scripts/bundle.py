@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "llm-repro-bundle"
 
 #: What git tracks of these, and the results even where they are not committed yet.
-PATHS = ("README.md", "LICENSE", "CITATION.cff", "bench", "docker", "compose.yaml", "scripts/requirements.txt", "reports")
+PATHS = ("README.md", "LICENSE", "CITATION.cff", "bench", "docker", "compose.yaml", "scripts/requirements", "reports")
 
 
 def files(root: Path = ROOT) -> list[Path]:

@@ -50,7 +50,7 @@ class Difference:
 
 def records_of(name: str, typed: str) -> list[results.Record]:
     """The records that A or B stands for; UsageError names what it may be."""
-    for path in (Path(typed), results.RUNS / typed):
+    for path in (Path(typed), results.RUNS / typed, results.TRIALS / typed):
         if (path / "result.json").is_file():
             try:
                 return [results.load(path)]

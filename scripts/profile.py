@@ -25,17 +25,19 @@ def main() -> int:
         raise UsageError("profile what? type for example make profile-deepspeed ARTICLE=deepspeed-inference CASES=ds-inference")
     asked = options.parse()
     planned = bench.plan([sys.argv[1]], asked, every=False)
+    runs = results.runs_for(asked.scale, asked.device)
     worst = 0
     for one in planned:
         sizes = asked.batch_sizes or [None]
         for size in sizes:
             wanted = dataclasses.replace(one, profiler=asked.profiler, batch_size=size)
             print(wanted.title, file=sys.stderr, flush=True)
-            record = runner.perform(wanted, asked, results.RUNS)
-            folder = results.RUNS / record.id
+            record = runner.perform(wanted, asked, runs)
+            folder = runs / record.id
             kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
             print("\n  ".join([f"  {line_of(record)}", *kept, str(folder / "result.json")]), flush=True)
             worst = max(worst, bench.EXIT_CODES[record.status])
+    print(results.where_shown(runs))
     return worst
 
 
