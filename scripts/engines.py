@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.job import InvalidDocument, Job, Result, parse_result, to_json, write_whole
 from scripts import build, container, demo_env, folders, host, nsight
 from scripts.container import Outcome
-from scripts.errors import KitError, UsageError
+from scripts.errors import KitError, NothingRuns, UsageError
 from scripts.gpus import Gpu
 from scripts.pins import Image
 
@@ -26,7 +26,11 @@ class DockerEngine:
     def __init__(self, image: Image, models: Path, gpus: list[Gpu], timeout_s: float) -> None:
         self.image, self.models, self.gpus, self.timeout_s = image, models, gpus, timeout_s
         self.facts: dict | None = None
-        self.client = container.connect()
+        try:
+            self.client = container.connect()
+        except NothingRuns as error:
+            without = "ENGINE=host PYTHON_HOST=/path/to/python with torch and transformers" if gpus else "make demo, which runs tiny models on the CPU"
+            raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
 
     def is_built(self) -> bool:
         return build.exists(self.client, self.image.tag)
