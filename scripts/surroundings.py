@@ -13,6 +13,10 @@ from pathlib import Path
 CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
+#: They name an environment of Python that is not the one to fill.
+LEADING_ASTRAY = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """`variables` is the whole environment, for child processes that need it."""
@@ -22,6 +26,11 @@ class Surroundings:
     def text(self, name: str) -> str:
         """A variable's value; "" where it is not set."""
         return self.variables.get(name, "")
+
+    @property
+    def for_installers(self) -> dict[str, str]:
+        """The environment without what would lead pip or uv into another environment."""
+        return {name: text for name, text in self.variables.items() if name not in LEADING_ASTRAY}
 
     @property
     def locks(self) -> Path:

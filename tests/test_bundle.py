@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.errors import KitError, UsageError
-from scripts.machine import checksums
+from scripts.machine import checksums, unpack
 from scripts.share import bundle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ def packed(tmp_path_factory):
 @pytest.fixture
 def unpacked(packed, tmp_path):
     with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack.unpack(archive, tmp_path)
     return tmp_path / bundle.NAME
 
 

@@ -1,7 +1,6 @@
 """scripts/run/engines/demo_environments.py: the order of ways to a CPU torch, and what is said when one fails. The real thing is `make demo`."""
 
 import platform
-import subprocess
 import sys
 
 import pytest
@@ -26,12 +25,6 @@ def test_a_folder_of_wheels_comes_first_and_the_cuda_build_last(monkeypatch):
 def test_without_such_a_folder_nobody_looks_for_one(monkeypatch):
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     assert not [how for how, _, _ in demo_environments._attempts(LOCK) if "PIP_FIND_LINKS" in how]
-
-
-def test_a_failure_is_one_line_with_its_first_and_last_word():
-    done = subprocess.CompletedProcess([], 1, "", "error: Request failed\n  cause: more\n  cause: dns error\n")
-    assert demo_environments._reason(done) == "no: Request failed (dns error)"
-    assert demo_environments._reason(subprocess.CompletedProcess([], 2, "", "")) == "no: uv ended with 2"
 
 
 def test_an_environment_for_older_pythons_only_says_so(monkeypatch):

@@ -22,7 +22,7 @@ OLD = "# head\nalpha==1.0 \\\n    --hash=sha256:aa\nbeta==2.0 ; sys_platform == 
 def test_every_image_environment_and_the_tools_get_a_lock():
     loaded = pins.load()
     paths = {str(request.path.relative_to(loaded.root)) for request in resolve.requests(loaded)}
-    assert paths >= {"scripts/requirements.txt", "docker/demo/common/requirements.txt", "docker/deepspeed/2023-02/compile.txt"}
+    assert paths >= {"scripts/requirements/run.txt", "docker/demo/common/requirements.txt", "docker/deepspeed/2023-02/compile.txt"}
     assert paths >= {f"docker/{image.backend}/{image.stack}/requirements.txt" for image in loaded.images()}
 
 

@@ -46,7 +46,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
         (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),
         (["build-nope"], ["'nope'", "layer-parallel"]),
-        (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "DEVICE=cpu"]),
+        (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "make demo"]),
         (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
     ],
 )
@@ -114,3 +114,15 @@ def test_an_interpreter_without_torch_is_named_with_the_way_out():
 def test_a_folder_that_cannot_be_made_is_named(variable, value):
     done = make("bench-layer-parallel", "ENGINE=host", "STACK=demo", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", **{variable: value})
     assert done.returncode != 0 and value in error_of(done) and f"{variable}=/another/folder" in error_of(done)
+
+
+@pytest.mark.parametrize(("typed", "near"), [("GPU=2", "GPUS"), ("STAK=demo", "STACK")])
+def test_a_misspelled_variable_stops_make_before_anything_runs(typed, near):
+    done = make("bench-deepspeed", typed)
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"{typed.partition('=')[0]} is no variable of the kit; did you mean {near}?" in line
+
+
+def test_variables_that_the_kit_and_make_know_pass():
+    assert make("--dry-run", "bench-deepspeed", "GPUS=2", "HF_TOKEN=x", "PYTHON=python3", "SHELL=bash").returncode == 0

@@ -15,8 +15,7 @@ from scripts.images import marked_sections, pin_tables, render
 def copy(tmp_path: Path) -> Path:
     """The files that rendering reads and writes, to spoil."""
     shutil.copytree(pins.ROOT / "docker", tmp_path / "docker")
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(pins.ROOT / "scripts/requirements.txt", tmp_path / "scripts")
+    shutil.copytree(pins.ROOT / "scripts/requirements", tmp_path / "scripts/requirements")
     (tmp_path / "reports").mkdir()
     for name in ("compose.yaml", "README.md", "reports/images.json"):
         if (pins.ROOT / name).exists():

@@ -1,6 +1,7 @@
 """scripts/pins/uv.py: uv trusts the certificates that pip does."""
 
 import ssl
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -36,3 +37,9 @@ def test_a_file_for_openssl_is_left_to_uv_which_reads_it_too(monkeypatch, tmp_pa
     (tmp_path / "ca.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     assert uv.trust() == {"UV_SYSTEM_CERTS": "1"}
+
+
+def test_a_failure_is_one_line_with_its_first_and_last_word():
+    done = subprocess.CompletedProcess([], 1, "", "error: Request failed\n  cause: more\n  cause: dns error\n")
+    assert uv.reason(done) == "Request failed (dns error)"
+    assert uv.reason(subprocess.CompletedProcess([], 2, "", "")) == "the installer ended with 2"

@@ -43,7 +43,7 @@ def demo() -> None:
 def run_demo() -> None:
     """Run the demo; raises KitError where some of its jobs could not run, after the others."""
     shutil.rmtree(DEMO, ignore_errors=True)
-    asked = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", runs=DEMO / "runs")
+    asked = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
     known = pins.load()
     backends = [name for name in known.backends if "demo" in known.backends[name]["stacks"]]
     environment_of = {name: known.image(name, "demo").environment for name in backends}

@@ -17,7 +17,7 @@ from scripts.run.engines import nsight
 from scripts.run.options import Options
 
 MODELS = option("MODELS", values.Folder(), "the folder of models and weights", ROOT / "models")
-RUNS = option("RUNS", values.Folder(), "the folder of results", results.RUNS)
+RUNS = option("RUNS", values.Folder(), "the folder of results; the kit's own unless it is typed")
 
 #: In the order of --help.
 CHOICES = (
@@ -50,10 +50,10 @@ CHOICES = (
 def measuring(command: Callable) -> Callable:
     """Give a verb the options of a measurement, as one Options."""
 
-    def with_options(kit_memlock: bool, backend: str = "", slug: str = "", **chosen: object) -> int:
+    def with_options(kit_memlock: bool, runs: Path | None, backend: str = "", slug: str = "", **chosen: object) -> int:
         given = {key: value for key, value in chosen.items() if value is not None}
         with signals.raised():  # so that containers and locks are let go
-            return command(backend or slug, Options(memlock=kit_memlock, **given))
+            return command(backend or slug, Options(memlock=kit_memlock, folder=runs, **given))
 
     with_options.__doc__ = command.__doc__
     for choice in reversed(CHOICES):
@@ -83,6 +83,8 @@ def article(slug: str, asked: Options) -> int:
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
+    if records:
+        print(results.where_shown(asked.runs))
     return max((plan.EXIT_CODES[record.status] for record in records), default=0)
 
 
@@ -94,7 +96,9 @@ def profile(backend: str, asked: Options) -> int:
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     wanted = [dataclasses.replace(one, profiler=asked.profiler, batch_size=size) for one in planned for size in sizes]
-    return max((_profile(one, asked) for one in wanted), default=0)
+    worst = max((_profile(one, asked) for one in wanted), default=0)
+    print(results.where_shown(asked.runs))
+    return worst
 
 
 def _profile_line(record: results.Record) -> str:

@@ -9,7 +9,7 @@ from scripts.pins import resolve
 @click.command
 def lock() -> None:
     """Resolve docker/pins.toml into hashed requirements; needs the network."""
-    resolve.main()
+    resolve.lock_all()
 
 
 @click.command

@@ -1,5 +1,6 @@
 """report, compare: from the stored results to pages."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -18,15 +19,18 @@ OUT = option("OUT", values.Folder(), "the folder of the report; beside the runs 
 @RUNS
 @OUT
 @option("FORMAT", values.Choice("md", "html"), "html makes a site too", "md")
-def report(runs: Path, out: Path | None, format: str) -> None:
+def report(runs: Path | None, out: Path | None, format: str) -> None:
     """Write REPORT.md and its plots from a folder of results."""
-    if runs != results.RUNS and not runs.is_dir():
+    if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; try RUNS=reports/runs")
-    path = document.write(runs, out or runs.parent)
+    shown = runs or results.RUNS
+    path = document.write(shown, out or results.RUNS.parent)
+    if not runs and results.TRIALS.is_dir():
+        print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":
         from scripts.share import site
 
-        print(site.build(path.parent, runs))
+        print(site.build(path.parent, shown))
 
 
 @click.command
@@ -35,13 +39,13 @@ def report(runs: Path, out: Path | None, format: str) -> None:
 @option("ACROSS", click.STRING, "compare rows that differ in this", "")
 @option("THRESHOLD", click.STRING, "fail where a row of B is slower by more than so many per cent", "")
 @RUNS
-def compare(a: str, b: str, across: str, threshold: str, runs: Path) -> int:
+def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
     """Set two runs, folders or git revisions side by side."""
     for name, typed in (("A", a), ("B", b)):
         if not typed:
             raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
-    records = [comparison.records_of(name, typed, runs) for name, typed in (("A", a), ("B", b))]
+    records = [comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b))]
     differences = comparison.compare(*records, differing)
     if not differences:
         raise KitError(f"neither {a} nor {b} holds a result; try make bench-layer-parallel")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from scripts import results
 from scripts.commands import values
 from scripts.commands.measure import RUNS
 from scripts.commands.report import OUT
@@ -18,9 +19,10 @@ from scripts.share import publish as publishing
 @option("BRANCH", click.STRING, "the branch of the site", "gh-pages")
 @RUNS
 @OUT
-def publish(remote: str, branch: str, runs: Path, out: Path | None) -> None:
+def publish(remote: str, branch: str, runs: Path | None, out: Path | None) -> None:
     """Put the site of the report on a branch of a repository."""
-    print(f"{branch} of {remote}: {publishing.publish(remote, branch, runs, out or runs.parent)}")
+    shown = runs or results.RUNS
+    print(f"{branch} of {remote}: {publishing.publish(remote, branch, shown, out or shown.parent)}")
 
 
 @click.command

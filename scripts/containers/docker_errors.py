@@ -54,7 +54,7 @@ def unreachable(error: DockerException | OSError, host: str) -> NothingRuns:
         return NothingRuns(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again")
     return NothingRuns(
         f"no Docker answers at {host}; install Docker Engine 25 or newer, start it with `sudo systemctl start docker`, "
-        "set DOCKER_HOST if it listens elsewhere, or do without Docker: ENGINE=host PYTHON_HOST=/path/to/python with torch"
+        "or set DOCKER_HOST if it listens elsewhere"
     )
 
 

@@ -123,7 +123,7 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
     if not present:
         raise NothingRuns(
             f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, "
-            "or type DEVICE=cpu SCALE=tiny WEIGHTS=random for a trial without one"
+            "or type make demo, which runs tiny models on the CPU"
         )
     there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
     if ids:

@@ -147,8 +147,13 @@ class Pins:
         return merged
 
     @property
-    def host_pins(self) -> dict[str, Pin]:
-        return _pins(self.host["pins"], "host")
+    def host_pins(self) -> dict[str, dict[str, Pin]]:
+        """{group of the tools' environment: its pins}, in the order in which they are locked."""
+        return {group: _pins(table, f"host.pins.{group}") for group, table in self.host["pins"].items()}
+
+    def host_lock(self, group: str) -> Path:
+        """The lock of a group of the tools' environment."""
+        return self.root / "scripts" / "requirements" / f"{group}.txt"
 
 
 def load(root: Path = ROOT) -> Pins:

@@ -8,11 +8,13 @@ import dataclasses
 import os
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
-from scripts import pins
-from scripts.errors import KitError, run_command
+from scripts import pins, surroundings
+from scripts.errors import KitError
 from scripts.pins import Image, Pin, Pins, base_digests, requirement_files, uv
 
 #: Wheels for this platform run on every Linux whose glibc is 2.28 or newer, so on every base image in use.
@@ -23,7 +25,10 @@ HARMLESS = ("UV_CACHE_DIR", "UV_DEFAULT_INDEX")
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One file to write. `universal` locks hold markers and serve every platform and every Python from `python` on."""
+    """One file to write. `universal` locks hold markers and serve every platform and every Python from `python` on.
+
+    `beside` are the locks that are installed into the same environment: this one keeps to their versions.
+    """
 
     path: Path
     wanted: tuple[str, ...]
@@ -31,11 +36,12 @@ class Request:
     universal: bool
     exclude_newer: str
     extra_hashes: tuple[tuple[str, str], ...] = ()
+    beside: tuple[Path, ...] = ()
 
 
 def requests(loaded: Pins) -> list[Request]:
     """Every lock that pins.toml asks for."""
-    found = [Request(loaded.root / "scripts/requirements.txt", _wanted(loaded.host_pins), "3.11", True, loaded.host["exclude_newer"])]
+    found = _host_requests(loaded)
     for image in loaded.images():
         found.append(_request(image, "requirements.txt", image.pins))
         if image.compile_pins:
@@ -50,6 +56,15 @@ def requests(loaded: Pins) -> list[Request]:
     return found
 
 
+def _host_requests(loaded: Pins) -> list[Request]:
+    """The groups of the tools' environment, each beside those before it."""
+    paths = [loaded.host_lock(group) for group in loaded.host_pins]
+    return [
+        Request(path, _wanted(chosen), "3.11", True, loaded.host["exclude_newer"], beside=tuple(paths[:number]))
+        for number, (path, chosen) in enumerate(zip(paths, loaded.host_pins.values(), strict=True))
+    ]
+
+
 def _request(image: Image, name: str, wanted: dict[str, Pin]) -> Request:
     return Request(image.folder / name, _wanted(wanted), image.python, False, image.exclude_newer)
 
@@ -58,17 +73,30 @@ def _wanted(chosen: dict[str, Pin]) -> tuple[str, ...]:
     return tuple(sorted(f"{pin.name}=={pin.version}" for pin in chosen.values()))
 
 
-def resolve(request: Request) -> str:
-    """Ask uv for the lock; KitError carries what uv says."""
-    with tempfile.NamedTemporaryFile("w+", encoding="utf-8", suffix=".txt") as lock:
+def resolve(request: Request, beside: Mapping[Path, str] = MappingProxyType({})) -> str:
+    """Ask uv for the lock; `beside` has the texts of the locks that it keeps to. KitError carries what uv says."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, constraints = Path(folder, "lock.txt"), Path(folder, "constraints.txt")
         if request.path.exists():
-            lock.write(requirement_files.without_hashes(request.path.read_text(encoding="utf-8")))
-            lock.flush()
-        _compile(request, lock.name)
-        return _header(request) + _with_extra_hashes(Path(lock.name).read_text(encoding="utf-8"), request.extra_hashes)
+            output.write_text(requirement_files.without_hashes(request.path.read_text(encoding="utf-8")), encoding="utf-8")
+        constraints.write_text("".join(requirement_files.without_hashes(beside[path]) for path in request.beside), encoding="utf-8")
+        _compile(request, output, constraints)
+        return _header(request) + _with_extra_hashes(output.read_text(encoding="utf-8"), request.extra_hashes)
 
 
-def _compile(request: Request, output: str) -> None:
+def resolve_all(asked: list[Request]) -> dict[Path, str]:
+    """{path: text of its lock} of all requests; images of one stack often ask for the same packages, so each question goes to uv once."""
+    questions = {dataclasses.replace(request, path=Path()): request for request in asked if not request.beside}
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        answers = dict(zip(questions, pool.map(resolve, questions.values()), strict=True))
+    texts = {request.path: answers[dataclasses.replace(request, path=Path())] for request in asked if not request.beside}
+    for request in asked:
+        if request.beside:
+            texts[request.path] = resolve(request, texts)
+    return texts
+
+
+def _compile(request: Request, output: Path, constraints: Path) -> None:
     """`uv pip compile` into a file; the versions it finds there are those it prefers, and every hash is the index's."""
     command = [
         *(uv.find(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--no-emit-index-url"),
@@ -76,10 +104,10 @@ def _compile(request: Request, output: str) -> None:
         # A whole timestamp: uv reads a bare date in the time zone of the machine.
         *("--exclude-newer", f"{request.exclude_newer}T23:59:59Z"),
         *(("--universal", "--fork-strategy", "fewest") if request.universal else ("--python-platform", PLATFORM)),
-        *("--output-file", output, "-"),
+        *("--constraints", str(constraints), "--output-file", str(output), "-"),
     ]
     # Local wheel folders and options would make a lock that holds on this machine only.
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
+    kept = {name: text for name, text in surroundings.current().variables.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
     environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
     done = subprocess.run(command, input="\n".join(request.wanted), env=environment, capture_output=True, text=True)
     if done.returncode != 0:
@@ -139,14 +167,10 @@ def write_all(texts: dict[Path, str]) -> None:
         name.replace(path)
 
 
-def main() -> None:
+def lock_all() -> None:
+    """Resolve every lock and write those that changed, all or none; prints what changed. Raises KitError."""
     loaded = pins.load()
-    asked = requests(loaded)
-    # Images of one stack often ask for the same packages: each question goes to uv once.
-    questions = {dataclasses.replace(request, path=Path()): request for request in asked}
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        answers = dict(zip(questions, pool.map(resolve, questions.values()), strict=True))
-    texts = {request.path: answers[dataclasses.replace(request, path=Path())] for request in asked}
+    texts = resolve_all(requests(loaded))
     for path, text in texts.items():
         old = path.read_text(encoding="utf-8") if path.exists() else ""
         lines = changes(old, text)
@@ -155,7 +179,3 @@ def main() -> None:
     write_all({path: text for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text})
     for line in base_digests.record(loaded):
         print(line)
-
-
-if __name__ == "__main__":
-    run_command(main)

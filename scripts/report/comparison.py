@@ -8,7 +8,6 @@ some of the last four that may differ. Markdown on standard output; THRESHOLD=5 
 import dataclasses
 import io
 import itertools
-import os
 import subprocess
 import tarfile
 import tempfile
@@ -17,7 +16,8 @@ from pathlib import Path
 
 from bench.job import InvalidDocument
 from scripts import articles, results, stats
-from scripts.errors import KitError, UsageError, run_command
+from scripts.errors import KitError, UsageError
+from scripts.machine import unpack
 from scripts.paths import ROOT
 from scripts.report import tables
 from scripts.report.views import claims
@@ -50,9 +50,9 @@ class Difference:
         return self.word == SLOWER and self.ratio is not None and self.ratio.low is not None and self.ratio.low > 1 + percent / 100
 
 
-def records_of(name: str, typed: str) -> list[results.Record]:
+def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
     """The records that A or B stands for; UsageError names what it may be."""
-    for path in (Path(typed), results.RUNS / typed):
+    for path in (Path(typed), runs / typed, results.TRIALS / typed):
         if (path / "result.json").is_file():
             try:
                 return [results.load(path)]
@@ -70,7 +70,7 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
         raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; type for example {name}=HEAD~1")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        unpack.unpack(archive, Path(folder))
         return results.load_all(Path(folder) / "reports" / "runs")[0]
 
 
@@ -143,7 +143,7 @@ def _cells(one: Difference) -> list[str]:
     return [tables.text(one.name), one.word, *means, ratio, tables.text(one.reason)]
 
 
-def _across(typed: str) -> list[str]:
+def across_of(typed: str) -> list[str]:
     chosen = [one for one in typed.split(",") if one]
     unknown = [one for one in chosen if one not in ACROSS]
     if unknown:
@@ -151,7 +151,7 @@ def _across(typed: str) -> list[str]:
     return chosen
 
 
-def _threshold(typed: str) -> float | None:
+def threshold_of(typed: str) -> float | None:
     if not typed:
         return None
     try:
@@ -161,20 +161,3 @@ def _threshold(typed: str) -> float | None:
     if not 0 <= percent < 1e6:
         raise UsageError(f"THRESHOLD is {typed!r}, allowed is a number of per cent from 0; type for example THRESHOLD=5")
     return percent
-
-
-def main() -> int:
-    typed = {name: os.environ.get(name, "") for name in ("A", "B", "ACROSS", "THRESHOLD")}
-    for name in ("A", "B"):
-        if not typed[name]:
-            raise UsageError(f"{name} is missing; type for example `make compare A=HEAD~1 B=reports/runs`")
-    across, percent = _across(typed["ACROSS"]), _threshold(typed["THRESHOLD"])
-    differences = compare(records_of("A", typed["A"]), records_of("B", typed["B"]), across)
-    if not differences:
-        raise KitError(f"neither {typed['A']} nor {typed['B']} holds a result; type `make bench-layer-parallel` first")
-    print(markdown(differences), end="")
-    return int(percent is not None and any(one.is_slower_by(percent) for one in differences))
-
-
-if __name__ == "__main__":
-    run_command(main)

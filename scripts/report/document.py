@@ -7,20 +7,21 @@ import collections
 import itertools
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
 from scripts import articles, pins, results, stats
 from scripts.articles import Article
-from scripts.errors import KitError, UsageError, run_command
+from scripts.errors import KitError
+from scripts.machine.steps import Steps
 from scripts.report import tables
 from scripts.report.plots import bars, throughput, token_curves
 from scripts.report.tables import NONE, anchor, prose, text
 from scripts.report.views import batches, claims, mechanisms, profiles, provenance, token_table
 from scripts.report.views.claims import Judged
 from scripts.results import Record, Skipped
-from scripts.share import site
 from scripts.verdicts import row_groups
 from scripts.verdicts.row_groups import Group
 
@@ -34,9 +35,14 @@ and then `make report`.
 """.strip().splitlines()
 
 
+#: While plots are drawn a line goes out so often.
+TELL_EVERY_S = 2.0
+
 #: What stands in the columns of the first table, for a reader who has seen nothing else.
 WORDS = {
-    "random": "seeded random weights in the model's own shape: times and memory are those of the real model, its texts are not",
+    "random": "seeded random weights: the texts are not the model's",
+    "full": "the model's own shape, so that times and memory are those of the real model",
+    "tiny": "a model with the same architecture and a few small layers: times and memory say nothing about the real model",
     "hub": "the model's own weights",
     "published": "the article's own arguments and dtypes, to the letter",
     "controlled": "the same dtype, token ids and lengths for every row",
@@ -48,7 +54,7 @@ def glossary(mine: Sequence[Group]) -> list[str]:
     stacks = pins.load().stacks
     keys = [group.key for group in mine]
     told = {name: stacks[name]["summary"] for name in dict.fromkeys(key.stack for key in keys) if name in stacks}
-    for name in dict.fromkeys([*(key.weights for key in keys), *(key.variant for key in keys)]):
+    for name in dict.fromkeys([*(key.weights for key in keys), *(key.scale for key in keys), *(key.variant for key in keys)]):
         told |= {name: WORDS[name]} if name in WORDS else {}
     return [*(f"- *{text(name)}*: {prose(words)}" for name, words in told.items()), ""]
 
@@ -192,19 +198,22 @@ def judge(by_article: Mapping[str, list[Group]], known: Mapping[str, Article]) -
 
 
 def draw(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
-    """{name: SVG} of every picture that the groups give."""
-    pictures = {}
-    for group in mine:
-        article = known.get(group.key.article)
-        drawn = (
-            ("time", bars.time_plot(group, article)),
-            ("memory", bars.memory_plot(group)),
-            ("throughput", throughput.draw(group)),
-            ("tokens", token_curves.batch_plot(group, article)),
-        )
-        for word, picture in drawn:
-            if picture:
-                pictures[f"{group.slug}-{word}"] = picture
+    """{name: SVG} of every picture that the groups give; standard error shows how far it is."""
+    kinds = {
+        "time": bars.time_plot,
+        "memory": lambda group, _: bars.memory_plot(group),
+        "throughput": lambda group, _: throughput.draw(group),
+        "tokens": token_curves.batch_plot,
+    }
+    pictures, steps, told_at = {}, Steps(len(mine) * len(kinds)), 0.0
+    for group, (word, plot) in itertools.product(mine, kinds.items()):
+        how_far = steps.next()
+        if time.monotonic() - told_at > TELL_EVERY_S:
+            told_at = time.monotonic()
+            print(f"report: drawing plots {how_far}", file=sys.stderr, flush=True)
+        picture = plot(group, known.get(group.key.article))
+        if picture:
+            pictures[f"{group.slug}-{word}"] = picture
     return pictures
 
 
@@ -247,7 +256,9 @@ def show(mine: Sequence[Group], skipped: Sequence[Skipped], verdicts: Sequence[s
         rows = [row for group in mine for row in group.rows]
         ended = collections.Counter(tables.status(row).replace("*", "") for row in rows)
         others = "".join(f", {count} {word}" for word, count in sorted(ended.items()) if word != "ok")
-        console.print(f"{ended['ok']} of {len(rows)} rows agree with plain transformers{others}", markup=False, highlight=False)
+        checked = sum(tables.status(row) == "ok" and bool(row.check) for row in rows)
+        unchecked = f", {ended['ok'] - checked} ran without an output check" if ended["ok"] > checked else ""
+        console.print(f"{checked} of {len(rows)} rows agree with plain transformers{unchecked}{others}", markup=False, highlight=False)
     for line in verdicts:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for one in skipped:
@@ -266,29 +277,11 @@ def write(runs: Path, out: Path) -> Path:
     mine = row_groups.build(records, known)
     by_article = {slug: list(found) for slug, found in itertools.groupby(mine, key=lambda group: group.key.article)}
     by_article = dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
+    print(f"report: {len(records)} runs in {len(mine)} groups; judging the articles' claims", file=sys.stderr, flush=True)
     judged, pictures = judge(by_article, known), draw(mine, known)
+    print("report: writing the text", file=sys.stderr, flush=True)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, judged, pictures, runs_link, (out / "FINDINGS.md").exists()), pictures)
     show(mine, skipped, [line for lines in judged.values() for line in claims.for_terminal(lines)])
     print(path)
     return path
-
-
-def main() -> None:
-    typed = sys.argv[1:]
-    if len(typed) > 2:
-        raise UsageError(f"{len(typed)} arguments, allowed are at most two; type python -m scripts.report.document [RUNS [OUT]]")
-    named = typed[0] if typed else os.environ.get("RUNS")
-    runs = Path(named or results.RUNS)
-    if named and not runs.is_dir():
-        raise UsageError(f"RUNS is {named!r}, which is no folder; type for example python -m scripts.report.document reports/runs")
-    form = os.environ.get("FORMAT") or "md"
-    if form not in ("md", "html"):
-        raise UsageError(f"FORMAT is {form!r}, allowed are md, html; type for example make report FORMAT=html")
-    path = write(runs, Path(typed[1] if len(typed) > 1 else os.environ.get("OUT") or results.RUNS.parent))
-    if form == "html":
-        print(site.build(path.parent, runs))
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -1,4 +1,4 @@
-"""reports/runs: one folder a run, written once, read by the report.
+"""reports/runs: one folder a run, written once, read by the report. Trials (tiny models, or a CPU) lie in reports/trials/runs, which git ignores.
 
 A run's folder is named by its id, "<prefix>-<NN>", and holds job.json (what was asked) and result.json (a Record: what
 came out). result.json is written whole or not at all and never again; a folder without one is a run that did not finish.
@@ -22,6 +22,7 @@ from scripts.paths import ROOT
 from scripts.results import result_schema
 
 RUNS = ROOT / "reports" / "runs"
+TRIALS = ROOT / "reports" / "trials" / "runs"
 SCHEMA = 1
 
 #: A run that ended so would end so again; one that failed or ran out of time is tried again.
@@ -61,6 +62,21 @@ class Skipped:
 
     path: Path
     reason: str
+
+
+def runs_for(scale: str, device: str) -> Path:
+    """Where a run belongs where nothing else is typed: trials lie apart from the results that the committed report shows."""
+    return TRIALS if scale == "tiny" or device == "cpu" else RUNS
+
+
+def where_shown(runs: Path) -> str:
+    """The command that writes the report on a folder of runs, and the report's path."""
+    typed = "" if runs == ROOT / "reports" / "runs" else f" RUNS={_from_here(runs)}"
+    return f"type make report{typed} to see it in {_from_here(runs.parent / 'REPORT.md')}"
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 def store(folder: Path, record: Record) -> Path:

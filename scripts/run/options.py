@@ -20,6 +20,7 @@ GPU_MODES = ("auto", "cdi", "nvidia")
 class Options:
     """The choices of one command; raises UsageError for two that contradict each other.
 
+    `folder` is where results go; None is the kit's own place for them.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
     """
 
@@ -45,7 +46,7 @@ class Options:
     wheels: Path | None = None
     memlock: bool = False
     models: Path = ROOT / "models"
-    runs: Path = results.RUNS
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
@@ -53,3 +54,8 @@ class Options:
         if self.device == "cpu" and self.gpu_ids:
             typed = ",".join(map(str, self.gpu_ids))
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
+
+    @property
+    def runs(self) -> Path:
+        """The folder of results."""
+        return self.folder or results.runs_for(self.scale, self.device)

@@ -5,11 +5,12 @@ What is typed after `make bench-…` comes in the environment; scripts/run/optio
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.machine.steps import Steps
 from scripts.run import runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
@@ -88,10 +89,12 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     for left in runner.sweep_unfinished(runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
     records, refused, tried = [], [], []
+    counted = [batch_sizes_of(one.article, one.case, one.variant, asked) for one in planned]
+    steps = Steps(sum(1 if isinstance(sizes, Mapping) else len(sizes) for sizes in counted))
 
     def run_one(one: Planned) -> str | None:
         """The status that it ended with; None where it could not start."""
-        print(one.title, file=sys.stderr, flush=True)
+        print(f"{steps.next()} {one.title}", file=sys.stderr, flush=True)
         tried.append(one)
         try:
             record = runner.perform(one, asked)
@@ -105,8 +108,7 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
         records.append(record)
         return record.status
 
-    for one in planned:
-        sizes = batch_sizes_of(one.article, one.case, one.variant, asked)
+    for one, sizes in zip(planned, counted, strict=True):
         if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
             run_one(one)
         else:

@@ -9,16 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-#: Without a terminal the progress of a long run is told so often.
-TELL_EVERY_S = 30.0
-
-
-def left(seconds: float) -> str:
-    """ "1 h 05 min left", "12 min left", "40 s left"."""
-    minutes = round(seconds / 60)
-    if seconds < 60:
-        return f"{seconds:.0f} s left"
-    return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
+from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
 
 
 class JobDisplay:
@@ -35,13 +26,18 @@ class JobDisplay:
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.told_at = 0.0
         self.task = self.progress.add_task(title, total=None)
+        self.heartbeat = Heartbeat()
 
     def __enter__(self) -> "JobDisplay":
         self.progress.start()
+        if self.progress.disable:
+            self.heartbeat.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
+        if self.progress.disable:
+            self.heartbeat.stop()
         if self.log:
             self.log.close()
 
@@ -59,6 +55,7 @@ class JobDisplay:
         self.progress.update(self.task, description=f"{self.title}: {name}", completed=0, total=None)
         if self.progress.disable:
             print(f"  {self.title}: {name}", file=sys.stderr, flush=True)
+            self.heartbeat.phase(f"{self.title}: {name}")
 
     def _event(self, event: dict) -> None:
         if "phase" in event:
@@ -77,3 +74,4 @@ class JobDisplay:
         if self.progress.disable and (always or time.monotonic() - self.told_at > TELL_EVERY_S):
             self.told_at = time.monotonic()
             print(f"  {self.title}: {words}", file=sys.stderr, flush=True)
+            self.heartbeat.phase(self.heartbeat.words)

@@ -11,7 +11,6 @@ import contextlib
 import gzip
 import hashlib
 import io
-import os
 import subprocess
 import sys
 import tarfile
@@ -21,8 +20,8 @@ from pathlib import Path
 
 from bench.job import InvalidDocument
 from scripts import results
-from scripts.errors import KitError, UsageError, run_command
-from scripts.machine import checksums
+from scripts.errors import KitError, UsageError
+from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
 from scripts.report import document
 from scripts.share import secrets_scan
@@ -30,7 +29,7 @@ from scripts.share import secrets_scan
 NAME = "llm-repro-bundle"
 
 #: What git tracks of these, and the results even where they are not committed yet.
-PATHS = ("README.md", "LICENSE", "CITATION.cff", "bench", "docker", "compose.yaml", "scripts/requirements.txt", "reports")
+PATHS = ("README.md", "LICENSE", "CITATION.cff", "bench", "docker", "compose.yaml", "scripts/requirements", "reports")
 
 
 def files(root: Path = ROOT) -> list[Path]:
@@ -111,9 +110,8 @@ def _report_differs(folder: Path) -> Iterator[str]:
         again.mkdir()
         for name in ("runs", "FINDINGS.md"):
             (again / name).symlink_to(folder / "reports" / name)
-        environment = {name: value for name, value in os.environ.items() if name not in ("RUNS", "OUT", "FORMAT")}
-        command = [sys.executable, "-m", "scripts.report.document", str(again / "runs"), str(again)]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        command = [sys.executable, "-m", "scripts", "report", "--runs", str(again / "runs"), "--out", str(again), "--format", "md"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             yield f"reports/REPORT.md: cannot be written again from the runs: {done.stderr.strip()}"
         elif (again / "REPORT.md").read_bytes() != (folder / "reports" / "REPORT.md").read_bytes():
@@ -125,7 +123,7 @@ def verify(path: Path) -> None:
     with tempfile.TemporaryDirectory() as work:
         try:
             with tarfile.open(path) as archive:
-                archive.extractall(work, filter="data")
+                unpack.unpack(archive, Path(work))
         except FileNotFoundError:
             raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; type for example make verify-bundle BUNDLE={NAME}.tar.gz") from None
         except (tarfile.TarError, OSError, EOFError) as error:
@@ -133,18 +131,3 @@ def verify(path: Path) -> None:
         found = list(problems(Path(work, NAME)))
     if found:
         raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found))
-
-
-def main() -> None:
-    if sys.argv[1:] == ["verify"]:
-        path = Path(os.environ.get("BUNDLE") or f"{NAME}.tar.gz")
-        verify(path)
-        print(f"{path}: every file is as its checksum says, and the report comes out of its runs")
-        return
-    path = Path(os.environ.get("OUT") or ".") / f"{NAME}.tar.gz"
-    count = write(path)
-    print(f"{path}: {count} files, {path.stat().st_size / 1e6:.1f} MB, sha256 {checksums.digest_of(path)}")
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from scripts import surroundings
 from scripts.errors import KitError
 
 FILES = Path(__file__).resolve().parent / "site_files"
@@ -72,7 +73,7 @@ def build(report: Path, runs: Path) -> Path:
         shutil.copytree(FILES, docs / "site_files")
         config = Path(work, "mkdocs.yml")
         config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")
-        environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+        environment = {**surroundings.current().variables, "NO_MKDOCS_2_WARNING": "1"}
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:

@@ -274,7 +274,7 @@ def test_a_folder_that_the_container_s_user_may_not_read_is_named_with_the_way_o
 @pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1", "nonsense"])
 def test_docker_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
-    with pytest.raises(PreflightError, match="no Docker answers at .*ENGINE=host") as error:
+    with pytest.raises(PreflightError, match="no Docker answers at .*DOCKER_HOST") as error:
         container.connect()
     assert host in str(error.value) and "\n" not in str(error.value)
 

@@ -84,7 +84,7 @@ def _scale(axes: Axes, values: list[float], logarithmic: bool) -> None:
 
 
 def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[str, Case], article: Article | None) -> None:
-    values, place, ticks = [], 0.0, []
+    values, reach, place, ticks = [], [], 0.0, []
     for row in rows:
         case = published.get(row.case)
         summary = stats.summarise(row.timed_ms(new_tokens))
@@ -99,13 +99,14 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
         axes.barh(place, summary.mean, height=0.8, color=MEASURED if right else "white", edgecolor=MEASURED, hatch="" if right else "////", linewidth=0.8)
         _whisker(axes, summary.interval, place)
         words = tables.mean_std(summary) + ("" if right else "  (output wrong)" if row.check else "  (output not checked)")
-        _label(axes, max(summary.mean, summary.interval.high or 0), place, words)
+        reach.append(max(summary.mean, summary.interval.high or 0))
+        _label(axes, reach[-1], place, words)
         ticks.append(((first + place) / 2, f"{row.name} ×{row.count}"))
         place += 1.3
     axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     _plain_axes(axes, "")
     logarithmic = max(values) / min(values) > LOG_ABOVE
-    _scale(axes, values, logarithmic)
+    _scale(axes, values + reach, logarithmic)
     axes.set_xlabel(f"ms per call of {new_tokens} new token{'s' * (new_tokens > 1)}{', logarithmic' if logarithmic else ''}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.job import InvalidDocument, Job, Result, parse_result, to_json, write_whole
 from scripts.containers import container
 from scripts.containers.container import Outcome
-from scripts.errors import KitError, UsageError
+from scripts.errors import KitError, NothingRuns, UsageError
 from scripts.images import build
 from scripts.machine import permissions
 from scripts.machine.gpus import Gpu
@@ -28,7 +28,11 @@ class DockerEngine:
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
         self.facts: dict | None = None
-        self.client = container.connect()
+        try:
+            self.client = container.connect()
+        except NothingRuns as error:
+            without = "ENGINE=host PYTHON_HOST=/path/to/python with torch and transformers" if gpus else "make demo, which runs tiny models on the CPU"
+            raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
 
     def is_built(self) -> bool:
         return build.exists(self.client, self.image.tag)

@@ -5,7 +5,6 @@ Files are linked from uv's cache, so a second environment with the same torch co
 
 import fcntl
 import hashlib
-import os
 import platform
 import shutil
 import subprocess
@@ -14,15 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scripts import pins
-from scripts.errors import KitError, PreflightError, run_command
+from scripts import pins, surroundings
+from scripts.errors import KitError, PreflightError
+from scripts.machine import installs
 from scripts.pins import Image, requirement_files, uv
 
 #: Written last; an environment without it was cut off and is made anew.
 MARKER = ".complete"
-
-#: One retry: where the CPU builds' index cannot be reached at all, the default of three costs 15 s of waiting.
-UV_SETTINGS = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "1"}
 
 
 def ensure(environment: str, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr), root: Path = pins.ROOT) -> Path:
@@ -38,7 +35,9 @@ def ensure(environment: str, say: Callable[[str], None] = lambda line: print(lin
         with (folder.parent / ".lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             if not (folder / MARKER).exists():
-                how = _make(folder, python, lock, f"environment {environment}", say)
+                about = pins.load(root).stacks[image.stack]["environments"][environment]
+                say(f"environment {environment}, once: {installs.sizes(about['download_mb'], about['disk_mb'])}")
+                how = _make(folder, python, lock, f"environment {environment}", say, about["disk_mb"])
                 (folder / MARKER).write_text(how + "\n", encoding="utf-8")
     except OSError as error:
         raise KitError(f"environment {environment}: cannot write {error.filename or folder}: {error.strerror}") from error
@@ -61,15 +60,15 @@ def _python_for(image: Image) -> str:
     )
 
 
-def _make(folder: Path, python: str, lock: str, title: str, say: Callable[[str], None]) -> str:
-    """Try one way after the other; returns the one that worked."""
+def _make(folder: Path, python: str, lock: str, title: str, say: Callable[[str], None], disk_mb: int) -> str:
+    """Try one way after the other; returns the one that worked. `disk_mb` is what a CPU build is expected to fill, in MB."""
     made = _uv("venv", "--clear", "--python", python, str(folder))
     if made.returncode != 0:
-        raise KitError(f"{title}: no virtual environment in {folder}: {_reason(made)}")
+        raise KitError(f"{title}: no virtual environment in {folder}: {uv.reason(made)}")
     for how, options, requirements in _attempts(lock):
         began = time.monotonic()
-        done = _install(folder, options, requirements)
-        say(f"{title}: {how}: {f'{time.monotonic() - began:.0f} s' if done.returncode == 0 else _reason(done)}")
+        done = _install(folder, options, requirements, f"{title}: {how}", disk_mb)
+        say(f"{title}: {how}: {f'{time.monotonic() - began:.0f} s' if done.returncode == 0 else f'no: {uv.reason(done)}'}")
         if done.returncode == 0:
             return how
         if "No space left" in done.stderr:
@@ -82,39 +81,30 @@ def _attempts(lock: str) -> Iterator[tuple[str, list[str], str]]:
     """(what it is, options for uv, requirements), the cheapest first."""
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         cpu = requirement_files.cpu_only(lock)
-        folders = os.environ.get("PIP_FIND_LINKS", "").split()
+        folders = surroundings.current().text("PIP_FIND_LINKS").split()
         if folders:
             yield "CPU build of torch from PIP_FIND_LINKS", [f"--find-links={folder}" for folder in folders], cpu
         yield "CPU build of torch from its own index", ["--torch-backend=cpu"], cpu
     yield "ordinary build of torch, on Linux with several GB of CUDA packages", [], lock
 
 
-def _install(folder: Path, options: list[str], requirements: str) -> subprocess.CompletedProcess:
+def _install(folder: Path, options: list[str], requirements: str, title: str, disk_mb: int) -> subprocess.CompletedProcess[str]:
     path = folder / "requirements.txt"
     path.write_text(requirements, encoding="utf-8")
     interpreter = str(folder / "bin" / "python")
     common = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirements", str(path))
-    done = _uv("pip", "install", "--python", interpreter, *common, *options)
+    done = installs.run(title, [uv.find(), "pip", "install", "--python", interpreter, *common, *options], _environment(), disk_mb)
     if done.returncode == 0:
-        done = subprocess.run([interpreter, "-c", "import torch"], capture_output=True, text=True)
+        done = installs.run(f"{title}: first import of torch", [interpreter, "-c", "import torch"], surroundings.current().variables)
     return done
 
 
-def _uv(*arguments: str) -> subprocess.CompletedProcess:
-    kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
-    return subprocess.run([uv.find(), *arguments], env=kept | UV_SETTINGS | uv.trust(), capture_output=True, text=True)
+def _uv(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([uv.find(), *arguments], env=_environment(), capture_output=True, text=True)
 
 
-def _reason(done: subprocess.CompletedProcess) -> str:
-    """What went wrong, as one line: uv's first line says what, its last one why."""
-    lines = [line.strip().removeprefix("error: ").removeprefix("cause: ") for line in done.stderr.splitlines() if line.strip()]
-    return "no: " + (lines[0] if len(lines) < 2 else f"{lines[0]} ({lines[-1]})") if lines else f"no: uv ended with {done.returncode}"
-
-
-def main() -> None:
-    """python -m scripts.run.engines.demo_environments NAME: print the interpreter of an environment, made first unless it is there."""
-    print(ensure(sys.argv[1] if len(sys.argv) > 1 else "common"))
-
-
-if __name__ == "__main__":
-    run_command(main)
+def _environment() -> dict[str, str]:
+    """uv's: the user's indexes as pip has them, without folders of wheels, which are a way of their own."""
+    kept = surroundings.current().for_installers
+    own = {name: value for name, value in uv.settings_of_pip(sys.executable).items() if name not in ("UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_STRATEGY")}
+    return kept | own | uv.SETTINGS | uv.trust()

@@ -92,8 +92,8 @@ def must_have_torch(python: Path) -> None:
         raise KitError(f"{python} does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
     if found.returncode != 0:
         raise KitError(
-            f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python, "
-            "or STACK=demo ENGINE=host DEVICE=cpu SCALE=tiny WEIGHTS=random"
+            f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python of one that has, "
+            "or make demo, which brings its own and runs tiny models on the CPU"
         )
 
 
