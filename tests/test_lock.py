@@ -60,7 +60,7 @@ def test_written_files_can_be_read_by_everyone(tmp_path):
 
 def test_a_set_of_pins_that_cannot_be_resolved_ends_in_what_uv_says():
     request = dataclasses.replace(resolve.requests(pins.load())[0], wanted=("not a requirement",))
-    with pytest.raises(KitError, match="no lock for .*requirements.txt"):
+    with pytest.raises(KitError, match="no lock for .*installer.txt"):
         resolve.resolve(request)
 
 
