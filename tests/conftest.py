@@ -16,7 +16,7 @@ FAKES = Path(__file__).resolve().parent / "fakes"
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The fast tests first, then those with real tiny models, then those with containers; the other way round where two run at a time."""
-    order = ("tests", "guest", "images")
+    order = ("unit", "guest", "images")
     items.sort(key=lambda item: order.index(item.path.parent.name), reverse=hasattr(config, "workerinput"))
 
 

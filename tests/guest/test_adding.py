@@ -52,7 +52,7 @@ def changed(kit):
 
 
 @pytest.mark.usefixtures("python")
-def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit):
+def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, models):
     with (kit / "docker" / "pins.toml").open("a") as pins:
         pins.write(PINS)
     (kit / "bench" / "backends" / "my_backend.py").write_text(MODULE)
@@ -61,7 +61,7 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit):
     assert python(kit, "-m", "scripts.render", "--check").returncode == 0
     assert changed(kit) <= {"docker/pins.toml", "bench/backends/my_backend.py", "README.md", "compose.yaml"}
 
-    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs"}
+    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs", "MODELS": str(models)}
     done = python(kit, "-m", "scripts.bench", "my-backend", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (kit / "runs").glob("*/result.json")

@@ -7,8 +7,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from bench.outputs import NAME
 from tests.guest.conftest import ROOT
 
@@ -28,10 +26,10 @@ print(record.status)
 """
 
 
-def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_of_them_once(python, tmp_path):
+def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_of_them_once(models, tmp_path):
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", PROGRAM, str(runs)]
-    settings = {**os.environ, "MODELS": str(tmp_path / "models")}
+    settings = {**os.environ, "MODELS": str(models)}
 
     def written():
         """The answers of a run that is still going, or was killed."""
@@ -56,12 +54,3 @@ def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_
     record = json.loads((kept.parent / "result.json").read_text())
     assert record["guest"]["figures"]["workload"]["resumed"] is True and len(lines) > answered
     assert len(record["guest"]["measurements"][0]["timed_ms"]) == len(lines) == 8
-
-
-@pytest.mark.usefixtures("python")
-def test_forms_that_end_after_a_batch_leave_no_file_behind(tmp_path):
-    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": str(tmp_path), "ARTICLE": "demo", "CASES": "llama-transformers"}
-    done = subprocess.run([sys.executable, "-m", "scripts.bench", "transformers"], cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    (folder,) = tmp_path.iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == ["job.json", "log.txt", "result.json"]

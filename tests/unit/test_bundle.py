@@ -13,7 +13,7 @@ import pytest
 from scripts import bundle, checksums
 from scripts.errors import KitError, UsageError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

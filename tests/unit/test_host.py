@@ -11,7 +11,7 @@ import pytest
 from scripts import engines, host, pins
 from scripts.errors import KitError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(sys.executable)
 
 

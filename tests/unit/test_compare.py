@@ -13,7 +13,7 @@ from scripts.errors import UsageError
 from tests import synthetic
 from tests.synthetic import job, record
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def words(a, b, **options):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.cdi import uuid
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
 
 SELECT = "with gpus.select({}) as chosen: answer = [gpu.index for gpu in chosen]"

@@ -13,7 +13,7 @@ from scripts import report, site
 from scripts.errors import KitError
 from tests import synthetic
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Page(HTMLParser):
