@@ -124,7 +124,7 @@ check: $(TOOLS) ## Fail where a generated file, a lock or the style differs from
 TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
 
 test-fast: $(TOOLS) ## Run the tests that need neither torch nor Docker (a minute)
-	@$(PY) $(TESTS) -m "not full" tests/unit
+	@$(PY) $(TESTS) -m "not full and not slow" tests/unit
 
 test: $(TOOLS) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
 	@$(PY) $(TESTS) -m "not full"

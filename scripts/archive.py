@@ -95,7 +95,7 @@ def parts() -> tuple[str, ...]:
 
 
 def archive() -> None:
-    loaded, client, where, wanted = pins.load(), connect(), folder(), parts()
+    wanted, loaded, client, where = parts(), pins.load(), connect(), folder()
     where.mkdir(parents=True, exist_ok=True)
     missing = []
     for stack, images in chosen(loaded).items():
