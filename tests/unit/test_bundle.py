@@ -13,6 +13,8 @@ import pytest
 from scripts import bundle, checksums
 from scripts.errors import KitError, UsageError
 
+pytestmark = pytest.mark.slow  # each bundle writes a report, each check another
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -100,7 +102,6 @@ def command(*arguments, **typed):
     return subprocess.run([sys.executable, "-m", "scripts.bundle", *arguments], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
 
 
-@pytest.mark.slow
 def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_path):
     done = command(OUT=str(tmp_path))
     path = tmp_path / f"{bundle.NAME}.tar.gz"

@@ -67,6 +67,7 @@ def test_the_threshold_decides_the_exit_code(tmp_path):
     assert re.search(r"published\*\*\n\n.*\n.*\n\| inference-tools/int8, on 1, 1 new token \| slower \| 50\.0  \| 60\.1  \| 1\.200 \(", run(**sides).stdout)
 
 
+@pytest.mark.slow
 def test_two_revisions_of_the_repository_are_compared():
     done = run(A="HEAD", B="reports/runs")
     assert done.returncode == 0 and "inference-tools/deepspeed, on 2" in done.stdout, done.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process for each
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

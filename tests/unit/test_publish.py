@@ -96,6 +96,7 @@ def run(**typed):
     return subprocess.run([sys.executable, "-m", "scripts.publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):
     synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), 50.0)])
     done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote), BRANCH="pages")
@@ -105,6 +106,7 @@ def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):
     assert again.stdout.strip().endswith("nothing changed"), "the same results give the same site"
 
 
+@pytest.mark.slow
 def test_a_secret_in_a_result_stops_it(remote, tmp_path):
     synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), status="failed", reason="401 for hf_" + "b" * 30)])
     done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote))
