@@ -11,6 +11,9 @@ from xdist.scheduler import LoadScopeScheduling
 # Hundreds of processes start here, and without bytecode each would compile torch and transformers anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Two files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 FAKES = Path(__file__).resolve().parent / "fakes"
 
 

@@ -153,8 +153,8 @@ def lines_in(path):
 @pytest.mark.parametrize(
     ("form", "items", "batch_size", "kills"),
     [
-        ("workload", 1_500, 16, 2),
-        ("continuous", 1_000, 16, 1),
+        ("workload", 600, 16, 2),
+        ("continuous", 600, 16, 1),
         pytest.param("workload", 10_000, 128, 3, marks=pytest.mark.full),
         pytest.param("continuous", 4_000, 128, 2, marks=pytest.mark.full),
     ],

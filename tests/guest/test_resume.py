@@ -18,7 +18,7 @@ from scripts import articles, bench, options
 article = articles.find("batch-generate")
 answers, prompts = {"median": 1, "sigma": 0.5, "least": 1, "most": 2}, {"median": 8, "sigma": 0.3, "least": 4, "most": 12}
 article = dataclasses.replace(article, options={**article.options, "answer_tokens": answers, "prompt_tokens": prompts})
-settings = {"ARTICLE": "batch-generate", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "workload-naive", "ITEMS": "6000"}
+settings = {"ARTICLE": "batch-generate", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "workload-naive", "ITEMS": "3072"}
 asked = options.parse(settings)
 articles.find = lambda slug: article
 (record,) = bench.run_all(bench.plan(["transformers"], asked, every=True), asked, Path(sys.argv[1]), keep_going=False)
@@ -46,11 +46,11 @@ def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_
 
     second = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=500)
     assert second.returncode == 0 and second.stdout.splitlines()[-1] == "ok", second.stderr
-    assert "did not finish" in second.stderr and "6,000 of 6,000 items" in second.stderr
+    assert "did not finish" in second.stderr and "3,072 of 3,072 items" in second.stderr
     (kept,) = runs.glob(f"*/{NAME}")
     assert kept.parent.name.endswith("-02")
     lines = [json.loads(line) for line in kept.read_text().splitlines()][1:]
-    assert sorted(item[0] for line in lines for item in line["items"]) == list(range(6000))
+    assert sorted(item[0] for line in lines for item in line["items"]) == list(range(3072))
     record = json.loads((kept.parent / "result.json").read_text())
     assert record["guest"]["figures"]["workload"]["resumed"] is True and len(lines) > answered
-    assert len(record["guest"]["measurements"][0]["timed_ms"]) == len(lines) == 24, "batches of 256"
+    assert len(record["guest"]["measurements"][0]["timed_ms"]) == len(lines) == 12, "batches of 256"
