@@ -130,9 +130,17 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@$(PY) -m ruff check --quiet .
 	@echo "check: generated files, locks and style are as they should be"
 
-.PHONY: test
+.PHONY: test test-fast test-all
+TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
+
+test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
+	@$(PY) $(TESTS) -m "not full and not slow" tests/unit
+
 test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
-	@$(PY) -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
+	@$(PY) $(TESTS) -m "not full"
+
+test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at full scale
+	@$(PY) $(TESTS)
 
 .PHONY: honesty
 honesty: $(RUN) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios

@@ -2,8 +2,9 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -47,13 +48,20 @@ CHOICES = (
 )
 
 
+def options_of(typed: Mapping[str, Any]) -> Options:
+    """The Options of what was typed, by the names of CHOICES; raises UsageError for two values that contradict each other."""
+    renamed = {"kit_memlock": "memlock", "runs": "folder"}
+    names = {field.name for field in dataclasses.fields(Options)}
+    given = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
+    return Options(**{name: value for name, value in given.items() if name in names})
+
+
 def measuring(command: Callable) -> Callable:
     """Give a verb the options of a measurement, as one Options."""
 
-    def with_options(kit_memlock: bool, runs: Path | None, backend: str = "", slug: str = "", **chosen: object) -> int:
-        given = {key: value for key, value in chosen.items() if value is not None}
+    def with_options(**typed: Any) -> int:
         with signals.raised():  # so that containers and locks are let go
-            return command(backend or slug, Options(memlock=kit_memlock, folder=runs, **given))
+            return command(typed.get("backend") or typed["slug"], options_of(typed))
 
     with_options.__doc__ = command.__doc__
     for choice in reversed(CHOICES):

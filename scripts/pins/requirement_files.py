@@ -1,6 +1,9 @@
 """Read hash-locked requirement files: one block a package, `name==version` first, its sha256 below."""
 
+import functools
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 #: Packages that only a CUDA build of torch needs.
 CUDA_PREFIXES = ("nvidia-", "cuda-", "triton")
@@ -13,7 +16,8 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def blocks(text: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=128)  # rendering asks each lock about every advisory
+def blocks(text: str) -> Mapping[str, str]:
     """Package name -> its block of lines, in the order of the file; comment lines belong to no block."""
     found: dict[str, str] = {}
     name = ""
@@ -26,7 +30,7 @@ def blocks(text: str) -> dict[str, str]:
             found[name] += line
         else:
             name = ""
-    return found
+    return MappingProxyType(found)
 
 
 def versions(text: str) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _header(request: Request) -> str:
 
 def _with_extra_hashes(text: str, extra: tuple[tuple[str, str], ...]) -> str:
     """Add sha256 sums of files that the index does not list, such as CPU builds, to the blocks of their packages."""
-    blocks = requirement_files.blocks(text)
+    blocks = dict(requirement_files.blocks(text))
     for name, digest in extra:
         if f"sha256:{digest}" not in blocks[name]:
             blocks[name] = blocks[name].rstrip("\n") + f" \\\n    --hash=sha256:{digest}\n"

@@ -52,24 +52,24 @@ def changed(kit):
 
 
 @pytest.mark.usefixtures("python")
-def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit):
+def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, models):
     with (kit / "docker" / "pins.toml").open("a") as pins:
         pins.write(PINS)
     (kit / "bench" / "backends" / "my_backend.py").write_text(MODULE)
-    rendered = python(kit, "-m", "scripts.images.render")
+    rendered = python(kit, "-m", "scripts", "render")
     assert rendered.returncode == 0, rendered.stderr
-    assert python(kit, "-m", "scripts.images.render", "--check").returncode == 0
+    assert python(kit, "-m", "scripts", "render", "--check").returncode == 0
     assert changed(kit) <= {"docker/pins.toml", "bench/backends/my_backend.py", "README.md", "compose.yaml"}
 
-    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs"}
-    done = python(kit, "-m", "scripts.run.plan", "my-backend", **settings)
+    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs", "MODELS": str(models), "TIMED_RUNS": "2"}
+    done = python(kit, "-m", "scripts", "bench", "my-backend", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (kit / "runs").glob("*/result.json")
     record = json.loads(path.read_text())
     assert record["job"]["backend"] == record["job"]["case"] == "my-backend"
     assert record["guest"]["check"]["passed"]
 
-    told = python(kit, "-m", "scripts.report.document", "runs", "out")
+    told = python(kit, "-m", "scripts", "report", "runs", "out")
     assert told.returncode == 0 and "my-backend" in (kit / "out" / "REPORT.md").read_text(), told.stderr
 
 
@@ -105,7 +105,7 @@ def test_a_new_form_needs_its_module_and_a_case(kit):
     path.write_text(path.read_text().partition("[[cases]]")[0] + CASE)
 
     settings = {"ARTICLE": "demo", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": "runs"}
-    done = python(kit, "-m", "scripts.run.plan", "transformers", **settings)
+    done = python(kit, "-m", "scripts", "bench", "transformers", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (kit / "runs").glob("*/result.json")
     assert ".my-case.controlled.b2.demo." in path.parent.name
@@ -114,5 +114,5 @@ def test_a_new_form_needs_its_module_and_a_case(kit):
     assert record["guest"]["check"] is None and record["guest"]["load_s"] is None
     assert not (kit / "models").exists(), "neither weights nor a right answer are made for it"
 
-    told = python(kit, "-m", "scripts.report.document", "runs", "out")
+    told = python(kit, "-m", "scripts", "report", "runs", "out")
     assert told.returncode == 0 and "my-case b2" in (kit / "out" / "REPORT.md").read_text(), told.stderr

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import shutil
 
 import pytest
 
@@ -122,16 +124,31 @@ for batch in (1, 3):
     right = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)[:, :, -1:].transpose(1, 2).reshape(batch, 1, 32)
     function, arguments = calls["attention"]
     found[batch] = check.tensor_error(function(*arguments), right)
-compiled = fusion.calls_of("compile", layer, inputs, 4)["bias_residual"]
-plain = calls["bias_residual"]
-found["compiled"] = check.tensor_error(compiled[0](*compiled[1]), plain[0](*plain[1]))
 print(json.dumps(found))
 """
 
 
-def test_the_attention_region_is_attention_and_a_compiled_region_computes_the_same(guest):
+def test_the_attention_region_is_attention(guest):
     found = guest.code(FUSED)
     assert all(error is not None and error < 1e-5 for error in found.values()), found
+
+
+COMPILED = """
+import json, torch
+from bench import check, fusion
+layer, inputs = fusion.make_weights(32, torch.float32, "cpu"), fusion.make_activations(32, 3, 5, torch.float32, "cpu")
+results = []
+for calls in (fusion.eager_calls(layer, inputs, heads=4), fusion.calls_of("compile", layer, inputs, 4)):
+    function, arguments = calls["bias_residual"]
+    results.append(function(*arguments))
+print(json.dumps(check.tensor_error(*results)))
+"""
+
+
+def test_a_compiled_region_computes_the_same(guest):
+    if not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("NOT TESTED: torch.compile needs a C++ compiler; install g++")
+    assert guest.code(COMPILED) < 1e-5
 
 
 def test_a_pipeline_schedule_job_compares_three_schedules_and_leaves_the_model_as_it_was(either, checkpoints, references):

@@ -1,11 +1,8 @@
 """The scripts behind reports/instruments that a CPU can run."""
 
 import json
-import subprocess
 
 import pytest
-
-from tests.guest.conftest import ROOT
 
 
 def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(guest, checkpoints):
@@ -19,8 +16,8 @@ def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(g
     assert right == pytest.approx(0, abs=1e-5) and in_place > 1e-3
 
 
-def test_attention_is_timed_with_and_without_a_mask(python, tmp_path):
-    done = subprocess.run([str(python), "tests/masked_attention.py", "2", str(tmp_path / "out.json")], cwd=ROOT, capture_output=True, text=True, timeout=120)
+def test_attention_is_timed_with_and_without_a_mask(guest, tmp_path):
+    done = guest.command("tests/masked_attention.py", "2", str(tmp_path / "out.json"))
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [row["masked"] for row in rows] == [False, True] and all(us > 0 for row in rows for us in row["us"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -30,6 +31,8 @@ def compose(*arguments, **environment):
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin():
+    if not shutil.which("docker"):
+        not_tested("there is no docker program: install docker.io, or Docker's own docker-ce-cli")
     if compose("version").returncode != 0:
         not_tested("`docker compose` is missing: install the package docker-compose-plugin (on Debian docker-compose)")
 

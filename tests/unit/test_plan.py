@@ -4,14 +4,15 @@ import pytest
 
 from scripts import articles
 from scripts.errors import UsageError
-from scripts.run import options, plan
+from scripts.run import plan
+from tests.typed import chosen
 
 ARTICLE = articles.find("batch-generate")
 CASES = {case.name: case for case in ARTICLE.cases}
 
 
 def planned(**typed):
-    asked = options.parse({"ARTICLE": "batch-generate", "STACK": "current", **typed})
+    asked = chosen(**{"ARTICLE": "batch-generate", "STACK": "current", **typed})
     return [(one.case.name, one.variant) for one in plan.plan(["transformers"], asked, every=True)]
 
 
@@ -36,12 +37,12 @@ def test_a_case_that_is_not_there_is_named():
 
 
 def sizes(case, **typed):
-    return plan.batch_sizes_of(ARTICLE, CASES[case], "controlled", options.parse(typed))
+    return plan.batch_sizes_of(ARTICLE, CASES[case], "controlled", chosen(**typed))
 
 
 def test_batch_sizes_that_were_typed_stand_in_for_a_sweep_and_for_nothing_else():
     assert sizes("batch")["until"] == "oom"
-    assert sizes("batch", BATCH_SIZES="1,64") == [1, 64]
+    assert sizes("batch", BATCH_SIZES="1,64") == (1, 64)
     assert sizes("single", BATCH_SIZES="1,64") == [1]
     assert sizes("workload-naive", BATCH_SIZES="1,64") == [256]
     assert sizes("batch", DEVICE="cpu") == [1, 2, 4, 8]
@@ -49,5 +50,5 @@ def test_batch_sizes_that_were_typed_stand_in_for_a_sweep_and_for_nothing_else()
 
 def test_an_article_without_a_sweep_takes_what_was_typed():
     article = articles.find("inference-tools")
-    assert plan.batch_sizes_of(article, article.cases[0], "controlled", options.parse({})) == [1]
-    assert plan.batch_sizes_of(article, article.cases[0], "controlled", options.parse({"BATCH_SIZES": "8"})) == [8]
+    assert plan.batch_sizes_of(article, article.cases[0], "controlled", chosen()) == [1]
+    assert plan.batch_sizes_of(article, article.cases[0], "controlled", chosen(BATCH_SIZES="8")) == (8,)

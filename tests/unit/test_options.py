@@ -3,28 +3,37 @@
 import pytest
 
 from scripts.errors import UsageError
-from scripts.run import options
+from scripts.run.options import Options
+from tests.typed import chosen
 
 
 def test_nothing_typed_means_the_articles_way_on_gpus_in_docker():
-    asked = options.parse({})
+    asked = chosen()
     assert (asked.device, asked.engine, asked.weights, asked.scale, asked.stack) == ("cuda", "docker", "hub", "full", "article")
     assert (asked.gpus, asked.gpu_ids, asked.variant, asked.force, asked.timeout_s) == (None, None, "", False, 3600)
 
 
-def test_make_exports_empty_variables_and_they_count_as_not_typed():
-    assert options.parse({name: "" for name in (*options.CHOICES, "GPUS", "GPU_IDS", "STACK", "TIMEOUT_S")}) == options.parse({})
+def test_make_exports_empty_variables_and_they_count_as_not_typed(monkeypatch):
+    for name in ("GPUS", "GPU_IDS", "STACK", "TIMEOUT_S", "VARIANT", "WEIGHTS", "FORCE", "CASES"):
+        monkeypatch.setenv(name, "")
+    assert chosen() == Options()
+
+
+def test_a_variable_of_the_environment_is_the_option(monkeypatch):
+    monkeypatch.setenv("ALLOW_BUSY", "1")
+    monkeypatch.setenv("GPUS", "2")
+    assert (chosen().allow_busy, chosen().gpus) == (True, 2)
 
 
 def test_gpus_are_a_number_or_a_list():
-    assert options.parse({"GPUS": "2"}).gpus == 2
-    assert options.parse({"GPU_IDS": "1,3"}).gpu_ids == [1, 3]
-    assert options.parse({"BATCH_SIZES": "64,1"}).batch_sizes == [64, 1]
+    assert chosen(GPUS="2").gpus == 2
+    assert chosen(GPU_IDS="1,3").gpu_ids == (1, 3)
+    assert chosen(BATCH_SIZES="64,1").batch_sizes == (64, 1)
 
 
 def test_cases_are_names_with_commas():
-    assert options.parse({"CASES": "single,batch"}).cases == ["single", "batch"]
-    assert options.parse({"CASES": ""}).cases == []
+    assert chosen(CASES="single,batch").cases == ("single", "batch")
+    assert chosen(CASES="").cases == ()
 
 
 @pytest.mark.parametrize(
@@ -46,11 +55,15 @@ def test_cases_are_names_with_commas():
         ({"SCALE": "big"}, ["SCALE", "full, tiny"]),
         ({"ENGINE": "podman"}, ["ENGINE", "docker, host"]),
         ({"FORCE": "yes"}, ["FORCE", "'yes'"]),
+        ({"ALLOW_BUSY": "yes"}, ["ALLOW_BUSY", "'yes'", "0, 1"]),
+        ({"BATCH_SIZES": "1,01"}, ["BATCH_SIZES", "different"]),
+        ({"TIMEOUT_S": "9" * 5000}, ["TIMEOUT_S", "604,800"]),
+        ({"GPUS": "1000000"}, ["GPUS", "1,024"]),
         ({"TIMEOUT_S": "soon"}, ["TIMEOUT_S", "'soon'"]),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(typed, parts):
     with pytest.raises(UsageError) as error:
-        options.parse(typed)
+        chosen(**typed)
     assert all(part in str(error.value) for part in parts), str(error.value)
     assert "\n" not in str(error.value)

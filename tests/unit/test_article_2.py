@@ -14,7 +14,7 @@ from scripts.report import document
 from scripts.report.plots import bars, token_curves
 from scripts.report.views import mechanisms, token_table
 from scripts.results import Record
-from scripts.run import options, plan
+from scripts.run import plan
 from scripts.run.engines import nsight
 from scripts.verdicts import row_groups, rules, token_times
 from scripts.verdicts.row_groups import Group
@@ -152,7 +152,7 @@ def test_sizes_above_an_oom_are_not_asked_for() -> None:
 def test_what_is_typed_for_the_rest_of_a_table_measures_those_cases() -> None:
     (line,) = commands_of(changed(published_cells(), "ds-zero", 64, None))
     typed = dict(word.split("=", 1) for word in shlex.split(line.split("`")[1])[2:])
-    asked = options.parse({**typed, "ARTICLE": ARTICLE.slug})
+    asked = chosen(**{**typed, "ARTICLE": ARTICLE.slug})
     planned = plan.plan(list(dict.fromkeys(case.backend for case in ARTICLE.cases)), asked, every=True)
     assert [(one.case.name, one.variant, one.stack) for one in planned] == [("ds-zero", "published", "current")] and asked.gpus == 8
 

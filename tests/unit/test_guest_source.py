@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parent.parent / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 SOURCES = sorted(BENCH.rglob("*.py"))
 
 #: What some image pins; everything else that the guest imports has to be in the standard library.

@@ -12,14 +12,16 @@ import pytest
 
 from tests.fakes.cdi import uuid
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
 
 SELECT = "with gpus.select({}) as chosen: answer = [gpu.index for gpu in chosen]"
 PREAMBLE = """
 import json, os, sys, time
-from scripts import gpus
+from scripts import surroundings
+from scripts.machine import gpus
 from scripts.errors import KitError
+surroundings.use(os.environ)
 answer = None
 try:
 {}

@@ -143,6 +143,7 @@ def test_committed_results_of_this_schema_can_still_be_read() -> None:
     assert len(skipped) == 1
 
 
+@pytest.mark.full
 def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
     """A twentieth of them, with the packages of a real environment, at best of three: reading may take as long as the whole report should."""
     record = synthetic.record(synthetic.job("int8", new_tokens=(1, 128)))

@@ -14,7 +14,7 @@ from scripts.report import document
 from scripts.share import site
 from tests import synthetic
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Page(HTMLParser):

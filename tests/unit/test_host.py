@@ -13,7 +13,7 @@ from scripts.errors import KitError
 from scripts.run import engines
 from scripts.run.engines import host
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(sys.executable)
 
 
@@ -59,7 +59,7 @@ def alive(pid):
 
 def test_a_killed_runner_takes_its_job_with_it():
     code = (
-        "from pathlib import Path; from scripts import host; import sys; "
+        "from pathlib import Path; from scripts.run.engines import host; import sys; "
         "host.run(Path(sys.executable), ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'], Path('.'), [], 60, lambda line: print(line, flush=True))"
     )
     runner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)

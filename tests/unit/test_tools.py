@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts import installs, lockfile, pins, progress, uv, variables
+from scripts import installs, pins, variables
+from scripts.pins import requirement_files, uv
+from scripts.run import progress
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def locked(group):
-    return lockfile.versions(pins.load().host_lock(group).read_text(encoding="utf-8"))
+    return requirement_files.versions(pins.load().host_lock(group).read_text(encoding="utf-8"))
 
 
 def test_the_groups_have_the_same_version_of_what_they_share():
@@ -41,10 +43,10 @@ def imported(path):
 
 
 def test_every_package_that_the_host_s_code_imports_is_declared():
-    declared = {lockfile.normalized(name) for group in ("run", "site") for name in pins.load().host_pins[group]}
+    declared = {requirement_files.normalized(name) for group in ("run", "site") for name in pins.load().host_pins[group]}
     modules = {name.partition(".")[0] for path in (ROOT / "scripts").rglob("*.py") for name in imported(path)}
     foreign = modules - set(sys.stdlib_module_names) - {"scripts", "bench"}
-    missing = {name for name in foreign if lockfile.normalized(DISTRIBUTIONS.get(name, name)) not in declared}
+    missing = {name for name in foreign if requirement_files.normalized(DISTRIBUTIONS.get(name, name)) not in declared}
     assert foreign and missing == set()
 
 

@@ -12,7 +12,7 @@ from scripts.share import publish, secrets_scan
 from tests import synthetic
 from tests.synthetic import job, record
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 AUTHOR = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "Test"), ("EMAIL", "test@example.org"))}
 
 
@@ -93,9 +93,10 @@ def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
 
 def run(**typed):
     kept = {name: value for name, value in os.environ.items() if name not in ("RUNS", "OUT", "REMOTE", "BRANCH", "FORMAT")}
-    return subprocess.run([sys.executable, "-m", "scripts.share.publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "scripts", "publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):
     synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), 50.0)])
     done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote), BRANCH="pages")
@@ -105,6 +106,7 @@ def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):
     assert again.stdout.strip().endswith("nothing changed"), "the same results give the same site"
 
 
+@pytest.mark.slow
 def test_a_secret_in_a_result_stops_it(remote, tmp_path):
     synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), status="failed", reason="401 for hf_" + "b" * 30)])
     done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import unpack
 from scripts.errors import KitError
+from scripts.machine import unpack
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -6,17 +6,18 @@ import pytest
 
 from scripts import articles, results
 from scripts.report import rerun_command
-from scripts.run import jobs, options, plan
+from scripts.run import jobs, plan
 from tests.synthetic import job, record
 
 KNOWN = articles.load_all()
 STORED, _ = results.load_all(articles.ROOT / "reports" / "runs")
+JOBS = {one.job.fingerprint(): one for one in STORED}
 
 
 def asked_again(one):
     """The job that the line of a result asks for."""
     typed = rerun_command.variables(one, KNOWN[one.job.article])
-    asked = options.parse(typed)
+    asked = chosen(**typed)
     (planned,) = plan.plan([one.job.backend], asked, every=False)
     sizes = plan.batch_sizes_of(planned.article, planned.case, planned.variant, asked)
     (size,) = sizes
@@ -25,7 +26,7 @@ def asked_again(one):
     return jobs.profile_job(wanted, asked.profiler) if one.job.kind == "profile" else wanted
 
 
-@pytest.mark.parametrize("one", STORED, ids=lambda one: one.id)
+@pytest.mark.parametrize("one", JOBS.values(), ids=lambda one: one.id)
 def test_every_committed_result_can_be_asked_for_again(one):
     assert asked_again(one).fingerprint() == one.job.fingerprint()
 

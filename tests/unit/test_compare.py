@@ -13,7 +13,7 @@ from scripts.report import comparison
 from tests import synthetic
 from tests.synthetic import job, record
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def words(a, b, **options):
@@ -56,7 +56,7 @@ def test_rows_of_different_stacks_are_compared_only_when_asked():
 
 def run(**typed):
     kept = {name: value for name, value in os.environ.items() if name not in ("A", "B", "ACROSS", "THRESHOLD", "RUNS")}
-    return subprocess.run([sys.executable, "-m", "scripts.report.comparison"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "scripts", "compare"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
 
 
 def test_the_threshold_decides_the_exit_code(tmp_path):
@@ -67,6 +67,7 @@ def test_the_threshold_decides_the_exit_code(tmp_path):
     assert re.search(r"published\*\*\n\n.*\n.*\n\| inference-tools/int8, on 1, 1 new token \| slower \| 50\.0  \| 60\.1  \| 1\.200 \(", run(**sides).stdout)
 
 
+@pytest.mark.slow
 def test_two_revisions_of_the_repository_are_compared():
     done = run(A="HEAD", B="reports/runs")
     assert done.returncode == 0 and "inference-tools/deepspeed, on 2" in done.stdout, done.stderr
