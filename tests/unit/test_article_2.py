@@ -21,6 +21,7 @@ from scripts.verdicts.row_groups import Group
 from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
 from tests.synthetic import check
+from tests.typed import chosen
 
 ARTICLE = articles.find("deepspeed-inference")
 SIZES = (1, 8, 16, 32, 64, 128)

@@ -17,6 +17,7 @@ from bench.job import to_json
 from scripts import articles, results
 from scripts.errors import KitError
 from scripts.report import document
+from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.synthetic import job, record
 

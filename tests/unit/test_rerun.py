@@ -8,6 +8,7 @@ from scripts import articles, results
 from scripts.report import rerun_command
 from scripts.run import jobs, plan
 from tests.synthetic import job, record
+from tests.typed import chosen
 
 KNOWN = articles.load_all()
 STORED, _ = results.load_all(articles.ROOT / "reports" / "runs")
