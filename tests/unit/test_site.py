@@ -13,6 +13,8 @@ from scripts import report, site
 from scripts.errors import KitError
 from tests import synthetic
 
+pytestmark = pytest.mark.slow  # a whole site
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
