@@ -59,6 +59,7 @@ def run(**typed):
     return subprocess.run([sys.executable, "-m", "scripts", "compare"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_threshold_decides_the_exit_code(tmp_path):
     synthetic.write(tmp_path / "a", [record(job("int8"), 50.0)])
     synthetic.write(tmp_path / "b", [record(job("int8"), 60.0, seed=1)])
@@ -73,6 +74,7 @@ def test_two_revisions_of_the_repository_are_compared():
     assert done.returncode == 0 and "inference-tools/deepspeed, on 2" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "told"),
     [

@@ -113,6 +113,7 @@ def test_a_secret_in_a_result_stops_it(remote, tmp_path):
     assert done.returncode == 1 and "a token of a model hub" in done.stderr and git(remote, "branch", "--list") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "told"), [({}, "REMOTE is missing"), ({"REMOTE": "x", "BRANCH": "a..b"}, "BRANCH is 'a..b', allowed is")])
 def test_a_wrong_value_explains_itself(typed, told):
     done = run(**typed)

@@ -14,6 +14,8 @@ from scripts.report import document
 from scripts.share import site
 from tests import synthetic
 
+pytestmark = pytest.mark.slow  # a whole site
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
