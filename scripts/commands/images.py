@@ -26,7 +26,7 @@ WHEELS = option("WHEELS", values.Folder(), "build from the files of this folder,
 ARCHIVES = option("ARCHIVES", values.Folder(), "the folder of archives", ROOT / "archives")
 
 
-def _chosen(backend: str, stack: str, article: str) -> list[Image]:
+def chosen(backend: str, stack: str, article: str) -> list[Image]:
     """The images of a backend, or of all of them and of every stack where none is named."""
     if stack == "article" and (backend != "all" or article):
         stack = articles.find(article or "inference-tools").stack
@@ -37,7 +37,7 @@ def _of_images(command: Callable) -> Callable:
     """Give a verb the argument and the options that choose images."""
 
     def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
-        return command(_chosen(backend, stack, article), **more)
+        return command(chosen(backend, stack, article), **more)
 
     with_images.__doc__ = command.__doc__
     return click.argument("backend")(STACK(ARTICLE(with_images)))
@@ -111,7 +111,7 @@ def images() -> None:
 def archive(only: str | None, stack: str, article: str, backend: str, archives: Path) -> None:
     """Keep the built images and the files of their locks in a folder."""
     parts = (only,) if only else keeping.PARTS
-    keeping.archive(archives, _chosen(backend, stack, article), parts)
+    keeping.archive(archives, chosen(backend, stack, article), parts)
 
 
 @click.command

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from scripts import pins
+from scripts.commands.images import chosen
 from scripts.errors import PreflightError, UsageError
 from scripts.images import build
 
@@ -13,13 +14,12 @@ IMAGE = LOADED.image("int8", "2023-02")
 RIGHT = {"python": "3.8.20", "cuda": "11.7", "arch_list": list(IMAGE.arch_list), "packages": IMAGE.locked() | {"pip": "23.0.1"}}
 
 
-def test_the_stack_of_an_article_is_the_one_it_names(monkeypatch):
-    monkeypatch.delenv("ARTICLE", raising=False)
-    assert [image.stack for image in build.wanted(LOADED, "int8", "article")] == ["2023-02"]
+def test_the_stack_of_an_article_is_the_one_it_names():
+    assert [image.stack for image in chosen("int8", "article", "")] == ["2023-02"]
+    assert [image.stack for image in chosen("int8", "article", "batch-generate")] == ["2024-06"]
 
 
-def test_all_means_every_image_or_those_of_one_stack(monkeypatch):
-    monkeypatch.delenv("ARTICLE", raising=False)
+def test_all_means_every_image_or_those_of_one_stack():
     assert build.wanted(LOADED, "all", "article") == LOADED.images()
     assert {image.stack for image in build.wanted(LOADED, "all", "current")} == {"current"}
 
@@ -39,10 +39,9 @@ def test_what_cannot_be_built_says_what_can(backend, stack, message):
         build.wanted(LOADED, backend, stack)
 
 
-def test_an_unknown_article_is_named_with_those_there_are(monkeypatch):
-    monkeypatch.setenv("ARTICLE", "nope")
-    with pytest.raises(UsageError, match="no article 'nope': there are .*inference-tools"):
-        build.wanted(LOADED, "int8", "article")
+def test_an_unknown_article_is_named_with_those_there_are():
+    with pytest.raises(UsageError, match="ARTICLE is 'nope', allowed are .*inference-tools"):
+        chosen("int8", "article", "nope")
 
 
 def test_an_image_that_holds_its_lock_has_no_differences():
