@@ -33,8 +33,8 @@ def with_spec(folder: Path, **how: bool) -> Engine:
     return Engine(CDISpecDirs=[str(folder), str(folder / "absent")])
 
 
-def asked(engine: Engine, *indices: int) -> list[tuple]:
-    return [(one["Driver"], one["DeviceIDs"], one["Capabilities"]) for one in gpu_requests.requests(engine, [gpu(index) for index in indices])]
+def asked(engine: Engine, *indices: int, mode: str = "auto") -> list[tuple]:
+    return [(one["Driver"], one["DeviceIDs"], one["Capabilities"]) for one in gpu_requests.requests(engine, [gpu(index) for index in indices], mode)]
 
 
 def test_a_cdi_spec_is_used_by_index(tmp_path: Path) -> None:
@@ -50,9 +50,8 @@ def test_without_a_spec_for_every_gpu_the_toolkit_is_asked_by_uuid(tmp_path: Pat
     assert asked(Engine(), 0) == [("", [cdi.uuid(0)], [["gpu"]])]
 
 
-def test_the_mode_can_be_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MODE", "nvidia")
-    assert asked(with_spec(tmp_path), 1) == [("", [cdi.uuid(1)], [["gpu"]])]
+def test_the_mode_can_be_forced(tmp_path: Path) -> None:
+    assert asked(with_spec(tmp_path), 1, mode="nvidia") == [("", [cdi.uuid(1)], [["gpu"]])]
 
 
 def test_no_gpus_ask_for_nothing() -> None:
@@ -88,7 +87,7 @@ def test_a_job_gets_nearly_all_memory_unless_told() -> None:
     assert restrictions.settings(machine, 1 << 30, 1)["memswap_limit"] == 1 << 30
 
 
-def test_locked_memory_is_unlimited_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_memory_is_unlimited_on_demand_only() -> None:
     assert restrictions.settings(1 << 34, None, 1)["ulimits"] == []
-    monkeypatch.setenv("KIT_MEMLOCK", "1")
-    assert [(one["Name"], one["Hard"]) for one in restrictions.settings(1 << 34, None, 1)["ulimits"]] == [("memlock", -1)]
+    unlimited = restrictions.settings(1 << 34, None, 1, memlock=True)["ulimits"]
+    assert [(limit["Name"], limit["Hard"]) for limit in unlimited] == [("memlock", -1)]

@@ -12,6 +12,7 @@ from scripts import pins
 from scripts.errors import KitError
 from scripts.run import engines
 from scripts.run.engines import host
+from scripts.run.options import Options
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(sys.executable)
@@ -75,12 +76,12 @@ def test_an_interpreter_that_is_not_there_is_named():
         host.run(Path("/no/python"), ["-c", ""], ROOT, [], 5, print)
 
 
-def test_each_backend_may_have_an_interpreter_of_its_own(monkeypatch, tmp_path):
+def test_each_backend_may_have_an_interpreter_of_its_own(tmp_path):
     for backend in ("int8", "bminf"):
         image = pins.load().image(backend, "current")
-        monkeypatch.setenv("PYTHON_HOST", str(tmp_path / "{backend}" / "python"))
+        asked = Options(engine="host", python_host=str(tmp_path / "{backend}" / "python"))
         with pytest.raises(KitError, match=f"{tmp_path}/{backend}/python does not start"):
-            engines.HostEngine(image, tmp_path, [], 5).prepare()
+            engines.HostEngine(image, [], asked).prepare()
 
 
 def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_path):
