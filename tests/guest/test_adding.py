@@ -69,7 +69,7 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, mod
     assert record["job"]["backend"] == record["job"]["case"] == "my-backend"
     assert record["guest"]["check"]["passed"]
 
-    told = python(kit, "-m", "scripts", "report", "runs", "out")
+    told = python(kit, "-m", "scripts", "report", "--runs", "runs", "--out", "out")
     assert told.returncode == 0 and "my-backend" in (kit / "out" / "REPORT.md").read_text(), told.stderr
 
 
@@ -114,5 +114,5 @@ def test_a_new_form_needs_its_module_and_a_case(kit):
     assert record["guest"]["check"] is None and record["guest"]["load_s"] is None
     assert not (kit / "models").exists(), "neither weights nor a right answer are made for it"
 
-    told = python(kit, "-m", "scripts", "report", "runs", "out")
+    told = python(kit, "-m", "scripts", "report", "--runs", "runs", "--out", "out")
     assert told.returncode == 0 and "my-case b2" in (kit / "out" / "REPORT.md").read_text(), told.stderr
