@@ -2,7 +2,6 @@
 
 from scripts.articles.model import (
     ARTICLES,
-    ROOT,
     Article,
     Case,
     find,
@@ -13,7 +12,6 @@ __all__ = [
     "ARTICLES",
     "Article",
     "Case",
-    "ROOT",
     "find",
     "load_all",
 ]

@@ -24,7 +24,7 @@ def report(runs: Path | None, out: Path | None, format: str) -> None:
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
-    path = document.write(shown, out or results.RUNS.parent)
+    path = document.write(shown, out or shown.parent)
     if not runs and results.TRIALS.is_dir():
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":

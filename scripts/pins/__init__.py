@@ -3,7 +3,6 @@
 from scripts.pins.model import (
     INPUTS,
     ORIGINS,
-    ROOT,
     Image,
     Pin,
     Pins,
@@ -17,7 +16,6 @@ __all__ = [
     "ORIGINS",
     "Pin",
     "Pins",
-    "ROOT",
     "load",
     "reference",
 ]

@@ -2,9 +2,9 @@
 
 from scripts.results.store import (
     DONE,
-    ROOT,
     RUNS,
     SCHEMA,
+    TRIALS,
     InvalidDocument,
     Record,
     Skipped,
@@ -13,21 +13,25 @@ from scripts.results.store import (
     load,
     load_all,
     next_id,
+    runs_for,
     store,
+    where_shown,
 )
 
 __all__ = [
     "DONE",
     "InvalidDocument",
-    "ROOT",
     "RUNS",
     "Record",
     "SCHEMA",
     "Skipped",
+    "TRIALS",
     "done",
     "existing",
     "load",
     "load_all",
     "next_id",
+    "runs_for",
     "store",
+    "where_shown",
 ]

@@ -10,7 +10,7 @@ from scripts import installs, pins, variables
 from scripts.pins import requirement_files, uv
 from scripts.run import progress
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def locked(group):

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from scripts import results
+from scripts.run.options import Options
+from tests.typed import chosen
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(("scale", "device", "is_trial"), [("tiny", "cuda", True), ("full", "cpu", True), ("full", "cuda", False)])
-def test_a_trial_goes_to_its_own_folder(monkeypatch, scale, device, is_trial):
-    monkeypatch.delenv("RUNS", raising=False)
-    assert results.runs_for(scale, device) == (results.TRIALS if is_trial else results.RUNS)
+def test_a_trial_goes_to_its_own_folder(scale, device, is_trial):
+    assert Options(scale=scale, device=device).runs == (results.TRIALS if is_trial else results.RUNS)
 
 
-def test_a_folder_that_is_typed_takes_trials_too(monkeypatch):
-    monkeypatch.setenv("RUNS", "/somewhere")
-    assert results.runs_for("tiny", "cpu") == results.RUNS
+def test_a_folder_that_is_typed_takes_trials_too():
+    assert chosen(SCALE="tiny", DEVICE="cpu", RUNS="/somewhere").runs == Path("/somewhere")
 
 
 def test_the_command_that_is_named_shows_the_folder_s_report():

@@ -13,7 +13,7 @@ import pytest
 from scripts.errors import KitError
 from scripts.machine import unpack
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def member(name, content=b"", **fields):

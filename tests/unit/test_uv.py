@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from scripts import surroundings
 from scripts.pins import uv
 
 
 @pytest.fixture
 def system(monkeypatch, tmp_path):
     """A machine that names no certificates; its own store is the folder that is returned."""
-    for name in uv.NAMED_FOR_PIP:
+    for name in surroundings.CERTIFICATES_OF_PIP:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None, capath=str(tmp_path)))
     return tmp_path
@@ -32,7 +33,7 @@ def test_those_that_pip_was_told_come_first(system, monkeypatch):
 
 
 def test_a_file_for_openssl_is_left_to_uv_which_reads_it_too(monkeypatch, tmp_path):
-    for name in uv.NAMED_FOR_PIP:
+    for name in surroundings.CERTIFICATES_OF_PIP:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "ca.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
