@@ -98,7 +98,7 @@ models: $(RUN) ## Fetch the articles' models at their revisions (ARTICLE=… one
 	@$(PY) -m scripts models
 
 .PHONY: report
-report: $(if $(filter html,$(FORMAT)),$(SITE),$(RUN)) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
+report: $(if $(filter html,$(FORMAT)),$(SITE),$(RUN)) ## Write reports/REPORT.md, its plots and the README's headlines from reports/runs (FORMAT=html: a site too)
 	@$(PY) -m scripts report
 
 .PHONY: publish
@@ -121,12 +121,13 @@ lock: $(RUN) ## Resolve docker/pins.toml into hashed requirements (needs the net
 	@$(PY) -m scripts lock
 
 .PHONY: render
-render: $(RUN) ## Write Dockerfiles, compose.yaml and the README's tables from docker/pins.toml
+render: $(RUN) ## Write Dockerfiles, compose.yaml and the tables of docker/README.md from docker/pins.toml
 	@$(PY) -m scripts render
 
 .PHONY: check
 check: $(DEV) ## Fail where a generated file, a lock or the style differs from what it should be
 	@$(PY) -m scripts render --check
+	@$(PY) -m scripts report --check
 	@$(PY) -m ruff check --quiet .
 	@echo "check: generated files, locks and style are as they should be"
 

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from scripts import surroundings
+from scripts import __version__, surroundings
 from scripts.errors import KitError, run_command
 
 #: {verb: the module of scripts/commands that has it}
@@ -52,6 +52,7 @@ class Verbs(click.Group):
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, message="%(version)s")
 def command_line() -> None:
     """Rebuild the software of articles on LLM inference, rerun their benchmarks, report what holds.
 

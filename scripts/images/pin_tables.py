@@ -1,12 +1,12 @@
-"""The README's tables of pins, between two marker lines."""
+"""The tables of pins in docker/README.md, between two marker lines."""
 
 from scripts.images import marked_sections
 from scripts.pins import Pin, Pins
 
 
-def put_in(readme: str, loaded: Pins) -> str:
-    """The README with its tables made anew; KitError where the markers are missing."""
-    return marked_sections.put_between("README.md", readme, "pins", tables(loaded))
+def put_in(page: str, loaded: Pins) -> str:
+    """docker/README.md with its tables of pins made anew; KitError where the markers are missing."""
+    return marked_sections.put_between("docker/README.md", page, "pins", tables(loaded))
 
 
 def tables(loaded: Pins) -> str:

@@ -73,13 +73,11 @@ def expected(loaded: Pins) -> dict[Path, str]:
 
 def expected_of_images(loaded: Pins) -> dict[Path, str]:
     """Files whose text holds the images' tags, so they can be made only once the images' own files are right."""
-    readme = loaded.root / "README.md"
     files = {loaded.root / "compose.yaml": compose(loaded)}
-    if readme.exists():
-        files[readme] = pin_tables.put_in(readme.read_text(encoding="utf-8"), loaded)
     about_images = loaded.root / image_docs.PATH
     if about_images.exists():
-        files[about_images] = image_docs.put_in(about_images.read_text(encoding="utf-8"), loaded)
+        with_records = image_docs.put_in(about_images.read_text(encoding="utf-8"), loaded)
+        files[about_images] = pin_tables.put_in(with_records, loaded)
     return files
 
 

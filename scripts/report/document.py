@@ -16,7 +16,7 @@ from scripts import articles, pins, results, stats
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.machine.steps import Steps
-from scripts.report import tables
+from scripts.report import headlines, tables
 from scripts.report.plots import bars, throughput, token_curves
 from scripts.report.tables import NONE, anchor, prose, text
 from scripts.report.views import batches, claims, mechanisms, profiles, provenance, token_table
@@ -270,18 +270,32 @@ def _place(article: Article | None) -> tuple[bool, str]:
     return not (article and article.claims), article.stack if article else ""
 
 
+def _by_article(mine: Sequence[Group], known: Mapping[str, Article]) -> dict[str, list[Group]]:
+    """{slug: its groups}, articles in the order of the report."""
+    by_article = {slug: list(found) for slug, found in itertools.groupby(mine, key=lambda group: group.key.article)}
+    return dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
+
+
+def check_headlines() -> None:
+    """Raise KitError where the README's table of headlines is not what the kit's own results give."""
+    records, _ = results.load_all(results.RUNS)
+    known = articles.load_all()
+    headlines.check(headlines.table(judge(_by_article(row_groups.build(records, known), known), known), known))
+
+
 def write(runs: Path, out: Path) -> Path:
     """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
     records, skipped = results.load_all(runs)
     known = articles.load_all()
     mine = row_groups.build(records, known)
-    by_article = {slug: list(found) for slug, found in itertools.groupby(mine, key=lambda group: group.key.article)}
-    by_article = dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
+    by_article = _by_article(mine, known)
     print(f"report: {len(records)} runs in {len(mine)} groups; judging the articles' claims", file=sys.stderr, flush=True)
     judged, pictures = judge(by_article, known), draw(mine, known)
     print("report: writing the text", file=sys.stderr, flush=True)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     path = save(out, markdown(records, skipped, known, by_article, judged, pictures, runs_link, (out / "FINDINGS.md").exists()), pictures)
+    if (runs, out) == (results.RUNS, results.RUNS.parent):
+        headlines.save(headlines.table(judged, known))
     show(mine, skipped, [line for lines in judged.values() for line in claims.for_terminal(lines)])
     print(path)
     return path

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from bench.job import Result
-from scripts import surroundings
+from scripts import __version__, surroundings
 from scripts.containers.container import Outcome
 from scripts.machine import gpus
 from scripts.paths import ROOT
@@ -39,6 +39,7 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "began": round(outcome.started_at, 3),
         "wall_s": round(outcome.finished_at - outcome.started_at, 3),
+        "kit_version": __version__,
         "commit": commit,
         "dirty": dirty,
         "differences": engine.differences(result),

@@ -1,4 +1,4 @@
-"""A backend or a form is added by what the README says, and by nothing else: here one is added to a copy of the kit, and runs."""
+"""A backend or a form is added by what docs/adding.md says, and by nothing else: here one is added to a copy of the kit, and runs."""
 
 import filecmp
 import json
@@ -59,7 +59,7 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, mod
     rendered = python(kit, "-m", "scripts", "render")
     assert rendered.returncode == 0, rendered.stderr
     assert python(kit, "-m", "scripts", "render", "--check").returncode == 0
-    assert changed(kit) <= {"docker/pins.toml", "bench/backends/my_backend.py", "README.md", "compose.yaml"}
+    assert changed(kit) <= {"docker/pins.toml", "bench/backends/my_backend.py", "docker/README.md", "compose.yaml"}
 
     settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs", "MODELS": str(models), "TIMED_RUNS": "2"}
     done = python(kit, "-m", "scripts", "bench", "my-backend", **settings)

@@ -17,7 +17,7 @@ def copy(tmp_path: Path) -> Path:
     shutil.copytree(pins.ROOT / "docker", tmp_path / "docker")
     shutil.copytree(pins.ROOT / "scripts/requirements", tmp_path / "scripts/requirements")
     (tmp_path / "reports").mkdir()
-    for name in ("compose.yaml", "README.md", "reports/images.json"):
+    for name in ("compose.yaml", "reports/images.json"):
         if (pins.ROOT / name).exists():
             shutil.copy(pins.ROOT / name, tmp_path / name)
     return tmp_path
@@ -152,20 +152,20 @@ def test_a_new_backend_needs_one_table_and_its_lock(copy):
     assert "| `new` | a test | current, demo |" in pin_tables.tables(loaded)
 
 
-def test_the_readme_gets_its_tables_between_the_markers():
+def test_the_page_gets_its_tables_between_the_markers():
     begin, end = marked_sections.pair("pins")
     text = pin_tables.put_in(f"above\n{begin}\nold\n{end}\nbelow\n", pins.load())
     assert text.startswith("above\n") and text.endswith(f"{end}\nbelow\n") and "\nold\n" not in text
     assert "| transformers | 4.26.0 | stated |" in text
 
 
-def test_a_readme_without_markers_says_which_to_put_in():
+def test_a_page_without_markers_says_which_to_put_in():
     with pytest.raises(KitError, match="pins:begin"):
         pin_tables.put_in("no markers", pins.load())
 
 
-def test_a_missing_readme_is_no_problem(copy):
-    (copy / "README.md").unlink(missing_ok=True)
+def test_a_missing_page_is_no_problem(copy):
+    (copy / "docker/README.md").unlink()
     assert render.problems(pins.load(copy)) == []
 
 
