@@ -8,7 +8,7 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.containers.container import connect
 from scripts.errors import KitError
 from scripts.pins import Image, Pins
@@ -53,11 +53,11 @@ def _key(image: Image) -> str:
     return f"{image.backend}/{image.stack}"
 
 
-def is_recorded(image: Image, root: Path = pins.ROOT) -> bool:
+def is_recorded(image: Image, root: Path = paths.ROOT) -> bool:
     return recorded(root).get(_key(image), {}).get("pins_id") == image.pins_id
 
 
-def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = pins.ROOT) -> None:
+def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = paths.ROOT) -> None:
     """Put a build into the record of all images. `seconds` is None where nobody took the time.
 
     A record of the very same image stays, for the second time was one from the builder's cache.
@@ -77,7 +77,7 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
     (root / RECORD).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
 
 
-def recorded(root: Path = pins.ROOT) -> dict[str, dict]:
+def recorded(root: Path = paths.ROOT) -> dict[str, dict]:
     """{backend/stack: record} of the images that were built by `make build-all`."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

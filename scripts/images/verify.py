@@ -10,13 +10,13 @@ import re
 import docker
 from docker.errors import ImageNotFound
 
-from scripts import pins
+from scripts import paths
 from scripts.containers.container import connect
 from scripts.images import build, dockerfile
 from scripts.pins import Image, requirement_files
 
 #: Runs inside the image.
-INSPECTION = pins.ROOT / "docker/inspect_image.py"
+INSPECTION = paths.ROOT / "docker/inspect_image.py"
 
 #: Settings of a build or of its machine that an image must not carry in its environment or its history.
 TELLTALE = re.compile(r"\b\w*(?:PIP_|PROXY|CA_BUNDLE|SSL_CERT|TOKEN|PASSWORD)\w*=\S*", re.IGNORECASE)

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.errors import KitError, UsageError
 from scripts.images import archive, build
 from scripts.machine import checksums
@@ -18,7 +18,7 @@ def ours(kit, monkeypatch):
     """A tiny built image, whose kit the scripts take for their own, and an empty archive."""
     image = rendered(kit)
     build.build(image)
-    (kit / "docker/wheelhouse.Dockerfile").write_text((pins.ROOT / "docker/wheelhouse.Dockerfile").read_text())
+    (kit / "docker/wheelhouse.Dockerfile").write_text((paths.ROOT / "docker/wheelhouse.Dockerfile").read_text())
     load = pins.load
     monkeypatch.setattr(pins, "load", lambda root=kit: load(root))
     monkeypatch.setenv("ARCHIVES", str(kit / "archives"))

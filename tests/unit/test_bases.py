@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.pins import base_digests
 
 DIGEST = "sha256:" + "ab" * 32
@@ -14,7 +14,7 @@ DIGEST = "sha256:" + "ab" * 32
 def registry(tmp_path, monkeypatch):
     """A `docker` command that answers as given, and a copy of pins.toml."""
     (tmp_path / "docker").mkdir()
-    shutil.copy(pins.ROOT / "docker/pins.toml", tmp_path / "docker")
+    shutil.copy(paths.ROOT / "docker/pins.toml", tmp_path / "docker")
 
     def answer(script: str) -> pins.Pins:
         (tmp_path / "bin").mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def test_a_registrys_digests_are_written_and_become_part_of_the_base(registry):
     assert after.image("int8", "2023-02").base == f"python:3.8-slim-bookworm@{DIGEST}"
     assert after.image("deepspeed", "hopper").options["compile"]["base"]["digest"] == DIGEST
     assert base_digests.without_digest((loaded.root / "docker/pins.toml").read_text()) == []
-    before = (pins.ROOT / "docker/pins.toml").read_text()
+    before = (paths.ROOT / "docker/pins.toml").read_text()
     assert (loaded.root / "docker/pins.toml").read_text().replace(DIGEST, "") == before.replace(DIGEST, "")
 
 

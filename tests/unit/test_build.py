@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.commands.images import chosen
 from scripts.errors import PreflightError, UsageError
 from scripts.images import build
@@ -76,7 +76,7 @@ def test_secrets_are_passed_only_where_the_machine_has_them(monkeypatch, tmp_pat
 def test_patches_are_given_only_to_an_image_that_has_them():
     assert not [part for part in build.buildx_command(IMAGE, "x:y") if "build-context=patches" in part]
     patched = build.buildx_command(LOADED.image("deepspeed", "hopper"), "x:y")
-    assert f"--build-context=patches={pins.ROOT / 'docker/patches'}" in patched
+    assert f"--build-context=patches={paths.ROOT / 'docker/patches'}" in patched
 
 
 def test_a_missing_docker_command_says_what_to_install(monkeypatch, tmp_path):

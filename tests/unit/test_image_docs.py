@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.errors import KitError
 from scripts.images import image_docs
 
@@ -20,7 +20,7 @@ def test_an_advisory_concerns_the_versions_between_its_fault_and_its_cure():
 
 
 def test_every_advisory_is_one_of_a_package_and_has_a_cure():
-    for one in tomllib.loads((pins.ROOT / image_docs.ADVISORIES).read_text())["advisory"]:
+    for one in tomllib.loads((paths.ROOT / image_docs.ADVISORIES).read_text())["advisory"]:
         assert re.fullmatch(r"CVE-\d{4}-\d{4,}", one["id"]) and one["package"] and one["fixed_in"] and one["what"]
 
 

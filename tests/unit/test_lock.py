@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.errors import KitError
 from scripts.pins import requirement_files, resolve
 
@@ -27,7 +27,7 @@ def test_every_image_environment_and_the_tools_get_a_lock():
 
 
 def test_the_demo_is_locked_for_every_platform_and_an_image_for_linux_only():
-    requests = {str(request.path.relative_to(pins.ROOT)): request for request in resolve.requests(pins.load())}
+    requests = {str(request.path.relative_to(paths.ROOT)): request for request in resolve.requests(pins.load())}
     assert requests["docker/demo/common/requirements.txt"].universal
     assert requests["docker/demo/common/requirements.txt"].python == "3.11"
     assert not requests["docker/int8/2023-02/requirements.txt"].universal

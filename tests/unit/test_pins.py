@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.errors import KitError, UsageError
 from scripts.pins import requirement_files
 
@@ -16,7 +16,7 @@ EVERY_IMAGE = [LOADED.image(backend, stack) for backend, table in LOADED.backend
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of docker/ to spoil."""
-    shutil.copytree(pins.ROOT / "docker", tmp_path / "docker")
+    shutil.copytree(paths.ROOT / "docker", tmp_path / "docker")
     return tmp_path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.errors import KitError
 from scripts.images import marked_sections, pin_tables, render
 
@@ -14,12 +14,12 @@ from scripts.images import marked_sections, pin_tables, render
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The files that rendering reads and writes, to spoil."""
-    shutil.copytree(pins.ROOT / "docker", tmp_path / "docker")
-    shutil.copytree(pins.ROOT / "scripts/requirements", tmp_path / "scripts/requirements")
+    shutil.copytree(paths.ROOT / "docker", tmp_path / "docker")
+    shutil.copytree(paths.ROOT / "scripts/requirements", tmp_path / "scripts/requirements")
     (tmp_path / "reports").mkdir()
     for name in ("compose.yaml", "reports/images.json"):
-        if (pins.ROOT / name).exists():
-            shutil.copy(pins.ROOT / name, tmp_path / name)
+        if (paths.ROOT / name).exists():
+            shutil.copy(paths.ROOT / name, tmp_path / name)
     return tmp_path
 
 
@@ -132,7 +132,7 @@ def test_a_missing_patch_is_named_with_the_image_that_wants_it(copy, name):
 
 
 def test_compose_gives_every_image_as_a_restricted_service():
-    services = yaml.safe_load((pins.ROOT / "compose.yaml").read_text())["services"]
+    services = yaml.safe_load((paths.ROOT / "compose.yaml").read_text())["services"]
     assert set(services) == {f"{image.backend}-{image.stack}" for image in pins.load().images()}
     for service in services.values():
         assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["network_mode"] == "none"

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.job import to_json
-from scripts import articles, results
+from scripts import articles, paths, results
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.verdicts import row_groups
@@ -47,7 +47,7 @@ def text_of(folder: Path) -> str:
 @pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> None:
     before = files(whole)
-    subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", str(whole / "runs"), "--out", str(whole)], cwd=results.ROOT, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", str(whole / "runs"), "--out", str(whole)], cwd=paths.ROOT, check=True, capture_output=True)
     assert files(whole) == before
 
 
@@ -234,7 +234,7 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_runs_folder_that_does_not_exist_is_named() -> None:
-    done = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", "no/such"], cwd=results.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", "no/such"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "no/such', which is no folder" in done.stderr
 
 

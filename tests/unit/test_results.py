@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.job import to_json
-from scripts import results
+from scripts import paths, results
 from scripts.errors import KitError
 from tests import synthetic
 
@@ -55,7 +55,7 @@ run_command(lambda: results.store(Path(sys.argv[1]) / record.id, record) and 0)
 
 
 def test_where_no_disk_takes_it_the_result_is_printed(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, cwd=results.ROOT, check=False)
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, cwd=paths.ROOT, check=False)
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1 and "File too large" in done.stderr
     assert json.loads(done.stdout)["status"] == "ok"

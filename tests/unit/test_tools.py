@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts import installs, pins, variables
+from scripts import pins
+from scripts.commands import variables
+from scripts.machine import installs, steps
 from scripts.pins import requirement_files, uv
-from scripts.run import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,17 +84,17 @@ def test_an_installer_s_progress_names_the_task_the_size_and_the_time_left(monke
 
 def test_the_time_left_is_that_of_the_steps_so_far(monkeypatch):
     clock = iter([0.0, 10.0, 30.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    steps = progress.Steps(3)
-    assert [steps.next(), steps.next(), steps.next()] == ["[1 of 3]", "[2 of 3, about 20 s left]", "[3 of 3, about 15 s left]"]
+    monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))
+    counted = steps.Steps(3)
+    assert [counted.next(), counted.next(), counted.next()] == ["[1 of 3]", "[2 of 3, about 20 s left]", "[3 of 3, about 15 s left]"]
 
 
 def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "QUIET_S", 0.05)
-    beat = progress.Heartbeat()
+    monkeypatch.setattr(steps, "QUIET_S", 0.05)
+    beat = steps.Heartbeat()
     beat.start()
     beat.phase("job: import")
-    progress.time.sleep(0.3)
+    steps.time.sleep(0.3)
     beat.stop()
     assert capsys.readouterr().err.count("  job: import, 0 s so far") >= 2
 

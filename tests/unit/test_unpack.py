@@ -83,9 +83,11 @@ def test_compare_and_verify_bundle_run_on_a_python_without_tarfile_s_filters(tmp
         "new = tarfile.TarFile.extractall\n"
         "del tarfile.data_filter\n"
         "tarfile.TarFile.extractall = lambda self, path='.', members=None, *, numeric_owner=False: new(self, path)\n"
-        "from scripts import bundle, compare\n"
+        "from scripts import results\n"
+        "from scripts.report import comparison\n"
+        "from scripts.share import bundle\n"
         "from pathlib import Path\n"
-        "assert len(compare.records_of('A', 'HEAD')) > 50\n"
+        "assert len(comparison.records_of('A', 'HEAD', results.RUNS)) > 50\n"
         "bundle.verify(Path(sys.argv[1]))\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "bundle.tar")]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scripts import pins, surroundings
+from scripts import paths, pins, surroundings
 from scripts.errors import KitError, PreflightError
 from scripts.machine import installs
 from scripts.pins import Image, requirement_files, uv
@@ -22,7 +22,7 @@ from scripts.pins import Image, requirement_files, uv
 MARKER = ".complete"
 
 
-def ensure(environment: str, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr), root: Path = pins.ROOT) -> Path:
+def ensure(environment: str, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr), root: Path = paths.ROOT) -> Path:
     """The interpreter of an environment of pins.toml, which is made first unless it is there, whole and up to date."""
     image = pins.load(root).environments()[environment][0]
     lock = image.lock_text()
