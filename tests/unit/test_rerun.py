@@ -27,6 +27,7 @@ def asked_again(one):
     return jobs.profile_job(wanted, asked.profiler) if one.job.kind == "profile" else wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", JOBS.values(), ids=lambda one: one.id)
 def test_every_committed_result_can_be_asked_for_again(one):
     assert asked_again(one).fingerprint() == one.job.fingerprint()
