@@ -12,9 +12,10 @@ import time
 import traceback
 
 from bench import backends, compat, forms
+from bench.checking import check, judge
 from bench.instruments import profile
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
-from bench.measuring import check, clock, environment, measure, ranks
+from bench.measuring import clock, environment, measure, ranks
 from bench.models import prompts, weights
 
 
@@ -83,8 +84,9 @@ def load(job, result, phases, folder):
     measure.synchronizer(job)()
     result.load_s = time.monotonic() - began
     result.used = loaded.used
-    loaded.folder = folder
+    loaded.folder, loaded.answers = folder, []
     loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.prompt_ids = loaded.input_ids
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
 
@@ -102,6 +104,18 @@ def run_measure(job, result, phases, folder):
         input_ids = loaded.input_ids[:check.CHECKED_ROWS]
         logits = phases.run("check", lambda: last_logits(loaded, input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
+        if loaded.answers:
+            phases.run("answers", lambda: write_answers(job, loaded, form))
+
+
+def write_answers(job, loaded, form):
+    """Leave the timed calls' tokens for the judge; every rank makes the calls, the first one writes."""
+    synchronize = measure.synchronizer(job)
+
+    def clocked(action):
+        return measure.elapsed_ms(action, synchronize)[0]
+
+    timed_tokens.write(job, loaded, form, loaded.answers, clocked)
 
 
 def run_reference(job, result, phases, folder):
@@ -123,11 +137,16 @@ def run_reference(job, result, phases, folder):
     result.used = loaded.used
 
 
+def run_judge(job, result, phases, folder):
+    result.check = phases.run("judge", lambda: judge.run(job, folder))
+
+
 def run_weights(job, result, phases, folder):
     model = job.model
     device = "cuda" if job.device == "cuda" else "cpu"
     result.used = phases.run("weights", lambda: weights.write_checkpoint(
-        model["path"], model["shape"], model["scale"], model["seed"], device, progress=lambda done, total: say(shard=done, total=total)
+        model["path"], model["shape"], model["scale"], model["seed"], device, recipe=weights.recipe_of(model),
+        progress=lambda done, total: say(shard=done, total=total),
     ))
 
 
@@ -138,7 +157,7 @@ def run_profile(job, result, phases, folder):
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
 
 
-ACTIONS = {"measure": run_measure, "reference": run_reference, "weights": run_weights, "profile": run_profile}
+ACTIONS = {"measure": run_measure, "reference": run_reference, "judge": run_judge, "weights": run_weights, "profile": run_profile}
 
 
 def run(job, folder="."):

@@ -6,6 +6,8 @@ the padded width, which is the same where the mask of the row is as long as the 
 
 from bench.models import texts
 
+call = texts.generate
+
 
 def run(job, loaded, say):
     import torch
@@ -14,15 +16,17 @@ def run(job, loaded, say):
     batch = texts.batch_of(job, tokenizer)
     seen = {}
 
-    def call(arguments):
+    def one_call(arguments):
         encoded = texts.encode(job, tokenizer, batch).to(loaded.device)
         output = loaded.model.generate(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], **arguments)
         seen["encoded"], rows = encoded, output[:, encoded["input_ids"].shape[1]:].tolist()
         seen["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         return rows
 
-    measurements, rows, figures = texts.time_runs(job, tokenizer, call, say)
+    measurements, rows, figures = texts.time_runs(job, tokenizer, one_call, say, loaded.answers if texts.judged(job) else None)
     ids, mask = seen["encoded"]["input_ids"], seen["encoded"]["attention_mask"]
     figures["prompt_tokens"], figures["padded_prompt_tokens"] = int(mask.sum()), int(ids.numel())
+    if texts.judged(job):
+        loaded.prompt_ids = ids
     same = ids.tolist() == loaded.input_ids.tolist()
     return measurements, torch.tensor(rows) if same else None, figures

@@ -14,7 +14,8 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
-from bench.measuring import check, environment, measure, ranks
+from bench.checking import check
+from bench.measuring import environment, measure, ranks
 from bench.models import texts
 
 

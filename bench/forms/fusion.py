@@ -8,9 +8,10 @@ implementation cannot run, `us` is empty and `reason` says why.
 """
 
 from bench import compat
+from bench.checking import check
 from bench.forms import regions
 from bench.instruments import profile
-from bench.measuring import check, clock
+from bench.measuring import clock
 from bench.models import pretrained, weights
 
 LOADS = False

@@ -6,7 +6,7 @@ text, `first_different_token` (null where all are the same) and `logits_relative
 against those of the text alone, |x - y| / |y| in the 2-norm.
 """
 
-from bench.measuring import check
+from bench.checking import check
 from bench.models import texts
 
 

@@ -13,16 +13,21 @@ class WrongTokenCount(AssertionError):
     """A call made another number of new tokens than its job asked for: its time would mean nothing."""
 
 
-def time_call(generate, new_tokens, synchronize, clock):
-    """Milliseconds of one call of `generate() -> new tokens made`; raises WrongTokenCount."""
+def elapsed_ms(action, synchronize, clock=time.perf_counter):
+    """(milliseconds of one call of `action`, what it returned)."""
     synchronize()
     began = clock()
-    made = generate()
+    returned = action()
     synchronize()
-    elapsed_ms = (clock() - began) * 1000
+    return (clock() - began) * 1000, returned
+
+
+def time_call(generate, new_tokens, synchronize, clock):
+    """Milliseconds of one call of `generate() -> new tokens made`; raises WrongTokenCount."""
+    ms, made = elapsed_ms(generate, synchronize, clock)
     if made != new_tokens:
         raise WrongTokenCount("{} new tokens were asked for, {} came".format(new_tokens, made))
-    return elapsed_ms
+    return ms
 
 
 def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, clock=time.perf_counter, progress=lambda word, done, total: None):

@@ -114,20 +114,37 @@ def made(rows, ends):
     return [next((place + 1 for place, token in enumerate(row) if token in ends), len(row)) for row in rows]
 
 
-def time_runs(job, tokenizer, call, say):
+def generate(job, loaded, run, input_ids, **more):
+    """The new tokens [rows, new tokens] of one call of a run on unpadded prompts; `more` goes to `generate` beside the run's own arguments."""
+    import torch
+
+    arguments = dict(asked_of(job, tokenizer_of(job), run), **more)
+    with torch.no_grad():
+        output = loaded.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **arguments)
+    return output[:, input_ids.shape[1]:]
+
+
+def judged(job):
+    """Can the judge read the answers? Only where each call has the job's one prompt in every row."""
+    return job.options.get("texts") == "prompt"
+
+
+def time_runs(job, tokenizer, call, say, kept=None):
     """Time `call(arguments) -> [rows, new tokens]`, from texts to texts; returns (measurements, the last call's rows, figures).
 
     A run with `up_to` may end sooner, as sampled answers do; every row of any other run has to have all its tokens. `figures`
-    has for each run `timed_tokens`, the new tokens of each timed call over all its rows.
+    has for each run `timed_tokens`, the new tokens of each timed call over all its rows. Where `kept` is a list, it gets the answers of
+    each run's timed calls for the judge.
     """
     import torch
 
     measurements, tokens, rows = [], [], []
     for number, run in enumerate(job.runs):
-        arguments, counts = asked_of(job, tokenizer, run), []
+        arguments, counts, made_by_call = asked_of(job, tokenizer, run), [], []
 
-        def generate(run=run, arguments=arguments, counts=counts):
+        def generate(run=run, arguments=arguments, counts=counts, made_by_call=made_by_call):
             rows[:] = call(arguments)
+            made_by_call.append(list(rows))
             lengths = made(rows, set(terminators(job, tokenizer))) if run.get("up_to") else [len(row) for row in rows]
             counts.append(sum(lengths))
             return run["new_tokens"] if run.get("up_to") and max(lengths) <= run["new_tokens"] else min(lengths)
@@ -135,5 +152,7 @@ def time_runs(job, tokenizer, call, say):
         torch.manual_seed(0)
         with torch.no_grad():
             measurements.append(measure.measure_run(job, run, generate, cold=number == 0, say=say))
+        if kept is not None:
+            kept.append(timed_tokens.of_run(run["new_tokens"], made_by_call[-job.timed_runs:], measurements[-1]["timed_ms"]))
         tokens.append({"new_tokens": run["new_tokens"], "timed_tokens": counts[-job.timed_runs:]})
     return measurements, list(rows), {"calls": tokens}

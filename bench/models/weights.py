@@ -16,8 +16,31 @@ import re
 
 from bench import compat
 
-#: Changes whenever the same seed would give other bytes.
-RECIPE = 1
+#: The recipe of new checkpoints. Raise it whenever the same seed would give other bytes.
+RECIPE = 2
+
+#: {recipe: {model type: {scale: {role: factor}}}}: how many times as large as recipe 1 the matrices of a role are (ROLES).
+#: With recipe 1 a fault hides: attention is near uniform, and what a layer adds is too small to change a greedy token (BLOOM repeats the
+#: prompt's last token for ever). Recipe 2 is chosen from the table of bench/instruments/fault_table.py.
+MULTIPLIERS = {
+    1: {},
+    2: {
+        "bloom": {"full": {"q": 1.6, "a": 8, "m": 8}, "tiny": {"q": 10, "a": 64, "m": 32}},
+        "gptj": {"full": {"q": 2, "a": 4, "m": 4}, "tiny": {"q": 8, "a": 32, "m": 32}},
+        "llama": {"full": {}, "tiny": {"q": 8, "a": 32, "m": 32}},
+    },
+}
+
+#: The matrices of each role: `q` makes the attention's scores, `a` and `m` write attention's and the MLP's output into the residual stream.
+#: BLOOM keeps queries, keys and values in one matrix, so there `q` scales all three.
+ROLES = {
+    "q": re.compile(r"(query_key_value|\b[qk]_proj)\.weight$"),
+    "a": re.compile(r"(self_attention\.dense|out_proj|o_proj)\.weight$"),
+    "m": re.compile(r"(dense_4h_to_h|fc_out|down_proj)\.weight$"),
+}
+
+#: Keys the generator's streams. All recipes so far share the streams and differ in the factors.
+_STREAMS = 1
 
 SHARD_BYTES = 1 << 30
 
@@ -98,11 +121,28 @@ def _uniform(key, start, stop, device):
     return ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24 - 0.5
 
 
-def random_tensor(name, shape, seed, dtype, device, chunk=1 << 26):
-    """The random tensor of this name: standard deviation 0.02, norms' weights around 1."""
+def recipe_of(model):
+    """The recipe of the random weights that a job's `model` names; jobs from before recipe 2 do not name it."""
+    return model.get("recipe") or 1
+
+
+def factors_of(config, scale, recipe):
+    """{role: factor} of a config at a scale; raises ValueError for a recipe the kit does not know."""
+    if recipe not in MULTIPLIERS:
+        raise ValueError("recipe is {!r}, allowed are {}".format(recipe, ", ".join(map(str, sorted(MULTIPLIERS)))))
+    return MULTIPLIERS[recipe].get(config["model_type"], {}).get(scale, {})
+
+
+def multiplier(name, factors):
+    """The factor of the tensor of this name, from {role: factor}; 1 for a tensor without a role."""
+    return next((factors.get(role, 1) for role, names in ROLES.items() if names.search(name)), 1)
+
+
+def random_tensor(name, shape, seed, dtype, device, chunk=1 << 26, times=1):
+    """The random tensor of this name: standard deviation 0.02 * `times`, norms' weights around 1."""
     import torch
 
-    key = int.from_bytes(hashlib.sha256("{}:{}:{}".format(RECIPE, seed, name).encode()).digest()[:8], "big")
+    key = int.from_bytes(hashlib.sha256("{}:{}:{}".format(_STREAMS, seed, name).encode()).digest()[:8], "big")
     numel = math.prod(shape)
     tensor = torch.empty(numel, dtype=dtype, device=device)
     for start in range(0, numel, chunk):
@@ -111,6 +151,8 @@ def random_tensor(name, shape, seed, dtype, device, chunk=1 << 26):
         values = _uniform(key, start, stop, device) * (0.02 * 12**0.5)
         if re.search(r"(norm|ln_\w+)\.weight$", name):
             values = values + 1.0
+        if times != 1:
+            values = values * times  # before rounding to `dtype`
         tensor[start:stop] = values.to(dtype)
     return tensor.reshape(shape)
 
@@ -147,19 +189,22 @@ def write_tokenizer(folder, config):
         json.dump(settings, stream, indent=1, sort_keys=True)
 
 
-def write_checkpoint(folder, shape, scale, seed, device="cpu", shard_bytes=SHARD_BYTES, progress=lambda done, total: None):
+def write_checkpoint(folder, shape, scale, seed, device="cpu", shard_bytes=SHARD_BYTES, recipe=RECIPE, progress=lambda done, total: None):
     """Write the checkpoint into `folder`, which exists and is empty. Returns {parameters, bytes, shards, recipe}."""
     import torch
     from safetensors.torch import save_file
 
     config = config_of(shape, scale)
+    factors = factors_of(config, scale, recipe)
     dtype = getattr(torch, config["torch_dtype"])
     bytes_per_value = torch.empty((), dtype=dtype).element_size()
     shards = _shards(parameters_of(config), bytes_per_value, shard_bytes)
     weight_map, values = {}, 0
     for number, shard in enumerate(shards, start=1):
         file_name = "model.safetensors" if len(shards) == 1 else "model-{:05d}-of-{:05d}.safetensors".format(number, len(shards))
-        tensors = {name: random_tensor(name, extents, seed, dtype, device).cpu() for name, extents in shard}
+        tensors = {
+            name: random_tensor(name, extents, seed, dtype, device, times=multiplier(name, factors)).cpu() for name, extents in shard
+        }
         save_file(tensors, os.path.join(folder, file_name), metadata={"format": "pt"})
         weight_map.update({name: file_name for name in tensors})
         values += sum(tensor.numel() for tensor in tensors.values())
@@ -171,4 +216,4 @@ def write_checkpoint(folder, shape, scale, seed, device="cpu", shard_bytes=SHARD
     write_tokenizer(folder, config)
     with open(os.path.join(folder, "config.json"), "w") as stream:
         json.dump(config, stream, indent=1, sort_keys=True)
-    return {"parameters": values, "bytes": values * bytes_per_value, "shards": len(shards), "recipe": RECIPE, "seed": seed}
+    return {"parameters": values, "bytes": values * bytes_per_value, "shards": len(shards), "recipe": recipe, "seed": seed}

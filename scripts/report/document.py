@@ -41,6 +41,7 @@ TELL_EVERY_S = 2.0
 #: What stands in the columns of the first table, for a reader who has seen nothing else.
 WORDS = {
     "random": "seeded random weights: the texts are not the model's",
+    "random (recipe 2)": "as random, with larger matrices of attention and of the layers' outputs, so that a fault shows in the tokens (docs/output-check.md)",
     "full": "the model's own shape, so that times and memory are those of the real model",
     "tiny": "a model with the same architecture and a few small layers: times and memory say nothing about the real model",
     "hub": "the model's own weights",

@@ -43,6 +43,19 @@ JOB = {
 #: Text by text; where all tokens are the same there is no first that differs.
 PADDING = {"first_different_token": list, "logits_relative_error": [NUMBER]}
 
+#: What the judge says of the timed calls' tokens (bench/checking/judge.py).
+JUDGED = {
+    "passed": bool,
+    "reason": str,
+    "regret?": {"p50": NUMBER, "p90": NUMBER, "max": NUMBER},
+    "logits_error?": {"prompt": NUMBER, "late": NUMBER},
+    "allowed?": {"regret_p90": NUMBER, "regret_max": NUMBER, "logits_error": NUMBER},
+    "plain?": {"regret_p90": NUMBER, "regret_max": NUMBER, "prompt": NUMBER, "late": NUMBER},
+    "steps?": int,
+    "calls?": int,
+    "not_seen?": [str],
+}
+
 #: What the forms of bench/forms give, as far as the report has tables for it.
 FIGURES = {
     "calls?": [{"new_tokens": int, "timed_tokens": [int]}],
@@ -108,6 +121,7 @@ GUEST = {
         "greedy_tokens?": int,
         "passed": bool,
         "reason?": str,
+        "judged?": JUDGED,
     },
     "launch_us?": {"before?": NUMBER, "after?": NUMBER},
     "figures?": FIGURES,

@@ -3,6 +3,7 @@
     models/hub/<organisation>--<name>/<commit>/      as the hub holds it; `.complete` is written last
     models/random/<shape>-<scale>-s<seed>-r<recipe>/  as bench/models/weights.py writes it
     models/references/<key>.npz                       right answers for the output check
+    models/readings/<key>.npz                         what the reference said of tokens that were judged
 
 `make models` fetches. Containers get this folder read-only; the token stays in this process.
 """
@@ -67,7 +68,7 @@ def work_folder(root: Path) -> Iterator[Path]:
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
-    path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.RECIPE}"
+    path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
     with _locked(root):
         if path.exists():
             return path
@@ -101,6 +102,27 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
             permissions.open_to_all(made)
             made.rename(path)
     return path
+
+
+def judgement(
+    engine: Engine, job: Job, dtype: str, floors: dict, answers: list[Path], on_line: Callable[[str], None]
+) -> dict:
+    """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
+    root = engine.models
+    path = root / "readings" / f"{jobs.readings_key(job)}.npz"
+    with _locked(root):
+        permissions.make(path.parent)
+        with work_folder(root) as work:
+            made = work / path.name
+            for file in [*answers, path]:
+                if file.exists():
+                    shutil.copy(file, work)
+            judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
+            verdict = must_answer(engine, judging, work, on_line).check
+            if made.exists():
+                permissions.open_to_all(made)
+                made.replace(path)
+    return verdict
 
 
 def hub_checkpoint(model: dict, root: Path) -> tuple[Path, str]:

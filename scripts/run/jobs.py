@@ -6,6 +6,7 @@ import json
 import re
 
 from bench.job import Job
+from bench.models import weights
 from scripts.articles import Article, Case
 
 SEED = 0
@@ -46,8 +47,8 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
 def _model(article: Article, case: Case, target: Target) -> dict:
     """What decides the weights, without the path, which is known once they are there."""
     model = {key: article.model_of(case).get(key) for key in ("name", "architecture", "shape", "revision")}
-    random = target.weights == "random"
-    return {**model, "weights": target.weights, "scale": target.scale, "seed": SEED if random else None, "path": ""}
+    random = {"seed": SEED, "recipe": weights.RECIPE} if target.weights == "random" else {"seed": None}
+    return {**model, "weights": target.weights, "scale": target.scale, **random, "path": ""}
 
 
 def measuring_job(article: Article, case: Case, variant: str, target: Target, typed: Typed = Typed()) -> Job:
@@ -107,6 +108,18 @@ def reference_key(job: Job) -> str:
     longest = max(run["new_tokens"] for run in job.runs)
     facts = [model, {**job.prompt, "batch_size": 1}, longest, job.stack]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def judge_job(job: Job, dtype: str, floors: dict) -> Job:
+    """The job that judges the tokens of a measuring job's timed calls, which ran in `dtype` (int8 where its weights did)."""
+    plain = dtype if dtype != "int8" else "float16" if job.device == "cuda" else "float32"
+    return dataclasses.replace(reference_job(job), kind="judge", id="judge", options={"dtype": plain, "floors": floors})
+
+
+def readings_key(job: Job) -> str:
+    """12 hex digits over what decides how the reference reads tokens: the weights and the stack."""
+    model = {key: value for key, value in job.model.items() if key != "path"}
+    return hashlib.sha256(json.dumps([model, job.stack], sort_keys=True).encode()).hexdigest()[:12]
 
 
 def slug(text: str) -> str:

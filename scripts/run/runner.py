@@ -17,7 +17,7 @@ from scripts.articles import Article, Case
 from scripts.errors import KitError
 from scripts.machine import gpus, locks
 from scripts.results import Record
-from scripts.run import checkpoints, engines, host_facts, jobs, preflight, resume
+from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume
 from scripts.run.engines import Engine, nsight
 from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
@@ -144,7 +144,8 @@ def _measure(ready: Ready, runs: Path) -> Record:
             facts = host_facts.at_start(engine, ready.asked_at)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
-        result, status, reason = engines.answer(work, outcome)
+            result, status, reason = engines.answer(work, outcome)
+            judging.judge(engine, job, result, work, display.line)
         _keep_traces(work, folder)
         facts |= host_facts.at_end(engine, outcome, result, sampler)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from bench.job import Result
+from bench.models import weights
 from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
@@ -188,6 +189,9 @@ def apart(one: Row, other: Row) -> bool:
 
 def wrong_output(check: Mapping) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
+    judged = check.get("judged")
+    if judged and not judged["passed"]:
+        return f"output failed its check ({judged['reason']})"
     error = check.get("logits_relative_error")
     if error is not None:
         return f"output differs by {stats.percent(error)} % from transformers'"
@@ -225,8 +229,14 @@ def _device(record: Record) -> tuple[str, str, str]:
 def key_of(record: Record) -> Key:
     job = record.job
     model, facts, host = _device(record)
-    weights, scale = job.model.get("weights", "?"), job.model.get("scale", "?")
-    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, weights, scale, job.variant)
+    scale = job.model.get("scale", "?")
+    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, _weights_words(job.model), scale, job.variant)
+
+
+def _weights_words(model: Mapping) -> str:
+    """"hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
+    words, recipe = model.get("weights", "?"), weights.recipe_of(model)
+    return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
 
 
 def _identity(record: Record) -> tuple[str | None, str]:

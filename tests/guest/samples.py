@@ -1,12 +1,13 @@
 """Jobs on tiny models."""
 
+from bench.models.weights import RECIPE
 from tests.samples import a_job
 
 SHAPES = {"bloom": "bloomz-7b1", "gptj": "gpt-j-6B", "llama": "llama-3-8B"}
 
 
 def tiny_job(architecture, path, **changes):
-    model = {"name": "tiny", "architecture": architecture, "shape": SHAPES[architecture], "revision": None, "weights": "random", "scale": "tiny", "seed": 0, "path": str(path)}
+    model = {"name": "tiny", "architecture": architecture, "shape": SHAPES[architecture], "revision": None, "weights": "random", "scale": "tiny", "seed": 0, "recipe": RECIPE, "path": str(path)}
     greedy = {"do_sample": False, "num_beams": 1}
     fields = {
         "backend": "transformers", "stack": "demo", "device": "cpu", "device_count": 1, "model": model, "load": {"dtype": "float32"},

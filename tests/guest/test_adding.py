@@ -75,7 +75,7 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, mod
 
 FORM = '''"""A form that measures without a model."""
 
-from bench import measure
+from bench.measuring import measure
 
 LOADS = False
 

@@ -113,7 +113,8 @@ def test_the_fused_regions_are_timed_without_a_model_and_what_cannot_run_says_wh
 
 FUSED = """
 import json, types, torch
-from bench import check, fusion
+from bench import fusion
+from bench.checking import check
 layer = fusion.make_weights(32, torch.float32, "cpu")
 found = {}
 for batch in (1, 3):
@@ -135,7 +136,8 @@ def test_the_attention_region_is_attention(guest):
 
 COMPILED = """
 import json, torch
-from bench import check, fusion
+from bench import fusion
+from bench.checking import check
 layer, inputs = fusion.make_weights(32, torch.float32, "cpu"), fusion.make_activations(32, 3, 5, torch.float32, "cpu")
 results = []
 for calls in (fusion.eager_calls(layer, inputs, heads=4), fusion.calls_of("compile", layer, inputs, 4)):
@@ -245,7 +247,8 @@ def test_under_another_profiler_the_call_is_made_and_no_trace_is_left(python, tm
 
 KEPT = """
 import gc, json, sys, types, torch, transformers
-from bench import compat, pretrained
+from bench import compat
+from bench.models import pretrained
 from bench.backends import deepspeed_zero
 from bench.job import parse_job
 

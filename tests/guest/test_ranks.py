@@ -16,7 +16,7 @@ import time
 
 import torch.distributed
 
-from bench import ranks
+from bench.measuring import ranks
 from bench.backends import transformers
 
 RANKS = True
@@ -36,7 +36,7 @@ def load(job):
 '''
 
 FORM = '''
-from bench import ranks
+from bench.measuring import ranks
 
 LOADS = False
 

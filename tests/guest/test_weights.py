@@ -1,6 +1,7 @@
 """Random checkpoints: whole, the same to the bit anywhere, loaded without a missing or an unknown tensor."""
 
 import json
+import re
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_from_pretrained_takes_it_without_a_missing_or_unexpected_tensor(guest, 
 
 def test_values_do_not_depend_on_chunks_and_do_depend_on_name_and_seed(guest):
     code = (
-        "import json, torch; from bench.weights import random_tensor as r; a = r('x.weight', (40, 50), 0, torch.float32, 'cpu'); "
+        "import json, torch; from bench.models.weights import random_tensor as r; a = r('x.weight', (40, 50), 0, torch.float32, 'cpu'); "
         "print(json.dumps([bool((a == r('x.weight', (40, 50), 0, torch.float32, 'cpu', chunk=7)).all()), "
         "bool((a == r('y.weight', (40, 50), 0, torch.float32, 'cpu')).any()), bool((a == r('x.weight', (40, 50), 1, torch.float32, 'cpu')).any()), "
         "float(a.std()), float(a.mean()), float(r('input_layernorm.weight', (1000,), 0, torch.float32, 'cpu').mean())]))"
@@ -36,8 +37,35 @@ FIRST_VALUES = [-0.030529150739312172, -0.015765368938446045, 0.0014850494917482
 
 
 def test_the_generator_is_the_one_that_earlier_results_used(guest):
-    code = "import json, torch; from bench.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
-    assert guest.code(code) == FIRST_VALUES, "the values changed: raise RECIPE in bench/models/weights.py, so that old and new runs are told apart"
+    code = "import json, torch; from bench.models.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
+    assert guest.code(code) == FIRST_VALUES, "the values changed: add a recipe in bench/models/weights.py, so that old and new runs are told apart"
+
+
+def test_a_role_is_multiplied_before_rounding(guest):
+    code = (
+        "import json, torch; from bench.models.weights import random_tensor as r; a = r('x.weight', (500,), 0, torch.float32, 'cpu'); "
+        "b = r('x.weight', (500,), 0, torch.float16, 'cpu', times=1.6); print(json.dumps([bool((b == (a * 1.6).half()).all()), bool((b == a.half()).any())]))"
+    )
+    assert guest.code(code) == [True, False]
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES.values()))
+def test_each_layer_has_its_roles_and_nothing_else_has(guest, shape):
+    """Of each layer queries and keys, which BLOOM has in one matrix, and the outputs of attention and of the MLP."""
+    code = (
+        f"import json; from bench.models import weights as w; names = [n for n, _ in w.parameters_of(w.config_of({shape!r}, 'tiny'))]; "
+        "print(json.dumps({f: sorted(n for n in names if w.multiplier(n, {f: 7}) == 7) for f in w.ROLES}))"
+    )
+    found = guest.code(code)
+    assert [len(found[role]) for role in "qam"] == [4 if shape.startswith("bloom") else 8, 4, 4]
+    assert all(re.search(r"\.[0-3]\..*\.weight$", name) for names in found.values() for name in names)
+
+
+def test_a_job_without_a_recipe_is_of_the_first(guest, tmp_path):
+    assert weights.recipe_of({"weights": "random"}) == 1
+    assert weights.factors_of({"model_type": "bloom"}, "full", 1) == {}
+    with pytest.raises(ValueError, match="recipe is 3, allowed are 1, 2"):
+        weights.factors_of({"model_type": "bloom"}, "full", 3)
 
 
 def test_shards_are_cut_by_size_and_a_larger_tensor_has_its_own():

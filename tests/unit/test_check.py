@@ -4,7 +4,7 @@
 import numpy
 import pytest
 
-from bench.measuring import check
+from bench.checking import check
 
 
 class Tensor:

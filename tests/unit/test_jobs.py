@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bench.models import weights
 from scripts import articles
 from scripts.run import jobs
 
@@ -125,3 +126,25 @@ def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():
     assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "docker", "NVIDIA H200") != prefix
     moved = dataclasses.replace(job, model={**job.model, "path": "/elsewhere"})
     assert jobs.run_prefix(moved, "abc", "docker", "NVIDIA H200") == prefix
+
+
+def test_random_weights_name_their_recipe_and_the_hubs_have_none():
+    assert job_of("deepspeed").model["recipe"] == weights.RECIPE
+    assert "recipe" not in job_of("deepspeed", weights="hub").model
+
+
+def test_weights_of_another_recipe_are_another_measurement_with_readings_of_their_own():
+    new = job_of("deepspeed")
+    old = dataclasses.replace(new, model={key: value for key, value in new.model.items() if key != "recipe"})
+    assert new.fingerprint() != old.fingerprint() and jobs.reference_key(new) != jobs.reference_key(old) and jobs.readings_key(new) != jobs.readings_key(old)
+
+
+def test_rows_share_what_the_reference_read_whatever_they_ask_for():
+    assert jobs.readings_key(job_of("deepspeed")) == jobs.readings_key(job_of("layer-parallel", "controlled", batch_size=4))
+
+
+def test_8_bit_rows_are_judged_beside_plain_float16_or_float32_on_a_cpu():
+    def plain(dtype, **changes):
+        return jobs.judge_job(job_of("int8", **changes), dtype, {}).options["dtype"]
+
+    assert (plain("int8"), plain("int8", device="cpu"), plain("bfloat16")) == ("float16", "float32", "bfloat16")

@@ -1,0 +1,46 @@
+"""How good each token of an answer is in the eyes of a reference model.
+
+The reference reads the prompt and the answer itself, so a verdict needs no equal prefix of tokens. The regret of a token is
+(the largest reference logit - the reference logit of the token) / the standard deviation of the reference's logits at that step.
+A token that the reference would have chosen has regret 0.
+"""
+
+
+def read(model, prompt, tokens):
+    """The reference's logits [new tokens, vocabulary], float32, of which each of `tokens` [new tokens] should be the largest.
+
+    prompt: token ids [1, prompt tokens] on the model's first device. Nothing is generated: one forward pass reads all of it.
+    """
+    import torch
+
+    answer = torch.as_tensor(tokens, dtype=prompt.dtype, device=prompt.device).reshape(1, -1)
+    ids = torch.cat([prompt, answer[:, :-1]], dim=1)
+    with torch.no_grad():
+        logits = model(ids, attention_mask=torch.ones_like(ids)).logits
+    return logits[0, prompt.shape[1] - 1:].float()
+
+
+def regrets(logits, tokens, end_tokens=()):
+    """The regret of each token [new tokens], a float32 tensor, from the reference's logits [new tokens, vocabulary].
+
+    `end_tokens` are no candidates for the largest logit: a run that asks for a number of tokens forbids them.
+    """
+    import torch
+
+    chosen = torch.as_tensor(tokens, dtype=torch.int64, device=logits.device).reshape(-1, 1)
+    candidates = logits.clone()
+    candidates[:, list(end_tokens)] = float("-inf")
+    return (candidates.max(dim=1).values - logits.gather(1, chosen)[:, 0]).clamp(min=0) / logits.std(dim=1)
+
+
+def summary(values):
+    """{p50, p90, max} of regrets; linear between the two nearest values."""
+    ordered = sorted(float(value) for value in values)
+
+    def quantile(share):
+        place = share * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    return {"p50": quantile(0.5), "p90": quantile(0.9), "max": ordered[-1]}

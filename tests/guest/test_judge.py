@@ -1,0 +1,74 @@
+"""The judge on backends that cheat or err: each fails for its fault, and a right one passes."""
+
+import json
+import subprocess
+
+import pytest
+
+from bench.job import to_json
+from tests.guest.conftest import ROOT, SHAPES
+from tests.guest.samples import tiny_job
+
+NEW_TOKENS = 48
+
+#: {cheat: what its reason has to say}
+REASONS = {
+    "constant": "the timed tokens lie",
+    "constant unless watched": "other tokens than the timed calls",
+    "layer skipped": "the timed tokens lie",
+    "prompt token hidden": "the timed tokens lie",
+    "new token hidden": "the timed tokens lie",
+    "positions too far": "the timed tokens lie",
+    "4-bit weights": "the timed tokens lie",
+    "one token behind": "the timed tokens lie",
+    "one token short, padded": "the timed tokens lie",
+    "another prompt's answer": "the timed tokens lie",
+    "kept for any prompt": "the tokens for an unseen prompt lie",
+    "kept for each prompt": "their answers were kept",
+    "changing": "made different tokens",
+}
+
+
+@pytest.fixture(scope="session", params=sorted(SHAPES))
+def verdicts(request, python, checkpoints, tmp_path_factory):
+    """{cheat: [status, reason, verdict]} on a tiny model."""
+    folder = tmp_path_factory.mktemp("cheats-" + request.param)
+    greedy = {"do_sample": False, "num_beams": 1}
+    reference = str(folder / "reference.npz")
+    fields = {"runs": [{"new_tokens": NEW_TOKENS, "arguments": greedy}], "warmup_runs": 0, "timed_runs": 2, "reference": reference}
+    job = tiny_job(request.param, checkpoints[request.param], **fields)
+    (folder / "job.json").write_text(to_json(job))
+    (folder / "reference.json").write_text(to_json(tiny_job(request.param, checkpoints[request.param], kind="reference", **fields)))
+    subprocess.run([str(python), "-m", "bench", str(folder / "reference.json"), str(folder / "r.json")], cwd=ROOT, check=True, capture_output=True)
+    (folder / "job.json").write_text(to_json(tiny_job(request.param, checkpoints[request.param], backend="cheat", **fields)))
+    command = [str(python), "-m", "tests.guest.cheats", str(folder / "job.json"), str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_right_backend_passes(verdicts):
+    for name in ("honest", "honest, decoded step by step"):
+        status, _, verdict = verdicts[name]
+        assert (status, verdict["passed"], verdict["reason"]) == ("ok", True, "")
+        assert verdict["regret"]["max"] < 1e-3 and verdict["logits_error"]["late"] < 1e-3 and verdict["not_seen"] == []
+
+
+def test_each_cheat_fails_for_its_fault(verdicts):
+    wrong = {}
+    for name, words in REASONS.items():
+        if name in verdicts:  # BLOOM has no positions
+            status, reason, verdict = verdicts[name]
+            if status != "ok" or verdict["passed"] or words not in verdict["reason"]:
+                wrong[name] = (status, reason, verdict)
+    assert wrong == {}
+
+
+def test_the_forward_pass_alone_sees_none_of_them(verdicts):
+    """The cheats are not found by the check of one forward pass, or the judge would be tested on what needs no judge."""
+    assert all(status == "ok" for name, (status, *_) in verdicts.items() if name != "one token short")
+
+
+def test_a_call_that_is_one_token_short_ends_the_job(verdicts):
+    status, reason, _ = verdicts["one token short"]
+    assert status == "failed" and f"{NEW_TOKENS} new tokens were asked for, {NEW_TOKENS - 1} came" in reason
