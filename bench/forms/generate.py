@@ -1,7 +1,7 @@
 """`model.generate` on the job's prompt, with the same token ids in every row of the batch."""
 
 from bench import compat
-from bench.measuring import measure
+from bench.measuring import measure, timed_tokens
 
 
 def run(job, loaded, say):

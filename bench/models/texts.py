@@ -12,7 +12,7 @@ Options that the forms of this article share (Job.options):
 
 import random
 
-from bench.measuring import measure
+from bench.measuring import measure, timed_tokens
 
 WORDS = (
     "a the red blue small large old bright wooden open quiet wet city street river field window table bridge harbour market garden "

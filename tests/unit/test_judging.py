@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bench.measuring import timed_tokens
-from scripts import judging, models
 from scripts.errors import KitError
+from scripts.run import checkpoints, judging
 from tests.samples import a_job, a_result
 
 
@@ -27,7 +27,7 @@ def judged(monkeypatch, work, verdict, **check):
         return verdict
 
     asked = {}
-    monkeypatch.setattr(models, "judgement", judgement)
+    monkeypatch.setattr(checkpoints, "judgement", judgement)
     result = a_result(check={"passed": True, "reason": "", **check}, used={"dtype": "float16"})
     judging.judge(None, a_job(), result, work, print)
     return result.check, asked
