@@ -15,7 +15,6 @@ from scripts.images import archive as keeping
 from scripts.images import build as building
 from scripts.images import inventory
 from scripts.images import rebuild as rebuilding
-from scripts.images import sbom as bill
 from scripts.images import verify as checking
 from scripts.paths import ROOT
 from scripts.pins import Image
@@ -92,6 +91,8 @@ def _tell(image: Image, lines: list[str], right: str) -> None:
 @_of_images
 def sbom(images: list[Image]) -> None:
     """Write the bill of materials of an image (CycloneDX) to reports/sbom."""
+    from scripts.images import sbom as bill  # of the group `site`, which the other verbs do without
+
     for image in images:
         print(f"{bill.write(image).relative_to(ROOT)}: written", flush=True)
 

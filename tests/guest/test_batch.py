@@ -131,7 +131,7 @@ def test_no_answer_of_a_workload_is_longer_than_the_run_allows(guest, checkpoint
 def test_a_workload_is_the_same_for_the_same_seed_in_every_python(either, checkpoints, tmp_path):
     (tmp_path / "job.json").write_text(to_json(workload(checkpoints)))
     code = (
-        "import json; from bench import texts, job; asked = job.parse_job(open({!r}).read()); "
+        "import json; from bench import job; from bench.models import texts; asked = job.parse_job(open({!r}).read()); "
         "print(json.dumps([[item.text, item.new_tokens] for item in texts.workload(asked, texts.tokenizer_of(asked), 3)]))"
     ).format(str(tmp_path / "job.json"))
     assert either.code(code) == WORKLOAD

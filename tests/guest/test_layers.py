@@ -16,7 +16,7 @@ def test_the_first_wrong_layer_is_the_one_that_was_changed(guest, checkpoints, t
     )
     (tmp_path / "job.json").write_text(to_json(tiny_job("bloom", right)))
     code = (
-        "import json; from bench import layers, job, pretrained, backends; "
+        "import json; from bench import job, backends; from bench.instruments import layers; from bench.models import pretrained; "
         f"asked = job.parse_job(open({str(tmp_path / 'job.json')!r}).read()); real = pretrained.load_model; calls = []\n"
         "def load(asked, *args, **kwargs):\n"
         "    calls.append(1)\n"

@@ -75,7 +75,7 @@ def test_shards_are_cut_by_size_and_a_larger_tensor_has_its_own():
 
 def test_several_shards_have_an_index_that_from_pretrained_follows(guest, tmp_path):
     code = (
-        "import json, transformers; from bench import weights; "
+        "import json, transformers; from bench.models import weights; "
         f"facts = weights.write_checkpoint({str(tmp_path)!r}, 'gpt-j-6B', 'tiny', 0, shard_bytes=1 << 20); "
         f"m, info = transformers.AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, output_loading_info=True); "
         "print(json.dumps([facts, sorted(map(str, info['missing_keys']))]))"
@@ -93,7 +93,7 @@ PARAMETERS = {"bloomz-7b1": 7_069_016_064, "gpt-j-6B": 6_050_882_784, "llama-3-8
 
 def test_the_full_shapes_have_the_real_models_numbers_of_parameters(guest):
     code = (
-        "import json, math; from bench import weights; count = lambda shape: sum(math.prod(s) for _, s in weights.parameters_of(weights.config_of(shape, 'full'))); "
+        "import json, math; from bench.models import weights; count = lambda shape: sum(math.prod(s) for _, s in weights.parameters_of(weights.config_of(shape, 'full'))); "
         f"print(json.dumps({{shape: count(shape) for shape in {sorted(PARAMETERS)!r}}}))"
     )
     assert guest.code(code) == PARAMETERS
