@@ -145,7 +145,7 @@ test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repe
 
 .PHONY: honesty
 honesty: $(RUN) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts demo-python)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py && "$$python" tests/honesty_tokens.py
+	@python="$$($(PY) -m scripts demo-python)" && "$$python" -m bench.instruments.honesty && "$$python" -m bench.instruments.honesty_batch && "$$python" -m bench.instruments.honesty_tokens
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

@@ -1,16 +1,13 @@
 """What a padding mask costs a batch's attention: one layer of Llama-3-8B, one new token, as transformers' sdpa computes it.
 
-    PYTHON tests/masked_attention.py [BATCH [OUT]]      in an environment with torch and transformers (5.17 is what the report's rows ran)
+    PYTHON -m bench.instruments.masked_attention [BATCH [OUT]]      in an environment with torch and transformers (5.17 is what the report's rows ran)
 
 Without a mask the grouped keys and values are used as they lie; with one transformers copies them for each of a group's four heads, and
 torch cannot take its flash kernel. Printed, and written to OUT as JSON: µs of a call by context length, with and without.
 """
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.job import to_json, write_whole
 from bench.measuring import clock

@@ -1,6 +1,6 @@
 """Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
 
-    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON -m bench.instruments.honesty_tokens [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
 
 CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint (or with -) it writes a tiny one (`make honesty`); with one it runs
 on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100, which is the harder test: what is not generation weighs more.
@@ -10,17 +10,14 @@ JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
-import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench import backends, forms
-from bench.models import prompts
 from scripts import articles
 from scripts.run import jobs
-from tests import honesty
+
+from bench import backends, forms
+from bench.instruments import honesty
+from bench.models import prompts
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):

@@ -1,6 +1,6 @@
 """Does the kit's row of a batch tell what the third article's own batched loop tells? Both run on the same model and the same texts.
 
-    PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON -m bench.instruments.honesty_batch [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
 
 Without a checkpoint (or with -) it writes a tiny one (`make honesty`). NEW_TOKENS may be fewer than the article's 256 (32 on a CPU), which is the harder
 test: what is not generation weighs more.
@@ -9,17 +9,14 @@ JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
-import sys
-from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench import backends
-from bench.models import prompts, texts
 from scripts import articles
 from scripts.run import jobs
-from tests import honesty
+
+from bench import backends
+from bench.instruments import honesty
+from bench.models import prompts, texts
 
 
 def articles_loop(model, tokenizer, texts_list, new_tokens):

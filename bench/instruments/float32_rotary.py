@@ -1,6 +1,6 @@
 """What DeepSpeed's float32 rotary kernel makes of GPT-J, computed on a CPU from what its source says.
 
-    PYTHON tests/float32_rotary.py JOB [OUT]      in an environment with torch and transformers (a few minutes, 4 GiB of memory)
+    PYTHON -m bench.instruments.float32_rotary JOB [OUT]      in an environment with torch and transformers (a few minutes, 4 GiB of memory)
 
 JOB is the job.json of a GPT-J run with random weights. The kernel (bias_add_transform_0213 of csrc/transformer/inference/csrc/transform.cu,
 the same lines in DeepSpeed 0.7.7, 0.9.2, 0.14 and 0.19.8) turns each pair (x, y) of a query or key by an angle in place: it overwrites x and then
@@ -12,8 +12,6 @@ No checkpoint is needed: one layer at a time is made from the seed, as bench/mod
 
 import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.job import parse_job, to_json, write_whole
 from bench.models import prompts, weights
