@@ -11,9 +11,8 @@ import sys
 import time
 import traceback
 
-from bench import backends, compat, forms
+from bench import backends, compat, forms, profile
 from bench.checking import check, judge
-from bench.instruments import profile
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 from bench.measuring import clock, environment, measure, ranks, timed_tokens
 from bench.models import prompts, weights

@@ -7,10 +7,9 @@ that the GPU's kernels of one call take, from torch's profiler; `relative_error`
 implementation cannot run, `us` is empty and `reason` says why.
 """
 
-from bench import compat
+from bench import compat, profile
 from bench.checking import check
 from bench.forms import regions
-from bench.instruments import profile
 from bench.measuring import clock
 from bench.models import pretrained, weights
 

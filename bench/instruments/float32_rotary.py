@@ -41,7 +41,10 @@ def last_logits(shape, scale, seed, input_ids):
     def made(module, prefix):
         """The module with the checkpoint's random weights."""
         names = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-        module.load_state_dict({name: weights.random_tensor(prefix + name, extents, seed, dtype, "cpu").float() for name, extents in names.items()}, strict=False)
+        tensors = {
+            name: weights.random_tensor(prefix + name, extents, seed, dtype, "cpu").float() for name, extents in names.items()
+        }
+        module.load_state_dict(tensors, strict=False)
         return module
 
     tokens = input_ids.shape[1]

@@ -1,6 +1,8 @@
 """Does the kit's row of a batch tell what the third article's own batched loop tells? Both run on the same model and the same texts.
 
-    PYTHON -m bench.instruments.honesty_batch [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON -m bench.instruments.honesty_batch [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]
+
+in an environment with torch and transformers (Python 3.11 or newer)
 
 Without a checkpoint (or with -) it writes a tiny one (`make honesty`). NEW_TOKENS may be fewer than the article's 256 (32 on a CPU), which is the harder
 test: what is not generation weighs more.

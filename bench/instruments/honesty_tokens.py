@@ -1,6 +1,8 @@
 """Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
 
-    PYTHON -m bench.instruments.honesty_tokens [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON -m bench.instruments.honesty_tokens [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]
+
+in an environment with torch and transformers (Python 3.11 or newer)
 
 CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint (or with -) it writes a tiny one (`make honesty`); with one it runs
 on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100, which is the harder test: what is not generation weighs more.
@@ -63,7 +65,8 @@ def main(case, checkpoint, batch, rounds, new_tokens, out=None):
 
     pairs, figures = honesty.call_by_call(job, loaded, article, rounds)
     means = [(ms / figures["cycles"]["counted_tokens"], benchmarks) for ms, benchmarks in pairs]
-    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch, "new_tokens": job.runs[0]["new_tokens"]}, out)
+    facts = {"case": case, "batch_size": batch, "new_tokens": job.runs[0]["new_tokens"]}
+    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | facts, out)
 
 
 if __name__ == "__main__":

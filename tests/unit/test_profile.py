@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.instruments import profile
+from bench import profile
 
 
 def kernel(device, name, begin, duration):

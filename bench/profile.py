@@ -1,4 +1,4 @@
-"""What do the devices do during one call of `generate`? For jobs of kind "profile", and as `python -m bench.instruments.profile JOB OUT`.
+"""What do the devices do during one call of `generate`? For jobs of kind "profile", and as `python -m bench.profile JOB OUT`.
 
 The call makes few new tokens, so that a trace stays small. Told are the call's wall time without a profiler (median of five), and from torch's
 profiler the number of kernels, how long each GPU was busy with them, and the kernels that took longest; on a CPU the operators instead, each
@@ -136,5 +136,5 @@ def main(job_path, out_path):
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("usage: python -m bench.instruments.profile JOB OUT")
+        sys.exit("usage: python -m bench.profile JOB OUT")
     main(*sys.argv[1:])
