@@ -129,6 +129,7 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@$(PY) -m scripts render --check
 	@$(PY) -m scripts report --check
 	@$(PY) -m ruff check --quiet .
+	@.venv/bin/lint-imports > /dev/null || .venv/bin/lint-imports --no-logo
 	@echo "check: generated files, locks and style are as they should be"
 
 .PHONY: test test-fast test-all
@@ -145,7 +146,7 @@ test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repe
 
 .PHONY: honesty
 honesty: $(RUN) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts demo-python)" && "$$python" -m bench.instruments.honesty && "$$python" -m bench.instruments.honesty_batch && "$$python" -m bench.instruments.honesty_tokens
+	@python="$$($(PY) -m scripts demo-python)" && "$$python" -m tests.honesty && "$$python" -m tests.honesty_batch && "$$python" -m tests.honesty_tokens
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

@@ -29,7 +29,10 @@ from scripts.share import secrets_scan
 NAME = "llm-repro-bundle"
 
 #: What git tracks of these, and the results even where they are not committed yet.
-PATHS = ("README.md", "LICENSE", "CITATION.cff", "bench", "docker", "compose.yaml", "scripts/requirements", "reports")
+PATHS = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "compose.yaml"),
+    *("bench", "docker", "docs", "scripts/requirements", "reports"),
+)
 
 
 def files(root: Path = ROOT) -> list[Path]:

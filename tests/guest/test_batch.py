@@ -189,7 +189,7 @@ def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(guest, checkpoints,
 
 def beside_the_articles_loop(guest, **settings):
     """What the script prints for two texts a call, five rounds asked for."""
-    done = guest.command("-m", "bench.instruments.honesty_batch", "-", "2", "5", **settings)
+    done = guest.command("-m", "tests.honesty_batch", "-", "2", "5", **settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

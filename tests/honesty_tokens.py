@@ -1,6 +1,6 @@
 """Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
 
-    PYTHON -m bench.instruments.honesty_tokens [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]
+    PYTHON -m tests.honesty_tokens [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]
 
 in an environment with torch and transformers (Python 3.11 or newer)
 
@@ -14,12 +14,11 @@ JSON. They should be within 3 % of each other on a GPU.
 import dataclasses
 import time
 
+from bench import backends, forms
+from bench.models import prompts
 from scripts import articles
 from scripts.run import jobs
-
-from bench import backends, forms
-from bench.instruments import honesty
-from bench.models import prompts
+from tests import honesty
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):

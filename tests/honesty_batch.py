@@ -1,6 +1,6 @@
 """Does the kit's row of a batch tell what the third article's own batched loop tells? Both run on the same model and the same texts.
 
-    PYTHON -m bench.instruments.honesty_batch [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]
+    PYTHON -m tests.honesty_batch [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]
 
 in an environment with torch and transformers (Python 3.11 or newer)
 
@@ -13,12 +13,11 @@ JSON. They should be within 3 % of each other on a GPU.
 import dataclasses
 from time import perf_counter
 
+from bench import backends
+from bench.models import prompts, texts
 from scripts import articles
 from scripts.run import jobs
-
-from bench import backends
-from bench.instruments import honesty
-from bench.models import prompts, texts
+from tests import honesty
 
 
 def articles_loop(model, tokenizer, texts_list, new_tokens):

@@ -1,7 +1,7 @@
 """Does the kit's clock tell what the first article's own loop tells? Both time the same calls of the same model.
 
-    PYTHON -m bench.instruments.honesty [ROUNDS]            a tiny model on the CPU (`make honesty`)
-    PYTHON -m bench.instruments.honesty ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
+    PYTHON -m tests.honesty [ROUNDS]            a tiny model on the CPU (`make honesty`)
+    PYTHON -m tests.honesty ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
                                                 GPUs; for DeepSpeed under `python -m torch.distributed.run --nproc_per_node N`
 
 LIMIT_S=60 in the environment holds this script and its two siblings to about the rounds of so many seconds, unless several ranks run it.
