@@ -28,13 +28,14 @@ def rotated_in_place(tensor, sin, cos):
     return torch.stack((x, y), dim=-1).flatten(-2)
 
 
-def last_logits(shape, scale, seed, input_ids):
+def last_logits(shape, scale, seed, input_ids, recipe=1):
     """[the last position's logits as they should be, as the kernel has them], in float32; one layer's weights are in memory at a time."""
     import torch
     from transformers import AutoConfig
     from transformers.models.gptj import modeling_gptj
 
     fields = weights.config_of(shape, scale)
+    factors = weights.factors_of(fields, scale, recipe)
     dtype = getattr(torch, fields["torch_dtype"])
     config = AutoConfig.for_model(**fields, attn_implementation="eager")
 
@@ -42,7 +43,10 @@ def last_logits(shape, scale, seed, input_ids):
         """The module with the checkpoint's random weights."""
         names = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
         tensors = {
-            name: weights.random_tensor(prefix + name, extents, seed, dtype, "cpu").float() for name, extents in names.items()
+            name: weights.random_tensor(
+                prefix + name, extents, seed, dtype, "cpu", times=weights.multiplier(prefix + name, factors)
+            ).float()
+            for name, extents in names.items()
         }
         module.load_state_dict(tensors, strict=False)
         return module
@@ -76,7 +80,9 @@ def main(job_path, out=None):
         weights.write_tokenizer(folder, weights.config_of(job.model["shape"], job.model["scale"]))
         input_ids = prompts.token_ids(job.prompt, folder)[:1]
     with torch.no_grad():
-        right, wrong = last_logits(job.model["shape"], job.model["scale"], job.model["seed"], input_ids)
+        right, wrong = last_logits(
+            job.model["shape"], job.model["scale"], job.model["seed"], input_ids, weights.recipe_of(job.model)
+        )
     found = {"job": job.id, "prompt_tokens": input_ids.shape[1], "logits_relative_error": float((wrong - right).norm() / right.norm())}
     if out:
         write_whole(out, to_json(found))

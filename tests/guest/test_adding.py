@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,8 +36,14 @@ stacks = ["demo"]
 def kit(tmp_path):
     """A copy of the kit, sharing the environments that are made already."""
     copy = tmp_path / "kit"
-    left_out = shutil.ignore_patterns(".git", ".venv", ".envs", "models", "demo", "runs", "__pycache__", ".*_cache")
-    shutil.copytree(ROOT, copy, ignore=lambda folder, names: left_out(folder, names) if "docker" not in folder else {"__pycache__"} & set(names))
+    left_out = shutil.ignore_patterns(".git", ".venv", ".envs", "demo", "runs", "__pycache__", ".*_cache")
+
+    def leave_out(folder, names):
+        if "docker" in folder:
+            return {"__pycache__"} & set(names)
+        return left_out(folder, names) | ({"models", "archives"} & set(names) if Path(folder) == ROOT else set())
+
+    shutil.copytree(ROOT, copy, ignore=leave_out)
     (copy / ".envs").symlink_to(ROOT / ".envs")
     return copy
 
@@ -47,7 +54,7 @@ def python(kit, *arguments, **environment):
 
 def changed(kit):
     """Files of the copy that are other than the kit's, or new."""
-    names = [path.relative_to(kit) for path in kit.rglob("*") if path.is_file() and not {".envs", "models", "runs", "__pycache__"} & set(path.relative_to(kit).parts)]
+    names = [path.relative_to(kit) for path in kit.rglob("*") if path.is_file() and not {".envs", "runs", "__pycache__"} & set(path.relative_to(kit).parts)]
     return {str(name) for name in names if not (ROOT / name).exists() or not filecmp.cmp(kit / name, ROOT / name, shallow=False)}
 
 

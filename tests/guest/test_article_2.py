@@ -113,7 +113,7 @@ def test_the_fused_regions_are_timed_without_a_model_and_what_cannot_run_says_wh
 
 FUSED = """
 import json, types, torch
-from bench import fusion
+from bench.forms import regions as fusion
 from bench.checking import check
 layer = fusion.make_weights(32, torch.float32, "cpu")
 found = {}
@@ -136,7 +136,7 @@ def test_the_attention_region_is_attention(guest):
 
 COMPILED = """
 import json, torch
-from bench import fusion
+from bench.forms import regions as fusion
 from bench.checking import check
 layer, inputs = fusion.make_weights(32, torch.float32, "cpu"), fusion.make_activations(32, 3, 5, torch.float32, "cpu")
 results = []

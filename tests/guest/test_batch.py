@@ -154,7 +154,7 @@ def lines_in(path):
     ("form", "items", "batch_size", "kills"),
     [
         ("workload", 600, 16, 2),
-        ("continuous", 1_000, 16, 2),
+        ("continuous", 2_000, 16, 2),
         pytest.param("workload", 10_000, 128, 3, marks=pytest.mark.full),
         pytest.param("continuous", 4_000, 128, 2, marks=pytest.mark.full),
     ],

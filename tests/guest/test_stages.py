@@ -6,7 +6,7 @@ from tests.guest.samples import SHAPES
 
 CUT = """
 import json, time, torch, transformers
-from bench import stages
+from bench.forms import stages
 model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
 prompt = torch.arange(4, 28)
 rows = torch.stack([prompt.roll(place) for place in range(4)])
@@ -30,7 +30,7 @@ def test_every_schedule_gives_the_whole_model_s_tokens(guest, checkpoints, archi
 
 SLEEPING = """
 import json, time, torch
-from bench import stages
+from bench.forms import stages
 
 class Slow(stages.Stage):
     def step(self, batch, value):

@@ -14,7 +14,7 @@ def test_one_command_runs_every_size_once_and_another_runs_none_again(models, mo
     (first,) = plan.run_all([planned], asked, keep_going=False)
     assert (first.status, first.guest.batch_size, first.guest.check["passed"]) == ("ok", 3, True)
     assert ".controlled.b3.demo." in first.id
-    assert sorted(path.name for path in (tmp_path / first.id).iterdir()) == ["job.json", "log.txt", "result.json"]
+    assert sorted(path.name for path in (tmp_path / first.id).iterdir()) == ["job.json", "log.txt", "result.json", "tokens.json"]
     kept = (tmp_path / first.id / "job.json").read_text() + (tmp_path / first.id / "result.json").read_text()
     assert '"path": "models/random/' in kept and str(models) not in kept
 
