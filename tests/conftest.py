@@ -16,6 +16,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Two files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+surroundings.use(os.environ)  # for fixtures of a whole session, which come before those of a test
+
 FAKES = Path(__file__).resolve().parent / "fakes"
 
 
