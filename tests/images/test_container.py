@@ -18,7 +18,7 @@ import pytest
 
 from scripts.containers import container
 from scripts.containers.container import Outcome
-from scripts.errors import KitError, PreflightError, UsageError
+from scripts.errors import KitError, PreflightError
 from scripts.machine import locks
 from scripts.machine.gpus import Gpu
 from tests.fakes.cdi import uuid
@@ -223,24 +223,16 @@ def test_a_gpu_that_docker_does_not_know_is_explained(run: Callable, monkeypatch
         run("true", gpus=[gpu(99)])
 
 
-def test_a_missing_toolkit_is_explained(run: Callable, monkeypatch: pytest.MonkeyPatch, client: docker.DockerClient) -> None:
-    monkeypatch.setenv("GPU_MODE", "nvidia")
+def test_a_missing_toolkit_is_explained(run: Callable, client: docker.DockerClient) -> None:
     if "nvidia" in client.info().get("Runtimes", {}):
         pytest.skip("this Docker has the toolkit")
     with pytest.raises(PreflightError, match="install the NVIDIA Container Toolkit"):
-        run("true", gpus=[gpu(0)])
+        run("true", gpus=[gpu(0)], gpu_mode="nvidia")
 
 
-def test_cdi_for_a_gpu_without_a_spec_is_refused(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MODE", "cdi")
+def test_cdi_for_a_gpu_without_a_spec_is_refused(run: Callable) -> None:
     with pytest.raises(PreflightError, match="no CDI spec names GPU 99"):
-        run("true", gpus=[gpu(99)])
-
-
-def test_a_wrong_gpu_mode_names_the_right_ones(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MODE", "magic")
-    with pytest.raises(UsageError, match="'magic', allowed are auto, cdi, nvidia"):
-        run("true")
+        run("true", gpus=[gpu(99)], gpu_mode="cdi")
 
 
 # What goes wrong outside

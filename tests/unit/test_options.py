@@ -52,6 +52,7 @@ def test_cases_are_names_with_commas():
         ({"DEVICE": "tpu"}, ["DEVICE", "'tpu'", "cuda, cpu"]),
         ({"VARIANT": "mine"}, ["VARIANT", "'mine'", "published, controlled"]),
         ({"WEIGHTS": "mine"}, ["WEIGHTS", "hub, random"]),
+        ({"GPU_MODE": "magic"}, ["GPU_MODE", "'magic'", "auto, cdi, nvidia"]),
         ({"SCALE": "big"}, ["SCALE", "full, tiny"]),
         ({"ENGINE": "podman"}, ["ENGINE", "docker, host"]),
         ({"FORCE": "yes"}, ["FORCE", "'yes'"]),
