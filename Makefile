@@ -8,13 +8,23 @@ SHELL := bash
 # python3.11 first: the demo's CPU build of torch is pinned for 3.11 to 3.14, and 3.11 is the oldest that the tools run on.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(if $(shell $(name) --version 2>/dev/null),$(name))))
 PY := .venv/bin/python
-TOOLS := .venv/.ready
+# The groups of docker/pins.toml [host.pins]: each is installed with the first target that needs it.
+RUN := .venv/.run
+SITE := $(RUN) .venv/.site
+DEV := $(SITE) .venv/.dev
 
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
-# What may be typed after a target; scripts/options.py says what each may be.
+# What may be typed after a target; scripts/run/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY REMOTE BRANCH BUNDLE
+
+# A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
+KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
+  PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
+  MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
+UNKNOWN := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name))))
+$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(firstword $(UNKNOWN))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
 
 .PHONY: help
 help: ## Print this help
@@ -35,98 +45,108 @@ help: ## Print this help
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
 
-$(TOOLS): scripts/requirements.txt
+.venv/.%: scripts/requirements/%.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
-	@exec 9> .venv.lock; flock 9 2>/dev/null; test $@ -nt $< || { \
-	  $(PYTHON) -m venv --clear .venv || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv" >&2; exit 3; }; \
-	  echo "installing the tools into .venv (hash-locked, once)"; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: -r scripts/requirements.txt && touch $@; }
+	@$(PYTHON) -m scripts.commands.tools $*
+
+.venv/.run: scripts/requirements/installer.txt
+.venv/.site .venv/.dev: .venv/.run
 
 .PHONY: demo
-demo: $(TOOLS) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
-	@$(PY) -m scripts.demo
+demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
+	@$(PY) -m scripts demo
 
 .PHONY: bench article build profile verify rebuild sbom
 bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
-bench-%: $(TOOLS) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
-	@$(PY) -m scripts.bench $*
+bench-%: $(RUN) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
+	@$(PY) -m scripts bench '$*'
 
-profile-%: $(TOOLS) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
-	@$(PY) -m scripts.profile $*
+profile-%: $(RUN) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
+	@$(PY) -m scripts profile '$*'
 
-article-%: $(TOOLS) always ## Run all cases of an article in all variants: make article-inference-tools
-	@$(PY) -m scripts.bench --article $*
+article-%: $(RUN) always ## Run all cases of an article in all variants: make article-inference-tools
+	@$(PY) -m scripts article '$*'
 
-build-%: $(TOOLS) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
-	@$(PY) -m scripts.build $*
+build-%: $(RUN) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
+	@$(PY) -m scripts build '$*'
 
-verify-%: $(TOOLS) always ## Ask an image for everything it holds; one line for each difference from pins and lock
-	@$(PY) -m scripts.verify $*
+verify-%: $(RUN) always ## Ask an image for everything it holds; one line for each difference from pins and lock
+	@$(PY) -m scripts verify '$*'
 
-rebuild-%: $(TOOLS) always ## Build an image twice from nothing and compare the two, layer by layer
-	@$(PY) -m scripts.rebuild $*
+rebuild-%: $(RUN) always ## Build an image twice from nothing and compare the two, layer by layer
+	@$(PY) -m scripts rebuild '$*'
 
-sbom-%: $(TOOLS) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
-	@$(PY) -m scripts.sbom $*
+sbom-%: $(SITE) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
+	@$(PY) -m scripts sbom '$*'
 
 .PHONY: images
-images: $(TOOLS) ## List the images: built, stale or missing, size, what they share, age
-	@$(PY) -m scripts.images
+images: $(RUN) ## List the images: built, stale or missing, size, what they share, age
+	@$(PY) -m scripts images
 
 .PHONY: archive
-archive: $(TOOLS) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
-	@$(PY) -m scripts.archive archive
+archive: $(RUN) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
+	@$(PY) -m scripts archive
 
 .PHONY: restore
-restore: $(TOOLS) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
-	@$(PY) -m scripts.archive restore
+restore: $(RUN) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
+	@$(PY) -m scripts restore
 
 .PHONY: models
-models: $(TOOLS) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
-	@$(PY) -m scripts.models
+models: $(RUN) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
+	@$(PY) -m scripts models
 
 .PHONY: report
-report: $(TOOLS) ## Write reports/REPORT.md and its plots from reports/runs (FORMAT=html: a site too)
-	@$(PY) -m scripts.report
+report: $(if $(filter html,$(FORMAT)),$(SITE),$(RUN)) ## Write reports/REPORT.md, its plots and the README's headlines from reports/runs (FORMAT=html: a site too)
+	@$(PY) -m scripts report
 
 .PHONY: publish
-publish: $(TOOLS) ## Put the report's site on a branch of a repository: make publish REMOTE=… (BRANCH=gh-pages)
-	@$(PY) -m scripts.publish
+publish: $(SITE) ## Put the report's site on a branch of a repository: make publish REMOTE=… (BRANCH=gh-pages)
+	@$(PY) -m scripts publish
 
 .PHONY: bundle verify-bundle
-bundle: $(TOOLS) ## Pack results, report, pins and locks into one archive with checksums
-	@$(PY) -m scripts.bundle
+bundle: $(RUN) ## Pack results, report, pins and locks into one archive with checksums
+	@$(PY) -m scripts bundle
 
-verify-bundle: $(TOOLS) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz
-	@$(PY) -m scripts.bundle verify
+verify-bundle: $(RUN) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz
+	@$(PY) -m scripts verify-bundle
 
 .PHONY: compare
-compare: $(TOOLS) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs
-	@$(PY) -m scripts.compare
+compare: $(RUN) ## Set two runs, folders or git revisions side by side: make compare A=HEAD~1 B=reports/runs
+	@$(PY) -m scripts compare
 
 .PHONY: lock
-lock: $(TOOLS) ## Resolve docker/pins.toml into hashed requirements (needs the network)
-	@$(PY) -m scripts.lock
+lock: $(RUN) ## Resolve docker/pins.toml into hashed requirements (needs the network)
+	@$(PY) -m scripts lock
 
 .PHONY: render
-render: $(TOOLS) ## Write Dockerfiles, compose.yaml and the README's tables from docker/pins.toml
-	@$(PY) -m scripts.render
+render: $(RUN) ## Write Dockerfiles, compose.yaml and the tables of docker/README.md from docker/pins.toml
+	@$(PY) -m scripts render
 
 .PHONY: check
-check: $(TOOLS) ## Fail where a generated file, a lock or the style differs from what it should be
-	@$(PY) -m scripts.render --check
+check: $(DEV) ## Fail where a generated file, a lock or the style differs from what it should be
+	@$(PY) -m scripts render --check
+	@$(PY) -m scripts report --check
 	@$(PY) -m ruff check --quiet .
+	@.venv/bin/lint-imports > /dev/null || .venv/bin/lint-imports --no-logo
 	@echo "check: generated files, locks and style are as they should be"
 
-.PHONY: test
-test: $(TOOLS) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
-	@$(PY) -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
+.PHONY: test test-fast test-all
+TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
+
+test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
+	@$(PY) $(TESTS) -m "not full and not slow" tests/unit
+
+test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
+	@$(PY) $(TESTS) -m "not full"
+
+test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at full scale
+	@$(PY) $(TESTS)
 
 .PHONY: honesty
-honesty: $(TOOLS) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts.demo_env common)" && "$$python" tests/honesty.py && "$$python" tests/honesty_batch.py && "$$python" tests/honesty_tokens.py
+honesty: $(RUN) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
+	@python="$$($(PY) -m scripts demo-python)" && "$$python" -m tests.honesty && "$$python" -m tests.honesty_batch && "$$python" -m tests.honesty_tokens
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

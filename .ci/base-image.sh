@@ -7,56 +7,10 @@
 # Debian 12 by debootstrap off this machine's own mirror, and in /usr/local a copy of the Python X.Y found here. It carries the
 # label stand-in=true, which builds on it inherit and results report.
 set -euo pipefail
+. "$(dirname "$0")/debian.sh"
 version=${1:?usage: .ci/base-image.sh X.Y, or trixie}
 if [ "$version" = trixie ]; then release=trixie tag=debian:trixie-slim; else release=bookworm tag=python:$version-slim-bookworm; fi
-dir=${ENGINE_DIR:-/var/lib/llm-repro-ci}
 tree=$dir/$release
-# What Python's own modules link to, and what the public image has besides.
-packages=ca-certificates,netbase,tzdata,libbz2-1.0,libexpat1,libffi8,libgdbm6,liblzma5,libncursesw6,libnsl2,libreadline8,libsqlite3-0,libssl3,libtirpc3,libuuid1,zlib1g
-
-say() { echo "base-image: $*" >&2; }
-
-# The folder of an installed Python X.Y: one that starts under its own name, or one that a version manager keeps.
-find_prefix() {
-    local candidate
-    for candidate in $(type -aP "python$version") "$(pyenv root 2>/dev/null)"/versions/"$version".*/bin/python3; do
-        "$candidate" - "$version" 2>/dev/null <<'PYTHON' && return
-import sys
-if "%d.%d" % sys.version_info[:2] != sys.argv[1]:
-    sys.exit(1)
-print(sys.base_prefix)
-PYTHON
-    done
-    say "no Python $version on this machine: install one so that python$version starts it"
-    exit 1
-}
-
-# One tree serves every version; it is made whole or not at all.
-make_tree() {
-    [ -d "$tree" ] && return
-    command -v debootstrap >/dev/null || apt-get install -y -q --no-install-recommends debootstrap >&2
-    local mirror
-    mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' | awk '$1 == "bookworm" {print $2; exit}')
-    say "Debian $release by debootstrap"
-    rm -rf "$tree.partial"
-    debootstrap --variant=minbase --include="$packages" "$release" "$tree.partial" "$mirror" > "$dir/debootstrap.log" 2>&1 \
-        || { tail -20 "$dir/debootstrap.log" >&2; exit 1; }
-    rm -rf "$tree.partial"/var/cache/apt/archives/*.deb "$tree.partial"/var/lib/apt/lists/*
-    mv "$tree.partial" "$tree"
-}
-
-# Python without its tests and without whatever was installed into it.
-copy_python() {
-    mkdir -p "$1/bin" "$1/include" "$1/lib"
-    cp -a "$prefix/bin/python$version" "$1/bin/"
-    ln -s "python$version" "$1/bin/python3"
-    ln -s "python$version" "$1/bin/python"
-    cp -a "$prefix/include/python$version" "$1/include/"
-    cp -a "$prefix"/lib/libpython3*.so* "$1/lib/" 2>/dev/null || true
-    tar -C "$prefix/lib" -c --exclude=__pycache__ --exclude=site-packages --exclude=test --exclude=tests --exclude=idlelib \
-        --exclude='config-*/*.a' "python$version" | tar -C "$1/lib" -x
-    mkdir -p "$1/lib/python$version/site-packages"
-}
 
 # The tree as an image of the given name.
 import_tree() {
@@ -66,7 +20,7 @@ import_tree() {
 build_from_copy() {
     local context=$dir/python-$version
     rm -rf "$context"
-    copy_python "$context/root/usr/local"
+    copy_python "$version" "$prefix" "$context/root/usr/local"
     cat > "$context/Dockerfile" <<DOCKERFILE
 FROM llm-repro-ci/bookworm
 COPY root/ /
@@ -92,14 +46,13 @@ if docker image inspect "$tag" >/dev/null 2>&1; then
     exit
 fi
 if [ "$release" = trixie ]; then
-    packages=ca-certificates
-    make_tree
+    make_tree trixie ca-certificates "$tree"
     import_tree "$tag"
     say "$tag is made"
     exit
 fi
-prefix=$(find_prefix)
-make_tree
+prefix=$(find_prefix "$version")
+make_tree bookworm "$copied_python_needs" "$tree"
 docker image inspect llm-repro-ci/bookworm >/dev/null 2>&1 || import_tree llm-repro-ci/bookworm
 if [ "$prefix" = /usr ]; then build_from_debian; else build_from_copy; fi
 docker run --rm --network none "$tag" sh -c 'python3 --version && pip --version' >&2

@@ -11,8 +11,11 @@ import sys
 import time
 import traceback
 
-from bench import answers, backends, check, clock, compat, environment, forms, inputs, judge, measure, profile, ranks, weights
+from bench import backends, compat, forms, profile
+from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
+from bench.measuring import clock, environment, measure, ranks, timed_tokens
+from bench.models import prompts, weights
 
 
 def say(**event):
@@ -81,7 +84,7 @@ def load(job, result, phases, folder):
     result.load_s = time.monotonic() - began
     result.used = loaded.used
     loaded.folder, loaded.answers = folder, []
-    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     loaded.prompt_ids = loaded.input_ids
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
@@ -111,12 +114,12 @@ def write_answers(job, loaded, form):
     def clocked(action):
         return measure.elapsed_ms(action, synchronize)[0]
 
-    answers.write(job, loaded, form, loaded.answers, clocked)
+    timed_tokens.write(job, loaded, form, loaded.answers, clocked)
 
 
 def run_reference(job, result, phases, folder):
     loaded = phases.run("load", lambda: backends.find("layer-parallel").load(job))
-    input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     new_tokens = max(run["new_tokens"] for run in job.runs)
 
     def answer():

@@ -18,7 +18,7 @@ SCHEMA = 1
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 
-#: What a job may do: time a backend, compute the right answer with plain transformers, judge the tokens of timed calls (bench/judge.py),
+#: What a job may do: time a backend, compute the right answer with plain transformers, judge the tokens of timed calls (bench/checking/judge.py),
 #: write random weights, or profile one call.
 KINDS = ("measure", "reference", "judge", "weights", "profile")
 
@@ -31,7 +31,7 @@ class InvalidDocument(ValueError):
 class Job:
     """One thing to do in one image.
 
-    model       name, architecture (bloom|gptj|llama), shape (a name in bench/weights.py), weights (hub|random),
+    model       name, architecture (bloom|gptj|llama), shape (a name in bench/models/weights.py), weights (hub|random),
                 scale (full|tiny), seed, recipe (of random weights; absent in jobs of recipe 1), revision,
                 path (where the guest finds the checkpoint)
     load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments the article
@@ -89,7 +89,7 @@ class Result:
                     sample is the slowest rank's. `cold_ms` is the very first call after loading, or null
     memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}, and, where the
-                    tokens of the timed calls were judged, `judged`: what bench/judge.py says of them
+                    tokens of the timed calls were judged, `judged`: what bench/checking/judge.py says of them
     launch_us       {before, after}: what it took the host to start one small operator, before the first call and after the last
     used            what the backend really did: dtype, device map, slicing configuration, library file, layer class…
     figures         {name: data}: what the form measured beside the calls, raw; each form says which

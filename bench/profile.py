@@ -16,8 +16,10 @@ import sys
 import tempfile
 import time
 
-from bench import backends, compat, inputs, measure
+from bench import backends, compat
 from bench.job import parse_job
+from bench.measuring import measure
+from bench.models import prompts
 
 #: New tokens of a profiled call.
 NEW_TOKENS = 8
@@ -123,7 +125,7 @@ def main(job_path, out_path):
     with open(job_path, encoding="utf-8") as source:
         asked = parse_job(source.read())
     loaded = backends.find(asked.backend).load(asked)
-    loaded.input_ids = inputs.token_ids(asked.prompt, asked.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(asked.prompt, asked.model["path"]).to(loaded.device)
     found = profile(asked, loaded)
     answer = {"backend": asked.backend, "stack": asked.stack, "load": asked.load, "devices_asked": asked.device_count, **found}
     with open(out_path, "w", encoding="utf-8") as target:

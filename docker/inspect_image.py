@@ -2,7 +2,7 @@
 
     python3 -c "$(cat inspect_image.py)"
 
-It only reads. What it finds is judged outside, by scripts/verify.py.
+It only reads. What it finds is judged outside, by scripts/images/verify.py.
 """
 
 import base64

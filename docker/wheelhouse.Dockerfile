@@ -1,4 +1,4 @@
-# Every file that the locks of a stack name, fetched by the Python and the pip of its base image: see scripts/archive.py.
+# Every file that the locks of a stack name, fetched by the Python and the pip of its base image: see scripts/images/archive.py.
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE} AS fetched
 ARG STACK

@@ -8,15 +8,22 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from scripts import surroundings
+
 # Hundreds of processes start here, and without bytecode each would compile torch and transformers anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Two files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+surroundings.use(os.environ)  # for fixtures of a whole session, which come before those of a test
 
 FAKES = Path(__file__).resolve().parent / "fakes"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The fast tests first, then those with real tiny models, then those with containers; the other way round where two run at a time."""
-    order = ("tests", "guest", "images")
+    order = ("unit", "guest", "images")
     items.sort(key=lambda item: order.index(item.path.parent.name), reverse=hasattr(config, "workerinput"))
 
 
@@ -35,6 +42,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason in sorted({report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())}):
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)
+
+
+@pytest.fixture(autouse=True)
+def environment_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests set variables after the command line would have read them, so here the surroundings are those of each moment."""
+    monkeypatch.setattr(surroundings, "current", lambda: surroundings.Surroundings(os.environ))
 
 
 @pytest.fixture(scope="session")

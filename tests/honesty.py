@@ -1,13 +1,13 @@
 """Does the kit's clock tell what the first article's own loop tells? Both time the same calls of the same model.
 
-    PYTHON tests/honesty.py [ROUNDS]            a tiny model on the CPU (`make honesty`)
-    PYTHON tests/honesty.py ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
+    PYTHON -m tests.honesty [ROUNDS]            a tiny model on the CPU (`make honesty`)
+    PYTHON -m tests.honesty ROUNDS JOB OUT      the model and the prompt of a run's job.json, loaded by the article's own lines on
                                                 GPUs; for DeepSpeed under `python -m torch.distributed.run --nproc_per_node N`
 
 LIMIT_S=60 in the environment holds this script and its two siblings to about the rounds of so many seconds, unless several ranks run it.
 
 Each round times a few calls with the article's loop (perf_counter around `generate`, nothing else) and as many with
-bench/measure.py, in turn, each first in every other round, so that a drift of the machine hits both: hosts change their speed within a
+bench/measuring/measure.py, in turn, each first in every other round, so that a drift of the machine hits both: hosts change their speed within a
 second. Printed: the ratio of the two means over all rounds with its interval. A ratio that is not 1 within it would be the kit's own overhead.
 """
 
@@ -21,10 +21,10 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench import clock, compat, forms, inputs, measure, weights
+from bench import compat, forms
 from bench.job import parse_job, to_json, write_whole
+from bench.measuring import clock, measure
+from bench.models import prompts, weights
 
 #: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
 CALLS = 4
@@ -219,7 +219,7 @@ def main(rounds, job_path=None, out=None):
     job = parse_job(Path(job_path).read_text(encoding="utf-8"))
     model = articles_model(job)
     device = torch.cuda.current_device()
-    ids = inputs.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
+    ids = prompts.token_ids(job.prompt, job.model["path"]).to(f"cuda:{device}")
     every = [device] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
     arguments = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
     found = compare(model, ids, arguments, rounds, lambda: [torch.cuda.synchronize(index) for index in every])

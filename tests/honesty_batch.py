@@ -1,6 +1,8 @@
 """Does the kit's row of a batch tell what the third article's own batched loop tells? Both run on the same model and the same texts.
 
-    PYTHON tests/honesty_batch.py [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]      in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON -m tests.honesty_batch [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]
+
+in an environment with torch and transformers (Python 3.11 or newer)
 
 Without a checkpoint (or with -) it writes a tiny one (`make honesty`). NEW_TOKENS may be fewer than the article's 256 (32 on a CPU), which is the harder
 test: what is not generation weighs more.
@@ -9,14 +11,12 @@ JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
-import sys
-from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench import backends, inputs, texts
-from scripts import articles, jobs
+from bench import backends
+from bench.models import prompts, texts
+from scripts import articles
+from scripts.run import jobs
 from tests import honesty
 
 
@@ -53,7 +53,7 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
     transformers.logging.set_verbosity_error()
     job = job_of(checkpoint, batch, new_tokens, "cuda" if torch.cuda.is_available() else "cpu")
     loaded = backends.find(job.backend).load(job)
-    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = texts.tokenizer_of(job)
     texts_list = texts.batch_of(job, tokenizer)
     made = job.runs[0]["new_tokens"]

@@ -1,6 +1,8 @@
 """Do the kit's ms/token tell what the second article's benchmark tells? Both run on the same model and the same sentences.
 
-    PYTHON tests/honesty_tokens.py [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]   in an environment with torch and transformers (Python 3.11 or newer)
+    PYTHON -m tests.honesty_tokens [CASE [CHECKPOINT [BATCH [ROUNDS [OUT [NEW_TOKENS]]]]]]
+
+in an environment with torch and transformers (Python 3.11 or newer)
 
 CASE is accelerate-fp16 (the default), accelerate-int8 or ds-inference. Without a checkpoint (or with -) it writes a tiny one (`make honesty`); with one it runs
 on all GPUs that it sees. NEW_TOKENS may be fewer than the benchmark's 100, which is the harder test: what is not generation weighs more.
@@ -10,14 +12,12 @@ JSON. They should be within 3 % of each other on a GPU.
 """
 
 import dataclasses
-import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench import backends, forms, inputs
-from scripts import articles, jobs
+from bench import backends, forms
+from bench.models import prompts
+from scripts import articles
+from scripts.run import jobs
 from tests import honesty
 
 
@@ -55,7 +55,7 @@ def main(case, checkpoint, batch, rounds, new_tokens, out=None):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     job = job_of(case, checkpoint, batch, new_tokens, device, max(1, torch.cuda.device_count()))
     loaded = backends.find(job.backend).load(job)
-    loaded.input_ids = inputs.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
     sentences = forms.find(job.form).batch_of(job.prompt["texts"], batch)
 
@@ -64,7 +64,8 @@ def main(case, checkpoint, batch, rounds, new_tokens, out=None):
 
     pairs, figures = honesty.call_by_call(job, loaded, article, rounds)
     means = [(ms / figures["cycles"]["counted_tokens"], benchmarks) for ms, benchmarks in pairs]
-    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | {"case": case, "batch_size": batch, "new_tokens": job.runs[0]["new_tokens"]}, out)
+    facts = {"case": case, "batch_size": batch, "new_tokens": job.runs[0]["new_tokens"]}
+    honesty.tell(f"{case}, batches of {batch}", honesty.summary(means, "ms_per_token") | facts, out)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class Loaded(types.SimpleNamespace):
     input_ids  the job's prompt on the device, [batch_size, tokens]; put there once the model is loaded
     folder   the job's own, the only one it may write; put there with the prompt
     prompt_ids  the ids that the calls really had, where a form renders its own: [rows, tokens], the same in every row; else input_ids
-    answers  a list to which a form adds what its timed calls answered (bench/answers.py); put there with the prompt
+    answers  a list to which a form adds what its timed calls answered (bench/measuring/timed_tokens.py); put there with the prompt
     used     what was really used, for the result: dtype, device map, library file, layer class…
     """
 

@@ -1,7 +1,7 @@
 """BMInf: weights stay in host memory beyond a limit and are brought to the GPU layer by layer."""
 
-from bench import pretrained
 from bench.backends import Loaded
+from bench.models import pretrained
 
 
 def unsupported(job):

@@ -2,8 +2,9 @@
 
 import time
 
-from bench import pretrained, ranks
 from bench.backends import Loaded
+from bench.measuring import ranks
+from bench.models import pretrained
 
 RANKS = True
 

@@ -4,8 +4,10 @@ Settings and dtype rule are those of bloom-ds-zero-inference.py in huggingface/t
 sequences; here all run the same ones, as that script's benchmark does.
 """
 
-from bench import compat, pretrained, ranks
+from bench import compat
 from bench.backends import Loaded
+from bench.measuring import ranks
+from bench.models import pretrained
 
 RANKS = True
 

@@ -2,8 +2,9 @@
 
 from importlib import metadata
 
-from bench import compat, pretrained
+from bench import compat
 from bench.backends import Loaded
+from bench.models import pretrained
 
 
 def unsupported(job):

@@ -1,7 +1,7 @@
 """Layer parallelism: accelerate puts whole layers on different devices, `device_map="auto"`."""
 
-from bench import pretrained
 from bench.backends import Loaded
+from bench.models import pretrained
 
 
 def unsupported(job):

@@ -1,7 +1,7 @@
 """Tensor parallelism by the library tensor_parallel: each weight matrix is cut over the devices, one process, one thread a device."""
 
-from bench import pretrained
 from bench.backends import Loaded
+from bench.models import pretrained
 
 
 def unsupported(job):

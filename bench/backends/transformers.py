@@ -1,7 +1,7 @@
 """Plain transformers on one device: the baseline, and the reference of every output check."""
 
-from bench import pretrained
 from bench.backends import Loaded
+from bench.models import pretrained
 
 
 def unsupported(job):

@@ -2,14 +2,14 @@
 
 A form is a module with
 
-    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measure.py times them; the new
+    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measuring/measure.py times them; the new
                                 tokens of the last call of the longest run, [rows, new tokens], where they continue the job's
                                 own prompt, else None; and {name: data} of whatever else it measures, for Result.figures.
                                 `loaded` is the backend's Loaded with the prompt as `loaded.input_ids`; `say(**event)`
                                 tells progress, between timed calls only
     call(job, loaded, run, input_ids, **more)
                                 the new tokens [rows, new tokens] of one more call of one of the job's runs on any prompt, for the
-                                judge; needed where `run` adds a part of each run (bench/answers.py) to `loaded.answers`
+                                judge; needed where `run` adds a part of each run (bench/measuring/timed_tokens.py) to `loaded.answers`
     unsupported(job)            why this job cannot run here, or "" (optional); asked before anything is loaded
     LOADS                       False where it measures without the model: `loaded` is then None, and there is neither
                                 a checkpoint nor an output check (optional)

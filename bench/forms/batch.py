@@ -1,10 +1,10 @@
-"""One left-padded batch of texts: tokenize, `generate`, take off the prompts, decode. Options: bench/texts.py.
+"""One left-padded batch of texts: tokenize, `generate`, take off the prompts, decode. Options: bench/models/texts.py.
 
 A batch of one is `AutoModelForCausalLM` one text at a time. The article slices an answer by its own prompt's mask; the kit by
 the padded width, which is the same where the mask of the row is as long as the batch.
 """
 
-from bench import texts
+from bench.models import texts
 
 call = texts.generate
 

@@ -6,9 +6,11 @@ are at work at once, as in a static batch. A timed call is the time between two 
 
 import time
 
-from bench import compat, measure, texts
+from bench import compat
 from bench.forms.workload import Progress, arguments_of, in_order, result
-from bench.outputs import Outputs
+from bench.measuring import measure
+from bench.measuring.answers_file import Outputs
+from bench.models import texts
 
 #: Answers are written as soon as there are so many, or after so many seconds.
 WRITE_ITEMS, WRITE_S = 256, 2.0

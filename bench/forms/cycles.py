@@ -14,7 +14,9 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
-from bench import check, environment, measure, ranks, texts
+from bench.checking import check
+from bench.measuring import environment, measure, ranks
+from bench.models import texts
 
 
 def batch_of(sentences, batch_size):

@@ -1,4 +1,4 @@
-"""The four fused regions of a layer (bench/fusion.py), one new token, in several batch sizes; no model is loaded.
+"""The four fused regions of a layer (bench/forms/regions.py), one new token, in several batch sizes; no model is loaded.
 
 options: implementations (of bench.fusion.IMPLEMENTATIONS), batch_sizes, past_tokens, samples, calls_per_sample.
 
@@ -7,7 +7,11 @@ that the GPU's kernels of one call take, from torch's profiler; `relative_error`
 implementation cannot run, `us` is empty and `reason` says why.
 """
 
-from bench import check, clock, compat, fusion, pretrained, profile, weights
+from bench import compat, profile
+from bench.checking import check
+from bench.forms import regions
+from bench.measuring import clock
+from bench.models import pretrained, weights
 
 LOADS = False
 
@@ -25,12 +29,12 @@ def run(job, loaded, say):
     if device != "cpu":
         torch.cuda.set_device(device)
     hidden, heads = shape_of(job)
-    layer = fusion.make_weights(hidden, getattr(torch, job.load["dtype"]), device)
+    layer = regions.make_weights(hidden, getattr(torch, job.load["dtype"]), device)
     found = []
     with torch.no_grad():
         for batch_size in options["batch_sizes"]:
-            inputs = fusion.make_activations(hidden, batch_size, options["past_tokens"], layer.norm_bias.dtype, device)
-            exact = fusion.exact_answers(layer, inputs, heads)
+            inputs = regions.make_activations(hidden, batch_size, options["past_tokens"], layer.norm_bias.dtype, device)
+            exact = regions.exact_answers(layer, inputs, heads)
             for implementation in options["implementations"]:
                 say(run=implementation, batch_size=batch_size)
                 for row in _rows(implementation, layer, inputs, heads, exact, device, options):
@@ -43,11 +47,11 @@ def _rows(implementation, layer, inputs, heads, exact, device, options):
     import torch
 
     try:
-        calls = fusion.calls_of(implementation, layer, inputs, heads)
+        calls = regions.calls_of(implementation, layer, inputs, heads)
     except Exception as error:  # a library or compiler that is not there: the other ways still count
-        return [_without(region, error) for region in fusion.REGIONS]
+        return [_without(region, error) for region in regions.REGIONS]
     rows = []
-    for region in fusion.REGIONS:
+    for region in regions.REGIONS:
         function, arguments = calls[region]
         try:
             rows.append(_row(region, lambda function=function, arguments=arguments: function(*arguments), exact[region], device, options))

@@ -1,6 +1,7 @@
 """`model.generate` on the job's prompt, with the same token ids in every row of the batch."""
 
-from bench import answers, compat, measure
+from bench import compat
+from bench.measuring import measure, timed_tokens
 
 
 def run(job, loaded, say):
@@ -9,7 +10,7 @@ def run(job, loaded, say):
     for number, one in enumerate(job.runs):
         measurement, calls = _measure(job, loaded, one, number == 0, say)
         measurements.append(measurement)
-        loaded.answers.append(answers.of_run(one["new_tokens"], [made.tolist() for made in calls[-job.timed_runs:]], measurement["timed_ms"]))
+        loaded.answers.append(timed_tokens.of_run(one["new_tokens"], [made.tolist() for made in calls[-job.timed_runs:]], measurement["timed_ms"]))
         if one["new_tokens"] == most:
             longest = calls[-1]
     return measurements, longest, {}

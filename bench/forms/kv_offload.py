@@ -13,7 +13,8 @@ counts the sequences that came out as with the default cache.
 
 import gc
 
-from bench import compat, measure
+from bench import compat
+from bench.measuring import measure
 
 CACHES = ("default", "offloaded")
 

@@ -1,12 +1,13 @@
 """Is a batch right? The greedy answers of one padded batch against each text's alone, padded on the left and on the right.
 
-Options: bench/texts.py, and `rows`, how many texts the batch has (the job's batch size is not used). The timed calls are the
+Options: bench/models/texts.py, and `rows`, how many texts the batch has (the job's batch size is not used). The timed calls are the
 left-padded batch's. Figures: {padding: {new_tokens, prompt_tokens: [each text's], left, right}}; each side has, text by
 text, `first_different_token` (null where all are the same) and `logits_relative_error` of the first new token's logits
 against those of the text alone, |x - y| / |y| in the 2-norm.
 """
 
-from bench import check, texts
+from bench.checking import check
+from bench.models import texts
 
 
 def _padded(job, tokenizer, batch, side, device):

@@ -1,6 +1,7 @@
-"""The `pipeline("text-generation")` object on the job's prompt, one call a text. Options: bench/texts.py."""
+"""The `pipeline("text-generation")` object on the job's prompt, one call a text. Options: bench/models/texts.py."""
 
-from bench import recorder, texts
+from bench.measuring import recorder
+from bench.models import texts
 
 call = texts.generate
 

@@ -1,4 +1,4 @@
-"""A model cut into as many stages as the job has devices (bench/stages.py), generating under three schedules.
+"""A model cut into as many stages as the job has devices (bench/forms/stages.py), generating under three schedules.
 
     naive      all sequences as one batch, stage after stage
     in turn    micro-batches one after another, each alone in the pipeline
@@ -11,7 +11,8 @@ identical}]}, where `identical` counts the sequences that came out as under "in 
 are computed, so that any difference is a fault; a batch of another size may round differently.
 """
 
-from bench import pretrained, stages
+from bench.forms import stages
+from bench.models import pretrained
 
 
 def unsupported(job):

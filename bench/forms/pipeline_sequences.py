@@ -6,7 +6,8 @@ article times it. options: seed (of `set_seed` before the first call; optional).
 figures: {"pipeline": {sequences, prompt_tokens, tokens_by_call: [the longest sequence's new tokens of each timed call]}}.
 """
 
-from bench import compat, measure, recorder
+from bench import compat
+from bench.measuring import measure, recorder
 
 
 def text_of(job, tokenizer):

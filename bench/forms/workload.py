@@ -1,14 +1,16 @@
 """A workload of many uneven texts in static batches, one after another, each as soon as the last is answered.
 
-Options: bench/texts.py, and `items`, how many texts; `order`, "naive" (as they come) or "sorted" (by length, so that texts of
+Options: bench/models/texts.py, and `items`, how many texts; `order`, "naive" (as they come) or "sorted" (by length, so that texts of
 like lengths share a batch). Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
 answer. A timed call is one batch from texts to texts, those of earlier, killed runs of this job included. Figures: see `summary`.
 """
 
 import time
 
-from bench import compat, measure, texts
-from bench.outputs import Outputs
+from bench import compat
+from bench.measuring import measure
+from bench.measuring.answers_file import Outputs
+from bench.models import texts
 
 
 def unsupported(job):

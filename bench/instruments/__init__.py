@@ -1,1 +1,1 @@
-"""Instruments: programs that look closer at one question than a job of the bench does. Each is run by hand and writes a file."""
+"""Closer looks at a job: its layers, its kernels, and the articles' own loops."""

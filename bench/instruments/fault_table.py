@@ -2,8 +2,8 @@
 
     python -m bench.instruments.fault_table bloom-7b1 --candidates q1.5w4 q2w4 --out table.json
 
-For each candidate (factors of bench/weights.py's roles) the model decodes greedily, right and with faults made on purpose; a float32
-model of the same weights judges the tokens (bench/regret.py) and the logits. The file is written anew after each candidate. The
+For each candidate (factors of bench/models/weights.py's roles) the model decodes greedily, right and with faults made on purpose; a float32
+model of the same weights judges the tokens (bench/checking/regret.py) and the logits. The file is written anew after each candidate. The
 weights are those of the kit's checkpoint to the bit, but never touch a disk.
 """
 
@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 
-from bench import inputs, regret, weights
+from bench.checking import regret
 from bench.instruments import faulty
+from bench.models import prompts, weights
 
 #: The step whose logits stand for a late one.
 LATE = 0.8
@@ -68,7 +69,7 @@ def prompt_ids(config, text, count, device):
         weights.write_tokenizer(folder, config)
         with open(os.path.join(folder, "config.json"), "w") as stream:
             json.dump(config, stream)
-        return inputs.token_ids({"text": text, "tokens": count, "batch_size": 1}, folder).to(device)
+        return prompts.token_ids({"text": text, "tokens": count, "batch_size": 1}, folder).to(device)
 
 
 def judged(name, pair, prompt, tokens, logits=None):

@@ -1,6 +1,6 @@
 """Greedy decoding with faults made on purpose, so that the output check can be seen to notice them."""
 
-from bench import pretrained
+from bench.models import pretrained
 
 
 class Row:

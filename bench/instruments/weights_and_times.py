@@ -12,8 +12,9 @@ import json
 import statistics
 import sys
 
-from bench import measure, weights
 from bench.instruments import fault_table
+from bench.measuring import measure
+from bench.models import weights
 
 
 def model_of(asked, factors):

@@ -10,11 +10,14 @@ import types
 
 import torch
 
-from bench import answers, backends, judge, pretrained
+from bench import backends
 from bench.__main__ import run
 from bench.backends import Loaded
+from bench.checking import judge
 from bench.instruments import faulty
 from bench.job import parse_job
+from bench.measuring import timed_tokens
+from bench.models import pretrained
 
 FLOORS = {"regret_p90": 1e-3, "regret_max": 0.02, "logits_error": 1e-3}
 
@@ -146,7 +149,7 @@ def main(job_path, folder):
     for name, generate in cheats(model).items():
         cheat = types.SimpleNamespace(load=lambda job, generate=generate: Loaded(model=Model(model, generate), device="cpu", used={"dtype": "float32"}))
         backends.find = lambda wanted, cheat=cheat: cheat if wanted == "cheat" else find(wanted)
-        for file in (answers.TOKENS, answers.LOGITS):
+        for file in (timed_tokens.TOKENS, timed_tokens.LOGITS):
             if os.path.exists(os.path.join(folder, file)):
                 os.unlink(os.path.join(folder, file))
         result = run(job, folder)

@@ -1,13 +1,15 @@
 """The demo's environments, where the guest's real libraries are; made once, shared by the tests here."""
 
+import functools
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench.job import parse_result, to_json
-from scripts import demo_env
+from scripts.run.engines import demo_environments
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHAPES = {"bloom": "bloomz-7b1", "gptj": "gpt-j-6B", "llama": "llama-3-8B"}
@@ -16,13 +18,46 @@ SHAPES = {"bloom": "bloomz-7b1", "gptj": "gpt-j-6B", "llama": "llama-3-8B"}
 @pytest.fixture(scope="session")
 def python():
     """The interpreter with current transformers."""
-    return demo_env.ensure("common")
+    return demo_environments.ensure("common")
 
 
 @pytest.fixture(scope="session")
 def python_tensor_parallel():
     """The interpreter with tensor_parallel and the transformers that it can drive."""
-    return demo_env.ensure("tensor-parallel")
+    return demo_environments.ensure("tensor-parallel")
+
+
+@functools.cache
+def warm(python):
+    """The interpreter of warm.py, whose processes have torch imported already; it ends with this process."""
+    return subprocess.Popen([str(python), str(Path(__file__).with_name("warm.py"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """MODELS of the commands that run jobs by themselves: one folder for all, so that weights and right answers are made once."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "models"
+
+
+class Process:
+    """A process of `python arguments…`, whose output goes to files of `folder`; an interpreter has no second beside it."""
+
+    def __init__(self, python, folder, arguments, cwd, environment):
+        self.interpreter, self.arguments = warm(python), arguments
+        self.output = {name: str(folder / f"{name}.txt") for name in ("stdout", "stderr")}
+        command = {"arguments": arguments, "folder": str(cwd), "environment": environment, **self.output}
+        self.interpreter.stdin.write(json.dumps(command) + "\n")
+        self.interpreter.stdin.flush()
+        self.pid = int(self.interpreter.stdout.readline())
+
+    def running(self):
+        return Path(f"/proc/{self.pid}").exists()
+
+    def wait(self):
+        """What subprocess.run gives back."""
+        code = int(self.interpreter.stdout.readline())
+        return subprocess.CompletedProcess(self.arguments, code, **{name: Path(path).read_text() for name, path in self.output.items()})
 
 
 class Guest:
@@ -31,10 +66,17 @@ class Guest:
     def __init__(self, python, folder):
         self.python, self.folder = python, folder
 
+    def start(self, *arguments, cwd=ROOT, **environment):
+        """A Process of `python arguments…`."""
+        return Process(self.python, self.folder, arguments, cwd, environment)
+
+    def command(self, *arguments, cwd=ROOT, **environment):
+        """What `python arguments…` ended with."""
+        return self.start(*arguments, cwd=cwd, **environment).wait()
+
     def raw(self, text, result_name="result.json"):
         (self.folder / "job.json").write_text(text)
-        command = [str(self.python), "-m", "bench", str(self.folder / "job.json"), str(self.folder / result_name)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        return self.command("-m", "bench", str(self.folder / "job.json"), str(self.folder / result_name))
 
     def run(self, job):
         done = self.raw(to_json(job))
@@ -43,7 +85,7 @@ class Guest:
 
     def code(self, text):
         """What a line of Python prints there, as JSON."""
-        done = subprocess.run([str(self.python), "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=300)
+        done = self.command("-c", text)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

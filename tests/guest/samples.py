@@ -1,6 +1,6 @@
 """Jobs on tiny models."""
 
-from bench.weights import RECIPE
+from bench.models.weights import RECIPE
 from tests.samples import a_job
 
 SHAPES = {"bloom": "bloomz-7b1", "gptj": "gpt-j-6B", "llama": "llama-3-8B"}

@@ -93,7 +93,7 @@ def test_a_job_that_cannot_be_read_ends_with_one_line_and_no_result(guest, tmp_p
 
 
 def test_a_prompt_is_cut_or_repeated_to_its_length_and_to_the_batch(guest, checkpoints):
-    code = "import json; from bench import inputs; print(json.dumps([list(inputs.token_ids({{'text': 'ab', 'tokens': {}, 'batch_size': {}}}, {!r}).shape) for _ in [0]][0]))"
+    code = "import json; from bench.models import prompts; print(json.dumps([list(prompts.token_ids({{'text': 'ab', 'tokens': {}, 'batch_size': {}}}, {!r}).shape) for _ in [0]][0]))"
     assert guest.code(code.format(7, 3, str(checkpoints["bloom"]))) == [3, 7]
     assert guest.code(code.format(1, 1, str(checkpoints["bloom"]))) == [1, 1]
     assert guest.code(code.format(None, 1, str(checkpoints["bloom"]))) == [1, 2]

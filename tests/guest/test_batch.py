@@ -6,15 +6,14 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 
 import pytest
 
-from bench import outputs
 from bench.job import parse_result, to_json
+from bench.measuring import answers_file
 from scripts import articles
-from tests.guest.conftest import ROOT, Guest
+from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
 
 ARTICLE = articles.find("batch-generate")
@@ -92,7 +91,7 @@ def workload(checkpoints, form="workload", **options):
 
 def answers_of(folder):
     """{number: (new tokens, text)} of the file that a job left; every item is there once."""
-    lines = [json.loads(line) for line in (folder / outputs.NAME).read_text().splitlines()][1:]
+    lines = [json.loads(line) for line in (folder / answers_file.NAME).read_text().splitlines()][1:]
     items = [item for line in lines for item in line["items"]]
     assert len({number for number, *_ in items}) == len(items)
     return {number: tuple(rest) for number, *rest in items}
@@ -110,7 +109,7 @@ def test_static_and_continuous_batches_give_each_text_the_same_answer(guest, che
         result = guest.run(asked)
         assert result.status == "ok", result.reason
         found[name] = answers_of(tmp_path), result.figures["workload"]
-        (tmp_path / outputs.NAME).unlink()
+        (tmp_path / answers_file.NAME).unlink()
     answers = found["one"][0]
     assert sorted(answers) == list(range(22)) and len({made for made, _ in answers.values()}) > 2
     assert all(other == answers for other, _ in found.values())
@@ -126,13 +125,13 @@ def test_no_answer_of_a_workload_is_longer_than_the_run_allows(guest, checkpoint
         result = guest.run(workload(checkpoints, form, new_tokens=2))
         assert result.status == "ok", result.reason
         assert {made for made, _ in answers_of(tmp_path).values()} == {1, 2}
-        (tmp_path / outputs.NAME).unlink()
+        (tmp_path / answers_file.NAME).unlink()
 
 
 def test_a_workload_is_the_same_for_the_same_seed_in_every_python(either, checkpoints, tmp_path):
     (tmp_path / "job.json").write_text(to_json(workload(checkpoints)))
     code = (
-        "import json; from bench import texts, job; asked = job.parse_job(open({!r}).read()); "
+        "import json; from bench import job; from bench.models import texts; asked = job.parse_job(open({!r}).read()); "
         "print(json.dumps([[item.text, item.new_tokens] for item in texts.workload(asked, texts.tokenizer_of(asked), 3)]))"
     ).format(str(tmp_path / "job.json"))
     assert either.code(code) == WORKLOAD
@@ -151,50 +150,58 @@ def lines_in(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize(("form", "items", "kills"), [("workload", 10_000, 3), ("continuous", 4_000, 2)])
-def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(python, checkpoints, tmp_path, form, items, kills):
+@pytest.mark.parametrize(
+    ("form", "items", "batch_size", "kills"),
+    [
+        ("workload", 600, 16, 2),
+        ("continuous", 2_000, 16, 2),
+        pytest.param("workload", 10_000, 128, 3, marks=pytest.mark.full),
+        pytest.param("continuous", 4_000, 128, 2, marks=pytest.mark.full),
+    ],
+)
+def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(guest, checkpoints, tmp_path, form, items, batch_size, kills):
     tokens = {"median": 2, "sigma": 0.5, "least": 1, "most": 3}
-    asked = workload(checkpoints, form, items=items, batch_size=128, answer_tokens=tokens, prompt_tokens={"median": 5, "sigma": 0.3, "least": 4, "most": 8})
+    asked = workload(checkpoints, form, items=items, batch_size=batch_size, answer_tokens=tokens, prompt_tokens={"median": 5, "sigma": 0.3, "least": 4, "most": 8})
     (tmp_path / "job.json").write_text(to_json(asked))
-    command = [str(python), "-m", "bench", str(tmp_path / "job.json"), str(tmp_path / "result.json")]
+    command = ("-m", "bench", str(tmp_path / "job.json"), str(tmp_path / "result.json"))
     draw, reached = random.Random(), []
     for _ in range(kills):
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = guest.start(*command)
         deadline = time.monotonic() + 120
-        wanted = lines_in(tmp_path / outputs.NAME) + draw.randint(1, 4)
-        while lines_in(tmp_path / outputs.NAME) < wanted and process.poll() is None and time.monotonic() < deadline:
+        wanted = lines_in(tmp_path / answers_file.NAME) + draw.randint(1, 4)
+        while lines_in(tmp_path / answers_file.NAME) < wanted and process.running() and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.2))
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, "it ended before it could be killed: the test needs more items"
-        reached.append(lines_in(tmp_path / outputs.NAME))
+        assert process.running(), "it ended before it could be killed: the test needs more items"
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait().returncode == -signal.SIGKILL
+        reached.append(lines_in(tmp_path / answers_file.NAME))
     assert all(one <= other for one, other in itertools.pairwise(reached)) and reached[-1] > 1
-    with (tmp_path / outputs.NAME).open("ab") as stream:
+    with (tmp_path / answers_file.NAME).open("ab") as stream:
         stream.write(b'{"ms": 1.0, "items": [[0, 1, "torn')  # the worst moment of all
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    done = guest.command(*command)
     result = parse_result((tmp_path / "result.json").read_text())
     assert result.status == "ok", done.stderr
     assert sorted(answers_of(tmp_path)) == list(range(items))
     assert result.figures["workload"]["items"] == items and result.figures["workload"]["resumed"] is True
-    assert len(result.measurements[0]["timed_ms"]) == lines_in(tmp_path / outputs.NAME) - 1
+    assert len(result.measurements[0]["timed_ms"]) == lines_in(tmp_path / answers_file.NAME) - 1
 
 
-def beside_the_articles_loop(python, **settings):
+def beside_the_articles_loop(guest, **settings):
     """What the script prints for two texts a call, five rounds asked for."""
-    command = [str(python), "tests/honesty_batch.py", "-", "2", "5"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=300)
+    done = guest.command("-m", "tests.honesty_batch", "-", "2", "5", **settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_articles_own_loop_runs_beside_the_kits_row(python):
+def test_the_articles_own_loop_runs_beside_the_kits_row(guest):
     """How near they are is for a quiet machine to say (make honesty); that both make the same work of the same texts is seen here."""
-    told = beside_the_articles_loop(python)
+    told = beside_the_articles_loop(guest)
     assert "over 5 rounds" in told
     # The median: one round of a busy machine says nothing.
     ratio = float(told.partition("median ")[2].rstrip(")\n"))
     assert 0.2 < ratio < 5
 
 
-def test_the_rounds_beside_the_articles_loop_are_as_many_as_the_time_allows(python):
-    assert "over 1 rounds" in beside_the_articles_loop(python, LIMIT_S="0.01")
+def test_the_rounds_beside_the_articles_loop_are_as_many_as_the_time_allows(guest):
+    assert "over 1 rounds" in beside_the_articles_loop(guest, LIMIT_S="0.01")

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from bench import weights
+from bench.models import weights
 from tests.guest.conftest import ROOT, SHAPES
 
 #: The least largest regret of a fault; an honest decoding on a CPU has none at all.

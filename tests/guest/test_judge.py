@@ -29,7 +29,7 @@ REASONS = {
 }
 
 
-@pytest.fixture(scope="session", params=sorted(SHAPES))
+@pytest.fixture(scope="session", params=["gptj", *(pytest.param(name, marks=pytest.mark.full) for name in sorted(set(SHAPES) - {"gptj"}))])
 def verdicts(request, python, checkpoints, tmp_path_factory):
     """{cheat: [status, reason, verdict]} on a tiny model."""
     folder = tmp_path_factory.mktemp("cheats-" + request.param)

@@ -1,15 +1,12 @@
 """Layer by layer against plain transformers: an error shows in the layer where it begins."""
 
-import json
 import shutil
-import subprocess
 
 from bench.job import to_json
-from tests.guest.conftest import ROOT
 from tests.guest.samples import tiny_job
 
 
-def test_the_first_wrong_layer_is_the_one_that_was_changed(guest, python, checkpoints, tmp_path):
+def test_the_first_wrong_layer_is_the_one_that_was_changed(guest, checkpoints, tmp_path):
     right, wrong = checkpoints["bloom"], tmp_path / "wrong"
     shutil.copytree(right, wrong)
     file = str(wrong / "model.safetensors")
@@ -19,7 +16,7 @@ def test_the_first_wrong_layer_is_the_one_that_was_changed(guest, python, checkp
     )
     (tmp_path / "job.json").write_text(to_json(tiny_job("bloom", right)))
     code = (
-        "import json; from bench import layers, job, pretrained, backends; "
+        "import json; from bench import job, backends; from bench.instruments import layers; from bench.models import pretrained; "
         f"asked = job.parse_job(open({str(tmp_path / 'job.json')!r}).read()); real = pretrained.load_model; calls = []\n"
         "def load(asked, *args, **kwargs):\n"
         "    calls.append(1)\n"
@@ -28,7 +25,5 @@ def test_the_first_wrong_layer_is_the_one_that_was_changed(guest, python, checkp
         "pretrained.load_model = load\n"
         "print(json.dumps(layers.compare(asked)))"
     )
-    done = subprocess.run([str(python), "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])["with_mask"]
+    found = guest.code(code)["with_mask"]
     assert found["layers"][:2] == [0.0, 0.0] and found["layers"][2] > 1e-3 and found["logits"] > 1e-3

@@ -21,32 +21,36 @@ exec "$@"
 """
 
 
-def profile(tmp_path, **settings):
-    environment = os.environ | SETTINGS | {"RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models")} | settings
-    return subprocess.run([sys.executable, "-m", "scripts.profile", "transformers"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def profile(tmp_path, models):
+    """Runs the command on one of the demo's cases; the run lies in tmp_path/runs."""
+
+    def run(**settings):
+        environment = os.environ | SETTINGS | {"RUNS": str(tmp_path / "runs"), "MODELS": str(models)} | settings
+        return subprocess.run([sys.executable, "-m", "scripts", "profile", "transformers"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    return run
 
 
-@pytest.mark.usefixtures("python")
-def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(tmp_path):
-    done = profile(tmp_path)
+def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(profile, tmp_path):
+    done = profile()
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert ".profile." in folder.name and "8 new tokens in" in done.stdout and str(folder / "trace.json.gz") in done.stdout
     assert json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))["traceEvents"]
-    told = subprocess.run([sys.executable, "-m", "scripts.report", str(tmp_path / "runs"), str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    told = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
     text = (tmp_path / "REPORT.md").read_text()
     assert "## Profiles" in text and "aten::" in text and "What was run on what" in text
     assert "make profile-transformers ARTICLE=" in text
 
 
-@pytest.mark.usefixtures("python")
-def test_nsight_systems_wraps_the_run_where_it_is_installed(tmp_path):
+def test_nsight_systems_wraps_the_run_where_it_is_installed(profile, tmp_path):
     program = tmp_path / "bin" / "nsys"
     program.parent.mkdir()
     program.write_text(NSYS)
     program.chmod(0o755)
-    done = profile(tmp_path, PROFILER="nsys", PATH=f"{program.parent}:{os.environ['PATH']}")
+    done = profile(PROFILER="nsys", PATH=f"{program.parent}:{os.environ['PATH']}")
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "profile.nsys-rep").read_text() == "fake\n" and "under nsys" in done.stdout
@@ -54,9 +58,8 @@ def test_nsight_systems_wraps_the_run_where_it_is_installed(tmp_path):
     assert "--capture-range=cudaProfilerApi" in asked and "-m bench" in asked
 
 
-@pytest.mark.usefixtures("python")
-def test_without_nsight_systems_it_says_what_to_install(tmp_path):
-    done = profile(tmp_path, PROFILER="nsys", PATH="/usr/bin:/bin")
+def test_without_nsight_systems_it_says_what_to_install(profile, tmp_path):
+    done = profile(PROFILER="nsys", PATH="/usr/bin:/bin")
     assert done.returncode == 3
     assert "nsys is not on the PATH" in done.stderr and "nsight-systems-cli" in done.stderr and "PROFILER=torch" in done.stderr
     assert not list((tmp_path / "runs").glob("*/result.json"))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import time
 
 import pytest
@@ -17,7 +16,7 @@ import time
 
 import torch.distributed
 
-from bench import ranks
+from bench.measuring import ranks
 from bench.backends import transformers
 
 RANKS = True
@@ -37,7 +36,7 @@ def load(job):
 '''
 
 FORM = '''
-from bench import ranks
+from bench.measuring import ranks
 
 LOADS = False
 
@@ -48,7 +47,7 @@ def run(job, loaded, say):
 
 
 @pytest.fixture
-def ranked(python, tmp_path):
+def ranked(guest, tmp_path):
     """Runs a job in a copy of the guest that has this backend and this form."""
     shutil.copytree(ROOT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "bench" / "backends" / "ranked.py").write_text(BACKEND)
@@ -57,7 +56,7 @@ def ranked(python, tmp_path):
     def run(job):
         (tmp_path / "job.json").write_text(to_json(job))
         (tmp_path / "result.json").write_text("of an earlier run")
-        done = subprocess.run([str(python), "-m", "bench", "job.json", "result.json"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        done = guest.command("-m", "bench", "job.json", "result.json", cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return parse_result((tmp_path / "result.json").read_text()), done
 

@@ -7,31 +7,31 @@ import subprocess
 import sys
 import time
 
-import pytest
-
-from bench.outputs import NAME
+from bench.measuring.answers_file import NAME
 from tests.guest.conftest import ROOT
 
-#: Runs the article's workload as `make article-batch-generate` does, with answers of a token or two.
+#: Runs the article's workload as `make article-batch-generate` does, with short texts and answers of a token or two.
 PROGRAM = """
-import dataclasses, sys
-from pathlib import Path
-from scripts import articles, bench, options
+import dataclasses, os, sys
+from scripts import articles, surroundings
+from scripts.run import plan
+from tests.typed import chosen
+surroundings.use(os.environ)
 article = articles.find("batch-generate")
-short = {"median": 1, "sigma": 0.5, "least": 1, "most": 2}
-article = dataclasses.replace(article, options={**article.options, "answer_tokens": short})
-settings = {"ARTICLE": "batch-generate", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "workload-naive", "ITEMS": "2000"}
-asked = options.parse(settings)
+answers, prompts = {"median": 1, "sigma": 0.5, "least": 1, "most": 2}, {"median": 8, "sigma": 0.3, "least": 4, "most": 12}
+article = dataclasses.replace(article, options={**article.options, "answer_tokens": answers, "prompt_tokens": prompts})
+settings = {"ARTICLE": "batch-generate", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "workload-naive", "ITEMS": "3072"}
+asked = chosen(**settings, RUNS=sys.argv[1])
 articles.find = lambda slug: article
-(record,) = bench.run_all(bench.plan(["transformers"], asked, every=True), asked, Path(sys.argv[1]), keep_going=False)
+(record,) = plan.run_all(plan.plan(["transformers"], asked, every=True), asked, keep_going=False)
 print(record.status)
 """
 
 
-def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_of_them_once(python, tmp_path):
+def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_of_them_once(models, tmp_path):
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", PROGRAM, str(runs)]
-    settings = {**os.environ, "MODELS": str(tmp_path / "models")}
+    settings = {**os.environ, "MODELS": str(models)}
 
     def written():
         """The answers of a run that is still going, or was killed."""
@@ -48,20 +48,11 @@ def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_
 
     second = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=500)
     assert second.returncode == 0 and second.stdout.splitlines()[-1] == "ok", second.stderr
-    assert "did not finish" in second.stderr and "2,000 of 2,000 items" in second.stderr
+    assert "did not finish" in second.stderr and "3,072 of 3,072 items" in second.stderr
     (kept,) = runs.glob(f"*/{NAME}")
     assert kept.parent.name.endswith("-02")
     lines = [json.loads(line) for line in kept.read_text().splitlines()][1:]
-    assert sorted(item[0] for line in lines for item in line["items"]) == list(range(2000))
+    assert sorted(item[0] for line in lines for item in line["items"]) == list(range(3072))
     record = json.loads((kept.parent / "result.json").read_text())
     assert record["guest"]["figures"]["workload"]["resumed"] is True and len(lines) > answered
-    assert len(record["guest"]["measurements"][0]["timed_ms"]) == len(lines) == 8
-
-
-@pytest.mark.usefixtures("python")
-def test_forms_that_end_after_a_batch_leave_no_file_behind(tmp_path):
-    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": str(tmp_path), "ARTICLE": "demo", "CASES": "llama-transformers"}
-    done = subprocess.run([sys.executable, "-m", "scripts.bench", "transformers"], cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    (folder,) = tmp_path.iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == ["job.json", "log.txt", "result.json"]
+    assert len(record["guest"]["measurements"][0]["timed_ms"]) == len(lines) == 12, "batches of 256"

@@ -6,7 +6,7 @@ from tests.guest.samples import SHAPES
 
 CUT = """
 import json, time, torch, transformers
-from bench import stages
+from bench.forms import stages
 model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
 prompt = torch.arange(4, 28)
 rows = torch.stack([prompt.roll(place) for place in range(4)])
@@ -30,7 +30,7 @@ def test_every_schedule_gives_the_whole_model_s_tokens(guest, checkpoints, archi
 
 SLEEPING = """
 import json, time, torch
-from bench import stages
+from bench.forms import stages
 
 class Slow(stages.Stage):
     def step(self, batch, value):
@@ -61,7 +61,7 @@ def test_a_stage_that_fails_ends_the_run_with_its_error(guest):
 
 
 def test_layers_are_shared_out_by_their_size_and_every_stage_has_one(guest):
-    code = "import json; from bench import stages; print(json.dumps([stages.shares(s, n) for s, n in {!r}]))"
+    code = "import json; from bench.forms import stages; print(json.dumps([stages.shares(s, n) for s, n in {!r}]))"
     cases = [([1] * 30, 4), ([1] * 30, 2), ([1, 1, 1, 1 + 4], 2), ([5, 1], 2), ([1, 1, 9], 3), ([9, 1, 1], 3)]
     found = guest.code(code.format(cases))
     assert [[stop - start for start, stop in one] for one in found] == [[7, 8, 7, 8], [15, 15], [3, 1], [1, 1], [1, 1, 1], [1, 1, 1]]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bench import weights
+from bench.models import weights
 from tests.guest.conftest import SHAPES
 
 
@@ -22,7 +22,7 @@ def test_from_pretrained_takes_it_without_a_missing_or_unexpected_tensor(guest, 
 
 def test_values_do_not_depend_on_chunks_and_do_depend_on_name_and_seed(guest):
     code = (
-        "import json, torch; from bench.weights import random_tensor as r; a = r('x.weight', (40, 50), 0, torch.float32, 'cpu'); "
+        "import json, torch; from bench.models.weights import random_tensor as r; a = r('x.weight', (40, 50), 0, torch.float32, 'cpu'); "
         "print(json.dumps([bool((a == r('x.weight', (40, 50), 0, torch.float32, 'cpu', chunk=7)).all()), "
         "bool((a == r('y.weight', (40, 50), 0, torch.float32, 'cpu')).any()), bool((a == r('x.weight', (40, 50), 1, torch.float32, 'cpu')).any()), "
         "float(a.std()), float(a.mean()), float(r('input_layernorm.weight', (1000,), 0, torch.float32, 'cpu').mean())]))"
@@ -37,13 +37,13 @@ FIRST_VALUES = [-0.030529150739312172, -0.015765368938446045, 0.0014850494917482
 
 
 def test_the_generator_is_the_one_that_earlier_results_used(guest):
-    code = "import json, torch; from bench.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
-    assert guest.code(code) == FIRST_VALUES, "the values changed: add a recipe in bench/weights.py, so that old and new runs are told apart"
+    code = "import json, torch; from bench.models.weights import random_tensor as r; print(json.dumps(r('transformer.word_embeddings.weight', (3,), 0, torch.float32, 'cpu').tolist()))"
+    assert guest.code(code) == FIRST_VALUES, "the values changed: add a recipe in bench/models/weights.py, so that old and new runs are told apart"
 
 
 def test_a_role_is_multiplied_before_rounding(guest):
     code = (
-        "import json, torch; from bench.weights import random_tensor as r; a = r('x.weight', (500,), 0, torch.float32, 'cpu'); "
+        "import json, torch; from bench.models.weights import random_tensor as r; a = r('x.weight', (500,), 0, torch.float32, 'cpu'); "
         "b = r('x.weight', (500,), 0, torch.float16, 'cpu', times=1.6); print(json.dumps([bool((b == (a * 1.6).half()).all()), bool((b == a.half()).any())]))"
     )
     assert guest.code(code) == [True, False]
@@ -53,7 +53,7 @@ def test_a_role_is_multiplied_before_rounding(guest):
 def test_each_layer_has_its_roles_and_nothing_else_has(guest, shape):
     """Of each layer queries and keys, which BLOOM has in one matrix, and the outputs of attention and of the MLP."""
     code = (
-        f"import json; from bench import weights as w; names = [n for n, _ in w.parameters_of(w.config_of({shape!r}, 'tiny'))]; "
+        f"import json; from bench.models import weights as w; names = [n for n, _ in w.parameters_of(w.config_of({shape!r}, 'tiny'))]; "
         "print(json.dumps({f: sorted(n for n in names if w.multiplier(n, {f: 7}) == 7) for f in w.ROLES}))"
     )
     found = guest.code(code)
@@ -75,7 +75,7 @@ def test_shards_are_cut_by_size_and_a_larger_tensor_has_its_own():
 
 def test_several_shards_have_an_index_that_from_pretrained_follows(guest, tmp_path):
     code = (
-        "import json, transformers; from bench import weights; "
+        "import json, transformers; from bench.models import weights; "
         f"facts = weights.write_checkpoint({str(tmp_path)!r}, 'gpt-j-6B', 'tiny', 0, shard_bytes=1 << 20); "
         f"m, info = transformers.AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, output_loading_info=True); "
         "print(json.dumps([facts, sorted(map(str, info['missing_keys']))]))"
@@ -93,7 +93,7 @@ PARAMETERS = {"bloomz-7b1": 7_069_016_064, "gpt-j-6B": 6_050_882_784, "llama-3-8
 
 def test_the_full_shapes_have_the_real_models_numbers_of_parameters(guest):
     code = (
-        "import json, math; from bench import weights; count = lambda shape: sum(math.prod(s) for _, s in weights.parameters_of(weights.config_of(shape, 'full'))); "
+        "import json, math; from bench.models import weights; count = lambda shape: sum(math.prod(s) for _, s in weights.parameters_of(weights.config_of(shape, 'full'))); "
         f"print(json.dumps({{shape: count(shape) for shape in {sorted(PARAMETERS)!r}}}))"
     )
     assert guest.code(code) == PARAMETERS

@@ -3,16 +3,20 @@
 It says `started` with the first line of the container and prints every line.
 """
 
+import os
 import sys
 from pathlib import Path
 
-from scripts import container, gpus
+from scripts import surroundings
+from scripts.containers import container
 from scripts.errors import run_command
+from scripts.machine import gpus
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 def main() -> int:
+    surroundings.use(os.environ)
     image, work, count, *command = sys.argv[1:]
     client = container.connect()
 

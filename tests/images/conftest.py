@@ -8,8 +8,11 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
-from scripts import container, gpu_requests, lock, pins, render
+from scripts import paths, pins
+from scripts.containers import container, gpu_requests
 from scripts.errors import PreflightError
+from scripts.images import render
+from scripts.pins import resolve
 
 #: The base of the kit's own images: whoever has built one has it.
 BASES = ("python:3.12-slim-bookworm", "python:3.8-slim-bookworm")
@@ -86,8 +89,8 @@ def kit(tmp_path: Path, client: docker.DockerClient, image: str):
     (tmp_path / "docker/kit-test/tiny").mkdir(parents=True)
     version = image.partition(":")[2].partition("-")[0]
     (tmp_path / "docker/pins.toml").write_text(PINS.replace("BASE", image).replace("PYTHON", version))
-    (tmp_path / "docker/Dockerfile.template").write_text((pins.ROOT / "docker/Dockerfile.template").read_text())
-    shutil.copytree(pins.ROOT / "docker/build", tmp_path / "docker/build")
+    (tmp_path / "docker/Dockerfile.template").write_text((paths.ROOT / "docker/Dockerfile.template").read_text())
+    shutil.copytree(paths.ROOT / "docker/build", tmp_path / "docker/build")
     (tmp_path / "docker/kit-test/tiny/requirements.txt").write_text(LOCK)
     rendered(tmp_path)
     yield tmp_path
@@ -96,5 +99,5 @@ def kit(tmp_path: Path, client: docker.DockerClient, image: str):
 
 
 def rendered(root: Path) -> pins.Image:
-    lock.write_all(render.expected(pins.load(root)))
+    resolve.write_all(render.expected(pins.load(root)))
     return pins.load(root).image("kit-test", "tiny")

@@ -6,8 +6,10 @@ import tarfile
 
 import pytest
 
-from scripts import archive, build, checksums, pins
+from scripts import paths, pins
 from scripts.errors import KitError, UsageError
+from scripts.images import archive, build
+from scripts.machine import checksums
 from tests.images.conftest import rendered
 
 
@@ -16,32 +18,28 @@ def ours(kit, monkeypatch):
     """A tiny built image, whose kit the scripts take for their own, and an empty archive."""
     image = rendered(kit)
     build.build(image)
-    (kit / "docker/wheelhouse.Dockerfile").write_text((pins.ROOT / "docker/wheelhouse.Dockerfile").read_text())
+    (kit / "docker/wheelhouse.Dockerfile").write_text((paths.ROOT / "docker/wheelhouse.Dockerfile").read_text())
     load = pins.load
     monkeypatch.setattr(pins, "load", lambda root=kit: load(root))
-    monkeypatch.setenv("ARCHIVES", str(kit / "archives"))
-    monkeypatch.setenv("STACK", "tiny")
     return image
 
 
 def test_an_archived_image_comes_back_after_it_was_removed(ours, kit, client, monkeypatch):
-    monkeypatch.setenv("ONLY", "images")
-    archive.archive()
+    archive.archive(kit / "archives", [ours], ("images",))
     before = client.images.get(ours.tag).id
     with tarfile.open(kit / "archives/tiny.oci.tar") as tar:
         assert {"oci-layout", "index.json"} <= set(tar.getnames())
         assert json.load(tar.extractfile("oci-layout"))["imageLayoutVersion"] == "1.0.0"
     assert subprocess.run(["sha256sum", "--check", "--quiet", checksums.NAME], cwd=kit / "archives").returncode == 0
     client.images.remove(ours.tag, force=True)
-    archive.restore()
+    archive.restore(kit / "archives")
     assert client.images.get(ours.tag).id == before
     assert "idna" in build.ask(client, ours.tag)["packages"]
 
 
 @pytest.mark.parametrize("change", ["write", "remove"])
 def test_a_damaged_archive_restores_nothing_and_says_which_file(ours, kit, client, monkeypatch, change):
-    monkeypatch.setenv("ONLY", "images")
-    archive.archive()
+    archive.archive(kit / "archives", [ours], ("images",))
     client.images.remove(ours.tag, force=True)
     path = kit / "archives/tiny.oci.tar"
     if change == "remove":
@@ -51,45 +49,35 @@ def test_a_damaged_archive_restores_nothing_and_says_which_file(ours, kit, clien
             stream.seek(path.stat().st_size // 2)
             stream.write(b"damaged")
     with pytest.raises(KitError, match=r"tiny.oci.tar: (has another checksum|is missing)"):
-        archive.restore()
+        archive.restore(kit / "archives")
     assert not build.exists(client, ours.tag)
 
 
 def test_an_image_that_is_not_built_is_named_and_the_others_are_kept(ours, kit, client, monkeypatch):
-    monkeypatch.setenv("ONLY", "images")
     client.images.remove(ours.tag, force=True)
     with pytest.raises(KitError, match="not in the archive, for they are not built: kit-test:tiny"):
-        archive.archive()
+        archive.archive(kit / "archives", [ours], ("images",))
 
 
 def test_kept_files_build_the_same_image_without_an_index(ours, kit, client, monkeypatch):
-    monkeypatch.setenv("ONLY", "wheels")
-    archive.archive()
+    archive.archive(kit / "archives", [ours], ("wheels",))
     assert [path.name for path in (kit / "archives/wheels/tiny").iterdir()] == ["idna-3.6-py3-none-any.whl"]
     before = client.images.get(ours.tag).id
     client.images.remove(ours.tag, force=True)
-    monkeypatch.setenv("WHEELS", str(kit / "archives/wheels/tiny"))
+    wheels = kit / "archives/wheels/tiny"
     for name in ("PIP_CERT", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, "")
-    build.run_buildx(ours, ours.tag, "--no-cache", "--network=none")
+    build.run_buildx(ours, ours.tag, "--no-cache", "--network=none", wheels=wheels)
     assert client.images.get(ours.tag).id == before
     assert [path.name for path in (kit / "archives/wheels").iterdir()] == ["tiny"]
 
 
-def test_a_folder_without_an_archive_says_what_to_type(tmp_path, monkeypatch):
-    monkeypatch.setenv("ARCHIVES", str(tmp_path))
+def test_a_folder_without_an_archive_says_what_to_type(tmp_path):
     with pytest.raises(KitError, match="holds no archive; type make archive, or ARCHIVES="):
-        archive.restore()
-
-
-def test_a_wrong_part_is_named(monkeypatch):
-    monkeypatch.setenv("ONLY", "pictures")
-    with pytest.raises(UsageError, match="ONLY is 'pictures', allowed are images, wheels"):
-        archive.archive()
+        archive.restore(tmp_path)
 
 
 def test_an_empty_folder_of_wheels_is_refused(ours, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
-    monkeypatch.setenv("WHEELS", str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="WHEELS is .* which holds no files"):
-        build.run_buildx(ours, ours.tag)
+        build.run_buildx(ours, ours.tag, wheels=tmp_path / "empty")

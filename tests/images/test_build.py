@@ -1,9 +1,9 @@
-"""Images built for real by scripts/build.py: a tiny one of the generated kind, right and wrong."""
+"""Images built for real by scripts/images/build.py: a tiny one of the generated kind, right and wrong."""
 
 import pytest
 
-from scripts import build
 from scripts.errors import KitError
+from scripts.images import build
 from tests.images.conftest import LOCK, rendered
 
 

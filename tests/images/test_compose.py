@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
 
-from scripts import container, pins
+from scripts import paths, pins
+from scripts.containers import container
 from tests.images.conftest import not_tested
 
 LOOK = r"""
@@ -24,11 +26,13 @@ print(json.dumps({
 
 
 def compose(*arguments, **environment):
-    return subprocess.run(["docker", "compose", *arguments], cwd=pins.ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(["docker", "compose", *arguments], cwd=paths.ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin():
+    if not shutil.which("docker"):
+        not_tested("there is no docker program: install docker.io, or Docker's own docker-ce-cli")
     if compose("version").returncode != 0:
         not_tested("`docker compose` is missing: install the package docker-compose-plugin (on Debian docker-compose)")
 
@@ -48,7 +52,7 @@ def test_a_service_has_the_restrictions_of_a_run(client, image, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = []
     (tmp_path / "work").mkdir()
-    folders = {"work_dir": tmp_path / "work", "bench_dir": pins.ROOT / "bench", "models_dir": tmp_path / "models"}
+    folders = {"work_dir": tmp_path / "work", "bench_dir": paths.ROOT / "bench", "models_dir": tmp_path / "models"}
     container.run(client, image, ["python3", "-c", LOOK], run_id="compose", timeout_s=60, on_line=lines.append, **folders)
     by_hand, by_runner = json.loads(done.stdout.splitlines()[-1]), json.loads(lines[-1])
     if os.getuid() != 0:  # a user's job runs as that user

@@ -16,10 +16,11 @@ from pathlib import Path
 import docker
 import pytest
 
-from scripts import container, locks
-from scripts.container import Outcome
-from scripts.errors import KitError, PreflightError, UsageError
-from scripts.gpus import Gpu
+from scripts.containers import container
+from scripts.containers.container import Outcome
+from scripts.errors import KitError, PreflightError
+from scripts.machine import locks
+from scripts.machine.gpus import Gpu
 from tests.fakes.cdi import uuid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,29 +218,21 @@ def test_two_runs_at_once_get_different_gpus(image: str, tmp_path: Path, fake_nv
 
 @pytest.mark.usefixtures("cdi_gpus")
 def test_a_gpu_that_docker_does_not_know_is_explained(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.gpu_requests.cdi_devices", lambda info: {"0", "99"})
+    monkeypatch.setattr("scripts.containers.gpu_requests.cdi_devices", lambda info: {"0", "99"})
     with pytest.raises(PreflightError, match=r"nvidia\.com/gpu=99.*nvidia-ctk cdi generate.*GPU_MODE=nvidia"):
         run("true", gpus=[gpu(99)])
 
 
-def test_a_missing_toolkit_is_explained(run: Callable, monkeypatch: pytest.MonkeyPatch, client: docker.DockerClient) -> None:
-    monkeypatch.setenv("GPU_MODE", "nvidia")
+def test_a_missing_toolkit_is_explained(run: Callable, client: docker.DockerClient) -> None:
     if "nvidia" in client.info().get("Runtimes", {}):
         pytest.skip("this Docker has the toolkit")
     with pytest.raises(PreflightError, match="install the NVIDIA Container Toolkit"):
-        run("true", gpus=[gpu(0)])
+        run("true", gpus=[gpu(0)], gpu_mode="nvidia")
 
 
-def test_cdi_for_a_gpu_without_a_spec_is_refused(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MODE", "cdi")
+def test_cdi_for_a_gpu_without_a_spec_is_refused(run: Callable) -> None:
     with pytest.raises(PreflightError, match="no CDI spec names GPU 99"):
-        run("true", gpus=[gpu(99)])
-
-
-def test_a_wrong_gpu_mode_names_the_right_ones(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MODE", "magic")
-    with pytest.raises(UsageError, match="'magic', allowed are auto, cdi, nvidia"):
-        run("true")
+        run("true", gpus=[gpu(99)], gpu_mode="cdi")
 
 
 # What goes wrong outside
@@ -273,7 +266,7 @@ def test_a_folder_that_the_container_s_user_may_not_read_is_named_with_the_way_o
 @pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1", "nonsense"])
 def test_docker_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
-    with pytest.raises(PreflightError, match="no Docker answers at .*ENGINE=host") as error:
+    with pytest.raises(PreflightError, match="no Docker answers at .*DOCKER_HOST") as error:
         container.connect()
     assert host in str(error.value) and "\n" not in str(error.value)
 

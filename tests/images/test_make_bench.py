@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import build, container, pins
+from scripts import pins
+from scripts.containers import container
+from scripts.images import build
 from tests.images.conftest import not_tested
 
 ROOT = Path(__file__).resolve().parents[2]

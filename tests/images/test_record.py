@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from scripts import build, images, pins
+from scripts import pins
+from scripts.images import build, inventory
 from tests.images.conftest import rendered
 
 
@@ -16,7 +17,7 @@ def build_all(kit, monkeypatch):
     (kit / "reports").mkdir()
     load = pins.load
     monkeypatch.setattr(pins, "load", lambda root=kit: load(root))
-    monkeypatch.setattr(images, "RECORD", str(kit / "reports/images.json"))
+    monkeypatch.setattr(inventory, "RECORD", str(kit / "reports/images.json"))
     monkeypatch.setattr(sys, "argv", ["build", "all"])
     monkeypatch.delenv("STACK", raising=False)
     monkeypatch.delenv("ARTICLE", raising=False)

@@ -3,7 +3,8 @@
 import docker
 import pytest
 
-from scripts import build, images, pins, rebuild, verify
+from scripts import pins
+from scripts.images import build, inventory, rebuild, verify
 from tests.images.conftest import rendered
 
 
@@ -78,14 +79,14 @@ def test_what_differs_between_two_images_is_listed(ours, client):
 
 
 def test_an_images_layers_add_up_to_its_size(ours, client):
-    assert sum(images.layers(client, ours.tag).values()) == client.images.get(ours.tag).attrs["Size"]
+    assert sum(inventory.layers(client, ours.tag).values()) == client.images.get(ours.tag).attrs["Size"]
 
 
 def test_make_images_tells_what_is_built_and_what_is_stale(ours, client):
     first = ours.tag
-    rows = {row["tag"]: row["state"] for row in images.built(client, pins_of(ours))}
+    rows = {row["tag"]: row["state"] for row in inventory.built(client, pins_of(ours))}
     assert rows[first] == "built"
     (ours.folder / "requirements.txt").write_text((ours.folder / "requirements.txt").read_text() + "# other\n")
     second = rendered(ours.folder.parents[2]).tag
-    rows = {row["tag"]: row["state"] for row in images.built(client, pins_of(ours))}
+    rows = {row["tag"]: row["state"] for row in inventory.built(client, pins_of(ours))}
     assert (rows[first], rows[second]) == ("stale", "not built")

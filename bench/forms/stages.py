@@ -1,0 +1,188 @@
+"""A model cut into stages of whole layers, one device each, and two schedules of generating with them.
+
+    naive           one micro-batch is in the pipeline at a time: one stage works, the others wait. With a single micro-batch that
+                    holds all sequences this is what `device_map="auto"` does
+    rolling queue   as many micro-batches as stages: each stage takes the next one from its queue, and a micro-batch that has got
+                    a token goes back to the first stage for the next (DeepSpeed Inference's schedule for generation)
+
+Every stage has a thread and a queue of its own. A stage waits for its device before it hands on, so that what is copied to the next
+device never queues behind other work, and so that the time it was at work is known for each step.
+"""
+
+import copy
+import queue
+import threading
+import time
+
+from bench.measuring import clock
+from bench.models import pretrained
+
+#: What comes before the layers in BLOOM, GPT-J and Llama: the first stage alone has it.
+EMBEDDINGS = ("word_embeddings", "word_embeddings_layernorm", "wte", "embed_tokens")
+
+
+def twin(module, **replaced):
+    """A copy of a module that shares its parameters and has other children in the named places."""
+    copied = copy.copy(module)
+    copied._modules = dict(module._modules)
+    copied._modules.update(replaced)
+    return copied
+
+
+def _as_layer(layer, index):
+    """The layer as the `index`th of its stage: that is its place in the stage's own key-value cache."""
+    children = {name: twin(child) for name, child in layer._modules.items() if hasattr(child, "layer_idx")}
+    for child in children.values():
+        child.layer_idx = index
+    copied = twin(layer, **children)
+    if hasattr(copied, "layer_idx"):
+        copied.layer_idx = index
+    return copied
+
+
+def shares(sizes, count):
+    """Cut a list of sizes into `count` runs of about equal sums: [(first, one past the last)…]; each has one at least."""
+    if count > len(sizes):
+        raise ValueError("{} layers cannot be cut into {} stages".format(len(sizes), count))
+    total, cuts, reached = float(sum(sizes)), [0], 0.0
+    for index, size in enumerate(sizes):
+        reached += size
+        left = len(sizes) - index - 1
+        missing = count - len(cuts)
+        if missing and (reached >= total * len(cuts) / count - size / 2 or left == missing) and left >= missing:
+            cuts.append(index + 1)
+    return list(zip(cuts, cuts[1:] + [len(sizes)]))
+
+
+def _bytes_of(module):
+    return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+
+
+class Stage:
+    """Some layers of a model on one device, with a key-value cache for each micro-batch."""
+
+    def __init__(self, body, device, head=None):
+        self.body, self.device, self.head = body, device, head
+        self.caches = {}
+
+    def step(self, batch, value):
+        """The next tokens [rows, 1] on the last stage, else the hidden states; `value` is token ids on the first stage."""
+        first = not value.is_floating_point()
+        past = self.caches.get(batch)
+        arguments = {"input_ids": value} if first else {"inputs_embeds": value}
+        output = self.body(past_key_values=past, use_cache=True, return_dict=True, **arguments)
+        self.caches[batch] = output.past_key_values
+        hidden = output.last_hidden_state
+        return hidden if self.head is None else self.head(hidden[:, -1:]).argmax(dim=-1)
+
+
+def cut(model, devices):
+    """The model as one Stage for each device. Its layers move there; the parameters stay shared with `model`.
+
+    The output matrix counts with the last stage, where it is copied to: BLOOM ties it to the embedding on the first.
+    """
+    import torch
+
+    body = model.transformer if hasattr(model, "transformer") else model.model
+    layers = list(pretrained.layers_of(model))
+    names = set(body._modules)
+    # The last stage also multiplies with the output matrix, which is worth some layers.
+    extra = [0] * (len(layers) - 1) + [_bytes_of(model.lm_head)]
+    stages = []
+    for number, (start, stop) in enumerate(shares([_bytes_of(layer) + more for layer, more in zip(layers, extra)], len(devices))):
+        mine = torch.nn.ModuleList([_as_layer(layer, index) for index, layer in enumerate(layers[start:stop])])
+        first, last = number == 0, number == len(devices) - 1
+        replaced = {"h" if "h" in names else "layers": mine}
+        if not first:
+            replaced.update({name: torch.nn.Identity() for name in EMBEDDINGS if name in names})
+        if not last:
+            replaced["ln_f" if "ln_f" in names else "norm"] = torch.nn.Identity()
+        for layer in layers[start:stop]:
+            layer.to(devices[number])
+        if last:
+            body._modules["ln_f" if "ln_f" in names else "norm"].to(devices[number])
+        head = copy.deepcopy(model.lm_head).to(devices[number]) if last else None
+        stages.append(Stage(twin(body, **replaced), devices[number], head))
+    return stages
+
+
+class Failed:
+    """What a stage hands on in place of a value where it could not work."""
+
+    def __init__(self, error):
+        self.error = error
+
+
+def generate(stages, batches, new_tokens, in_flight):
+    """Greedy tokens of micro-batches [rows, prompt tokens] with at most `in_flight` of them in the pipeline.
+
+    Returns ([tokens [rows, new tokens] of each on the CPU], wall ms, [ms that each stage was at work]).
+    """
+    import torch
+
+    inboxes = [queue.Queue() for _ in stages]
+    finished = queue.Queue()
+    busy_ms = [0.0] * len(stages)
+    made = {number: [] for number in range(len(batches))}
+
+    def work(place):
+        stage, last = stages[place], place == len(stages) - 1
+        if str(stage.device).startswith("cuda"):
+            torch.cuda.set_device(stage.device)
+        target = stages[0 if last else place + 1].device
+        with torch.no_grad():
+            while True:
+                item = inboxes[place].get()
+                if item is None:
+                    return
+                number, value = item
+                try:
+                    with clock.span(stage.device) as elapsed:
+                        value = stage.step(number, value)
+                    busy_ms[place] += elapsed.ms
+                    value = _moved(value, target)
+                except Exception as error:  # told to the caller's thread, which raises it
+                    finished.put((number, Failed(error)))
+                    return
+                if last:
+                    made[number].append(value)
+                if last and len(made[number]) == new_tokens:
+                    finished.put((number, None))
+                else:
+                    inboxes[0 if last else place + 1].put((number, value))
+
+    for stage in stages:
+        stage.caches.clear()
+    threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(stages))]
+    for thread in threads:
+        thread.start()
+    began = time.perf_counter()
+    waiting = list(enumerate(batches))
+    for item in waiting[:in_flight]:
+        inboxes[0].put(item)
+    waiting, failure = waiting[in_flight:], None
+    for _ in batches:
+        _, failure = finished.get()
+        if failure:
+            break
+        if waiting:
+            inboxes[0].put(waiting.pop(0))
+    wall_ms = (time.perf_counter() - began) * 1000
+    for inbox in inboxes:
+        inbox.put(None)
+    for thread in threads:
+        thread.join(timeout=60)
+    if failure:
+        raise failure.error
+    return [torch.cat(made[number], dim=1).cpu() for number in range(len(batches))], wall_ms, busy_ms
+
+
+def _moved(value, device):
+    """The value on another device, arrived."""
+    moved = value.to(device)
+    if moved.device != value.device:
+        import torch
+
+        torch.cuda.current_stream(value.device).synchronize()
+        torch.cuda.current_stream(moved.device).synchronize() if moved.is_cuda else None
+    return moved

@@ -1,0 +1,76 @@
+"""python -m bench.instruments.layers JOB OUT: where does a wrong output begin?
+
+Runs one prompt through plain transformers and through the job's backend, both in the job's dtype, and writes the relative
+error of each layer's output and of the last logits as JSON. Twice: with the attention mask that `generate` makes (int64
+ones) and without one, since a backend may differ in what it makes of a missing mask. For backends of one process.
+"""
+
+import gc
+import json
+import sys
+
+from bench import backends
+from bench.job import parse_job
+from bench.models import pretrained, prompts
+
+
+def outputs(model, input_ids, mask):
+    """[each layer's output at the last position…, the last logits], as float32 on the CPU."""
+    import torch
+
+    kept = []
+
+    def keep(module, arguments, output):
+        hidden = output[0] if isinstance(output, tuple) else output
+        kept.append(hidden.reshape(input_ids.shape[0], -1, hidden.shape[-1])[:, -1].float().cpu())
+
+    hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
+    with torch.no_grad():
+        arguments = {"attention_mask": torch.ones_like(input_ids)} if mask else {}
+        kept.append(model(input_ids, **arguments).logits[:, -1].float().cpu())
+    for hook in hooks:
+        hook.remove()
+    return kept
+
+
+def errors(found, expected):
+    """|x - y| / |y| of each pair, in the 2-norm."""
+    return [float((one - other).norm() / other.norm()) for one, other in zip(found, expected)]
+
+
+def compare(job):
+    """{"with_mask"|"without_mask": {"layers": [error of each], "logits": error}}"""
+    import torch
+
+    def run(load):
+        model, device = load()
+        input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(device)
+        return {mask: outputs(model, input_ids, mask) for mask in (True, False)}
+
+    def plain():
+        device = pretrained.first_device(job)
+        return pretrained.load_model(job, low_cpu_mem_usage=True).to(device), device
+
+    def tested():
+        loaded = backends.find(job.backend).load(job)
+        return loaded.model, loaded.device
+
+    expected = run(plain)
+    gc.collect()
+    torch.cuda.empty_cache()
+    found = run(tested)
+    names = {True: "with_mask", False: "without_mask"}
+    all_errors = {names[mask]: errors(found[mask], expected[mask]) for mask in names}
+    return {name: {"layers": values[:-1], "logits": values[-1]} for name, values in all_errors.items()}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m bench.instruments.layers JOB OUT")
+    with open(sys.argv[1], encoding="utf-8") as source:
+        asked = parse_job(source.read())
+    answer = compare(asked)
+    with open(sys.argv[2], "w", encoding="utf-8") as target:
+        json.dump({"backend": asked.backend, "prompt_tokens": asked.prompt["tokens"], **answer}, target, indent=1)
+    for mask, found in answer.items():
+        print(mask, "first layer {:.2g}, last layer {:.2g}, logits {:.2g}".format(found["layers"][0], found["layers"][-1], found["logits"]))

@@ -1,0 +1,1 @@
+"""Clock, ranks, memory, environment, and the check of the output."""

@@ -1,0 +1,81 @@
+"""What this interpreter and this machine are, as the guest sees them."""
+
+import glob
+import os
+import platform
+import sys
+from importlib import metadata  # Python 3.8 has it in the standard library
+
+from bench.measuring import ranks
+
+
+def packages():
+    """{normalised name: version} of every installed distribution."""
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return dict(sorted(found.items()))
+
+
+def arch_list(torch):
+    """The GPU architectures that this torch holds code for; `torch.cuda.get_arch_list` tells none where there is no GPU."""
+    flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+    return (flags or "").split()
+
+
+def describe():
+    """The environment of a Result; torch's part is missing in a job that ended before it imported torch, which takes seconds."""
+    facts = {
+        "python": platform.python_version(),
+        "platform": "{} {}".format(platform.system(), platform.machine()),
+        "executable": os.path.basename(sys.executable),
+        "packages": packages(),
+        "device_nodes": sorted(glob.glob("/dev/nvidia[0-9]*")),
+    }
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return facts
+    facts["torch"] = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "arch_list": arch_list(torch),
+        "threads": torch.get_num_threads(),
+    }
+    facts["devices"] = [
+        {
+            "name": torch.cuda.get_device_name(index),
+            "compute_capability": "{}.{}".format(*torch.cuda.get_device_capability(index)),
+            "memory_total_bytes": torch.cuda.get_device_properties(index).total_memory,
+        }
+        for index in range(torch.cuda.device_count())
+    ]
+    return facts
+
+
+def gpu_memory(job):
+    """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's GPUs, as torch counts them."""
+    if job.device == "cpu":
+        return []
+    import torch
+
+    return [
+        {
+            "device": "cuda:{}".format(index),
+            "allocated_bytes": torch.cuda.memory_allocated(index),
+            "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
+            "reserved_bytes": torch.cuda.memory_reserved(index),
+            "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
+        }
+        for index in ranks.gpus()
+    ]
+
+
+def peak_rss_bytes():
+    """The most memory this process ever held, from the kernel's own high-water mark."""
+    with open("/proc/self/status") as stream:
+        for line in stream:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,82 @@
+"""The clock: a cold call, warm-up calls, timed calls; raw samples out.
+
+The articles time `generate` with `perf_counter` around each call. The kit does the same and waits for every device
+before it starts and before it stops the clock, so that queued work is neither carried in nor left out.
+"""
+
+import time
+
+from bench.measuring import ranks
+
+
+class WrongTokenCount(AssertionError):
+    """A call made another number of new tokens than its job asked for: its time would mean nothing."""
+
+
+def elapsed_ms(action, synchronize, clock=time.perf_counter):
+    """(milliseconds of one call of `action`, what it returned)."""
+    synchronize()
+    began = clock()
+    returned = action()
+    synchronize()
+    return (clock() - began) * 1000, returned
+
+
+def time_call(generate, new_tokens, synchronize, clock):
+    """Milliseconds of one call of `generate() -> new tokens made`; raises WrongTokenCount."""
+    ms, made = elapsed_ms(generate, synchronize, clock)
+    if made != new_tokens:
+        raise WrongTokenCount("{} new tokens were asked for, {} came".format(new_tokens, made))
+    return ms
+
+
+def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, clock=time.perf_counter, progress=lambda word, done, total: None):
+    """Time calls of `generate() -> number of new tokens`.
+
+    Returns {new_tokens, cold_ms, warmup_ms, timed_ms}. `cold`: this is the first call since the model was loaded, so
+    one more call goes first and is kept apart.
+    """
+    cold_ms = time_call(generate, new_tokens, synchronize, clock) if cold else None
+    samples = {"warmup": [], "timed": []}
+    for word, count in (("warmup", warmup_runs), ("timed", timed_runs)):
+        for done in range(count):
+            samples[word].append(time_call(generate, new_tokens, synchronize, clock))
+            progress(word, done + 1, count)
+    return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"]}
+
+
+def measure_run(job, run, generate, cold, say):
+    """`measure` of one of the job's runs as its protocol wants it; `say` is told how far it is."""
+    def progress(word, done, total):
+        say(run=word, done=done, total=total, new_tokens=run["new_tokens"])
+
+    return measure(generate, run["new_tokens"], job.warmup_runs, job.timed_runs, cold, synchronizer(job), progress=progress)
+
+
+def synchronizer(job):
+    """A function that waits for all queued work on this process's devices."""
+    if job.device == "cpu":
+        return lambda: None
+    import torch
+
+    devices = ranks.gpus()
+
+    def synchronize():
+        for index in devices:
+            torch.cuda.synchronize(index)
+
+    return synchronize
+
+
+def slowest_of_ranks(measurements_by_rank):
+    """One measurement from each rank's measurement of the same calls: call by call, the slowest rank counts."""
+    def slowest(samples):
+        return None if samples[0] is None else max(samples)
+
+    first = measurements_by_rank[0]
+    return {
+        "new_tokens": first["new_tokens"],
+        "cold_ms": slowest([one["cold_ms"] for one in measurements_by_rank]),
+        "warmup_ms": [slowest(call) for call in zip(*(one["warmup_ms"] for one in measurements_by_rank))],
+        "timed_ms": [slowest(call) for call in zip(*(one["timed_ms"] for one in measurements_by_rank))],
+    }

@@ -1,0 +1,1 @@
+"""Weights, prompts and texts."""

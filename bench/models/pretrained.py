@@ -1,0 +1,48 @@
+"""The one call that every backend begins with: `from_pretrained` with the job's dtype."""
+
+from bench import compat
+from bench.measuring import ranks
+
+
+def load_model(job, dtype_name=None, **arguments):
+    """The job's checkpoint through `AutoModelForCausalLM.from_pretrained(path, **arguments)`, in evaluation mode."""
+    import torch
+    import transformers
+
+    name = dtype_name or job.load["dtype"]
+    dtype = compat.dtype_argument(transformers.__version__, name, getattr(torch, name))
+    model = transformers.AutoModelForCausalLM.from_pretrained(job.model["path"], **dtype, **arguments)
+    return model.eval()
+
+
+def dtype_of(model):
+    """The dtype that most of a model's parameters have, without "torch."."""
+    counts = {}
+    for parameter in model.parameters():
+        counts[str(parameter.dtype)] = counts.get(str(parameter.dtype), 0) + parameter.numel()
+    return max(counts, key=counts.get).replace("torch.", "")
+
+
+def devices_of(model):
+    """{device: number of parameters} of a model, largest first."""
+    counts = {}
+    for parameter in model.parameters():
+        counts[str(parameter.device)] = counts.get(str(parameter.device), 0) + parameter.numel()
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def layers_of(model):
+    """The list of a model's transformer layers: BLOOM and GPT-J keep it at transformer.h, Llama at model.layers."""
+    # DeepSpeed's engine holds the model as its module.
+    model = getattr(model, "module", model)
+    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
+
+
+def first_device(job):
+    """The device of this process's first part of the model: over several ranks the rank's own."""
+    return "cuda:{}".format(ranks.local()) if job.device == "cuda" else "cpu"
+
+
+def devices(job):
+    """The job's devices by name: "cuda:0", "cuda:1"…, or "cpu" as many times."""
+    return ["cuda:{}".format(index) for index in range(job.device_count)] if job.device == "cuda" else ["cpu"] * job.device_count

@@ -1,0 +1,122 @@
+"""build, verify, rebuild, sbom, images, archive, restore: the images and what they hold."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from scripts import articles, pins
+from scripts.commands import values
+from scripts.commands.values import option
+from scripts.containers.container import connect
+from scripts.errors import KitError
+from scripts.images import archive as keeping
+from scripts.images import build as building
+from scripts.images import inventory
+from scripts.images import rebuild as rebuilding
+from scripts.images import verify as checking
+from scripts.paths import ROOT
+from scripts.pins import Image
+
+STACK = option("STACK", click.STRING, "whose versions: a stack of docker/pins.toml, or the article's own", "article")
+ARTICLE = option("ARTICLE", click.STRING, "whose stack STACK=article means", "")
+WHEELS = option("WHEELS", values.Folder(), "build from the files of this folder, without a package index")
+ARCHIVES = option("ARCHIVES", values.Folder(), "the folder of archives", ROOT / "archives")
+
+
+def chosen(backend: str, stack: str, article: str) -> list[Image]:
+    """The images of a backend, or of all of them and of every stack where none is named."""
+    if stack == "article" and (backend != "all" or article):
+        stack = articles.find(article or "inference-tools").stack
+    return building.wanted(pins.load(), backend, stack)
+
+
+def _of_images(command: Callable) -> Callable:
+    """Give a verb the argument and the options that choose images."""
+
+    def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
+        return command(chosen(backend, stack, article), **more)
+
+    with_images.__doc__ = command.__doc__
+    return click.argument("backend")(STACK(ARTICLE(with_images)))
+
+
+@click.command
+@WHEELS
+@_of_images
+def build(images: list[Image], wheels: Path | None) -> None:
+    """Build the image of a backend, or of all."""
+    for image in images:
+        began = time.monotonic()
+        new = building.build(image, wheels)
+        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
+        if len(images) > 1 and (new or not inventory.is_recorded(image)):
+            inventory.record(connect(), image, time.monotonic() - began if new else None)
+
+
+@click.command
+@_of_images
+def verify(images: list[Image]) -> None:
+    """Ask an image for everything it holds; a line for each difference from pins and lock."""
+    wrong = 0
+    for image in images:
+        lines = checking.verify(image)
+        wrong += bool(lines)
+        _tell(image, lines, "is what its pins and its lock say")
+    if wrong:
+        raise KitError(f"{wrong} of the images differ from docker/pins.toml: `docker rmi` them and build again, or correct the pins")
+
+
+@click.command
+@WHEELS
+@_of_images
+def rebuild(images: list[Image], wheels: Path | None) -> None:
+    """Build an image twice from nothing and compare the two, layer by layer."""
+    different = False
+    for image in images:
+        lines = rebuilding.rebuild(image, wheels)
+        different |= bool(lines)
+        _tell(image, lines, "the same to the byte, built twice from nothing")
+    if different:
+        raise KitError("two builds of the same files differ, as listed above")
+
+
+def _tell(image: Image, lines: list[str], right: str) -> None:
+    print(f"{image.tag}: {f'{len(lines)} differences' if lines else right}")
+    print("".join(f"  {line}\n" for line in lines), end="", flush=True)
+
+
+@click.command
+@_of_images
+def sbom(images: list[Image]) -> None:
+    """Write the bill of materials of an image (CycloneDX) to reports/sbom."""
+    from scripts.images import sbom as bill  # of the group `site`, which the other verbs do without
+
+    for image in images:
+        print(f"{bill.write(image).relative_to(ROOT)}: written", flush=True)
+
+
+@click.command
+def images() -> None:
+    """List the images: built, stale or missing, their size, what they share, their age."""
+    inventory.show()
+
+
+@click.command
+@option("ONLY", values.Choice("images", "wheels"), "a part alone")
+@STACK
+@ARTICLE
+@option("BACKEND", click.STRING, "the images of a backend", "all")
+@ARCHIVES
+def archive(only: str | None, stack: str, article: str, backend: str, archives: Path) -> None:
+    """Keep the built images and the files of their locks in a folder."""
+    parts = (only,) if only else keeping.PARTS
+    keeping.archive(archives, chosen(backend, stack, article), parts)
+
+
+@click.command
+@ARCHIVES
+def restore(archives: Path) -> None:
+    """Bring the images of such a folder back, without a network."""
+    keeping.restore(archives)

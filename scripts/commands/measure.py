@@ -1,0 +1,130 @@
+"""bench, article, profile: run cases of an article and store their results."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts import articles, pins, results
+from scripts.commands import values
+from scripts.commands.values import option
+from scripts.machine import signals
+from scripts.paths import ROOT
+from scripts.run import options, plan, runner
+from scripts.run.engines import nsight
+from scripts.run.options import Options
+
+MODELS = option("MODELS", values.Folder(), "the folder of models and weights", ROOT / "models")
+RUNS = option("RUNS", values.Folder(), "the folder of results; the kit's own unless it is typed")
+
+#: In the order of --help.
+CHOICES = (
+    option("GPUS", values.Count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
+    option("GPU_IDS", values.Numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
+    option("ARTICLE", click.STRING, "whose cases: a name in bench/articles", ""),
+    option("CASES", values.Names(), "only these cases of the article", ()),
+    option("VARIANT", values.Choice(*options.VARIANTS), "the article's own arguments, or one footing for every row"),
+    option("STACK", click.STRING, "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
+    option("BATCH_SIZES", values.Numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
+    option("ITEMS", values.Count(example=10_000), "texts of a workload"),
+    option("TIMED_RUNS", values.Count(most=10_000, example=10), "timed calls, in place of the article's"),
+    option("WEIGHTS", values.Choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
+    option("SCALE", values.Choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
+    option("DEVICE", values.Choice(*options.DEVICES), "what the model runs on", "cuda"),
+    option("ENGINE", values.Choice(*options.ENGINES), "in a container, or in an interpreter of this machine", "docker"),
+    option("PYTHON_HOST", click.STRING, "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
+    option("WHEELS", values.Folder(), "build images from the files of this folder, without a package index"),
+    option("PROFILER", values.Choice(*options.PROFILERS), "of `profile`", "torch"),
+    option("FORCE", values.Switch(), "1 measures again what is there", False),
+    option("TIMEOUT_S", values.Count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
+    option("ALLOW_BUSY", values.Switch(), "1 takes GPUs that others use", False),
+    option("GPU_MODE", values.Choice(*options.GPU_MODES), "how Docker is asked for GPUs", "auto"),
+    option("KIT_MEMLOCK", values.Switch(), "1 lets a container lock any amount of memory", False),
+    MODELS,
+    RUNS,
+)
+
+
+def options_of(typed: Mapping[str, Any]) -> Options:
+    """The Options of what was typed, by the names of CHOICES; raises UsageError for two values that contradict each other."""
+    renamed = {"kit_memlock": "memlock", "runs": "folder"}
+    names = {field.name for field in dataclasses.fields(Options)}
+    given = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
+    return Options(**{name: value for name, value in given.items() if name in names})
+
+
+def measuring(command: Callable) -> Callable:
+    """Give a verb the options of a measurement, as one Options."""
+
+    def with_options(**typed: Any) -> int:
+        with signals.raised():  # so that containers and locks are let go
+            return command(typed.get("backend") or typed["slug"], options_of(typed))
+
+    with_options.__doc__ = command.__doc__
+    for choice in reversed(CHOICES):
+        with_options = choice(with_options)
+    return with_options
+
+
+@click.command
+@click.argument("backend")
+@measuring
+def bench(backend: str, asked: Options) -> int:
+    """Run the cases of a backend, or of all, in their pinned images."""
+    backends = list(pins.load().backends) if backend == "all" else [backend]
+    return _measure(backends, asked, every=False)
+
+
+@click.command
+@click.argument("slug")
+@measuring
+def article(slug: str, asked: Options) -> int:
+    """Run all cases of an article in all variants."""
+    wanted = articles.find(slug)
+    backends = list(dict.fromkeys(case.backend for case in wanted.cases))
+    return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
+
+
+def _measure(backends: list[str], asked: Options, every: bool) -> int:
+    planned = plan.plan(backends, asked, every)
+    records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
+    if records:
+        print(results.where_shown(asked.runs))
+    return max((plan.EXIT_CODES[record.status] for record in records), default=0)
+
+
+@click.command
+@click.argument("backend")
+@measuring
+def profile(backend: str, asked: Options) -> int:
+    """Profile one call of each case of a backend."""
+    planned = plan.plan([backend], asked, every=False)
+    sizes = asked.batch_sizes or [None]
+    wanted = [dataclasses.replace(one, profiler=asked.profiler, batch_size=size) for one in planned for size in sizes]
+    worst = max((_profile(one, asked) for one in wanted), default=0)
+    print(results.where_shown(asked.runs))
+    return worst
+
+
+def _profile_line(record: results.Record) -> str:
+    """What a profile came to, as one line for the terminal."""
+    found = (record.guest.figures or {}).get("profile") if record.guest else None
+    if record.status != "ok" or not found:
+        return f"{record.status}: {record.reason}"
+    return (
+        f"{found['new_tokens']} new tokens in {found['wall_ms']:.2f} ms, "
+        f"{found['profiled_wall_ms']:.2f} ms under {found['profiler']}"
+    )
+
+
+def _profile(planned: runner.Planned, asked: Options) -> int:
+    """Profile a case, print what came out and where it lies, and return the exit code."""
+    print(planned.title, file=sys.stderr, flush=True)
+    record = runner.perform(planned, asked)
+    folder: Path = asked.runs / record.id
+    kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
+    print("\n  ".join([f"  {_profile_line(record)}", *kept, str(folder / "result.json")]), flush=True)
+    return plan.EXIT_CODES[record.status]

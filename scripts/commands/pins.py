@@ -1,0 +1,19 @@
+"""lock, render: from docker/pins.toml to locks, Dockerfiles and tables."""
+
+import click
+
+from scripts.images import render as rendering
+from scripts.pins import resolve
+
+
+@click.command
+def lock() -> None:
+    """Resolve docker/pins.toml into hashed requirements; needs the network."""
+    resolve.lock_all()
+
+
+@click.command
+@click.option("--check", is_flag=True, help="write nothing; fail where a file differs")
+def render(check: bool) -> None:
+    """Write Dockerfiles, compose.yaml and the tables of pins from docker/pins.toml and the locks."""
+    rendering.check() if check else rendering.write()

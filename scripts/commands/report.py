@@ -1,0 +1,57 @@
+"""report, compare: from the stored results to pages."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from scripts import results
+from scripts.commands import values
+from scripts.commands.measure import RUNS
+from scripts.commands.values import option
+from scripts.errors import KitError, UsageError
+from scripts.report import comparison, document
+
+OUT = option("OUT", values.Folder(), "the folder of the report; beside the runs unless it is typed")
+
+
+@click.command
+@RUNS
+@OUT
+@option("FORMAT", values.Choice("md", "html"), "html makes a site too", "md")
+@click.option("--check", is_flag=True, help="write nothing; fail where the README's headlines are not those of the results")
+def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
+    """Write REPORT.md and its plots from a folder of results."""
+    if check:
+        document.check_headlines()
+        return
+    if runs and not runs.is_dir():
+        raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; try RUNS=reports/runs")
+    shown = runs or results.RUNS
+    path = document.write(shown, out or shown.parent)
+    if not runs and results.TRIALS.is_dir():
+        print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
+    if format == "html":
+        from scripts.share import site
+
+        print(site.build(path.parent, shown))
+
+
+@click.command
+@option("A", click.STRING, "a run, a folder of results, or a git revision", "")
+@option("B", click.STRING, "the same", "")
+@option("ACROSS", click.STRING, "compare rows that differ in this", "")
+@option("THRESHOLD", click.STRING, "fail where a row of B is slower by more than so many per cent", "")
+@RUNS
+def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
+    """Set two runs, folders or git revisions side by side."""
+    for name, typed in (("A", a), ("B", b)):
+        if not typed:
+            raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")
+    differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
+    records = [comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b))]
+    differences = comparison.compare(*records, differing)
+    if not differences:
+        raise KitError(f"neither {a} nor {b} holds a result; try make bench-layer-parallel")
+    print(comparison.markdown(differences), end="")
+    return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))

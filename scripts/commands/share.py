@@ -1,0 +1,43 @@
+"""publish, bundle, verify-bundle: the report outside this machine."""
+
+from pathlib import Path
+
+import click
+
+from scripts import results
+from scripts.commands import values
+from scripts.commands.measure import RUNS
+from scripts.commands.report import OUT
+from scripts.commands.values import option
+from scripts.machine import checksums
+from scripts.share import bundle as bundles
+from scripts.share import publish as publishing
+
+
+@click.command
+@option("REMOTE", click.STRING, "the address of a repository that you may push to", "")
+@option("BRANCH", click.STRING, "the branch of the site", "gh-pages")
+@RUNS
+@OUT
+def publish(remote: str, branch: str, runs: Path | None, out: Path | None) -> None:
+    """Put the site of the report on a branch of a repository."""
+    shown = runs or results.RUNS
+    print(f"{branch} of {remote}: {publishing.publish(remote, branch, shown, out or shown.parent)}")
+
+
+@click.command
+@OUT
+def bundle(out: Path | None) -> None:
+    """Pack results, report, pins and locks into one archive with checksums."""
+    path = (out or Path.cwd()) / f"{bundles.NAME}.tar.gz"
+    count = bundles.write(path)
+    size_mb = path.stat().st_size / 1e6
+    print(f"{path}: {count} files, {size_mb:.1f} MB, sha256 {checksums.digest_of(path)}")
+
+
+@click.command(name="verify-bundle")
+@option("BUNDLE", values.Folder(), "the archive", Path(f"{bundles.NAME}.tar.gz"))
+def verify_bundle(bundle: Path) -> None:
+    """Check such an archive: its files, its results, and that the report comes out of them."""
+    bundles.verify(bundle)
+    print(f"{bundle}: every file is as its checksum says, and the report comes out of its runs")

@@ -1,0 +1,76 @@
+"""python -m scripts.commands.tools GROUP: install a group of the tools into .venv; pins.toml names the groups.
+
+The Makefile runs this with the user's own Python, so it needs the standard library alone. `run` makes .venv anew; the other
+groups are added to it. pip brings uv with its hash, uv the rest with theirs.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from scripts import pins, surroundings
+from scripts.errors import KitError, PreflightError, UsageError, run_command
+from scripts.machine import installs
+from scripts.paths import ROOT
+from scripts.pins import uv
+
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+
+HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
+
+
+def install(group: str) -> None:
+    """Install a group unless it is there already; KitError says what pip or uv says where that fails."""
+    loaded = pins.load()
+    known = loaded.host["groups"]
+    if group not in known:
+        raise UsageError(f"there is no group of tools {group!r}, allowed are {', '.join(known)}; type for example python -m scripts.commands.tools run")
+    with (ROOT / ".venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_current(VENV / f".{group}", loaded.host_lock(group)):
+            about = known[group]
+            print(f"installing {about['summary']} into .venv, once: {installs.sizes(about['download_mb'], about['disk_mb'])}", file=sys.stderr)
+            began = time.monotonic()
+            if group == "run":
+                _make_environment(loaded.host_lock("installer"))
+            _fill(loaded.host_lock(group), about["disk_mb"])
+            (VENV / f".{group}").touch()
+            print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+def _is_current(marker: Path, lock: Path) -> bool:
+    return marker.exists() and marker.stat().st_mtime_ns > lock.stat().st_mtime_ns
+
+
+def _make_environment(lock: Path) -> None:
+    made = installs.run("making .venv", [sys.executable, "-m", "venv", "--clear", str(VENV)], surroundings.current().for_installers)
+    if made.returncode != 0:
+        raise PreflightError(f"{sys.executable} cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv")
+    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *HASHED, "--requirement", str(lock)]
+    _must_work(installs.run("fetching uv", command, surroundings.current().for_installers))
+
+
+def _fill(lock: Path, disk_mb: int) -> None:
+    command = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON), *HASHED, "--requirement", str(lock)]
+    settings = uv.settings_of_pip(str(PYTHON)) | uv.trust() | uv.SETTINGS
+    _must_work(installs.run("installing", command, surroundings.current().for_installers | settings, disk_mb))
+
+
+def _must_work(done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode != 0:
+        raise KitError(f"the tools could not be installed: {uv.reason(done)}. Look at the network and type the same again")
+
+
+def main() -> None:
+    surroundings.use(os.environ)
+    if len(sys.argv) != 2:
+        raise UsageError("type python -m scripts.commands.tools GROUP, for example python -m scripts.commands.tools run")
+    install(sys.argv[1])
+
+
+if __name__ == "__main__":
+    run_command(main)

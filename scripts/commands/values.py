@@ -1,0 +1,122 @@
+"""What may be typed for an option; a wrong value is one line: its name, the value, what is allowed, an example."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.errors import UsageError
+
+#: A count above this is a slip: no machine has as many GPUs, no day as many seconds.
+LARGEST_COUNT = 1_000_000
+
+
+def _name(param: click.Parameter | None) -> str:
+    """`GPUS`, or `--gpus` for an option without a variable."""
+    if param is None:
+        return "the value"
+    return str(param.envvar) if getattr(param, "envvar", None) else param.opts[0]
+
+
+class Choice(click.ParamType):
+    """One of a few words; the first is the example."""
+
+    name = "choice"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self.words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.words:
+            raise UsageError(
+                f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={self.words[0]}"
+            )
+        return value
+
+
+class Switch(click.ParamType):
+    """0 or 1, as in FORCE=1."""
+
+    name = "0|1"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        if isinstance(value, bool):
+            return value
+        if value not in ("0", "1"):
+            raise UsageError(f"{_name(param)} is {value!r}, allowed are 0, 1; try {_name(param)}=1")
+        return value == "1"
+
+
+class Count(click.ParamType):
+    """A whole number from 1."""
+
+    name = "n"
+
+    def __init__(self, most: int = LARGEST_COUNT, example: int = 2) -> None:
+        self.most, self.example = most, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not (value.isascii() and value.isdecimal() and len(value) < 20 and 1 <= int(value) <= self.most):
+            allowed = f"a whole number from 1 to {self.most:,}"
+            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed is {allowed}; try {_name(param)}={self.example}")
+        return int(value)
+
+
+class Numbers(click.ParamType):
+    """Different whole numbers with commas, as in GPU_IDS=0,3."""
+
+    name = "n,n,…"
+
+    def __init__(self, allowed: str, example: str, least: int = 0) -> None:
+        self.allowed, self.example, self.least = allowed, example, least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = value.split(",")
+        right = all(part.isascii() and part.isdecimal() and len(part) < 8 and int(part) >= self.least for part in parts)
+        if not right or len({int(part) for part in parts}) != len(parts):
+            allowed = f"{self.allowed} with commas"
+            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed are {allowed}; try {_name(param)}={self.example}")
+        return tuple(int(part) for part in parts)
+
+
+class Names(click.ParamType):
+    """Words with commas, as in CASES=accelerate-fp16,ds-zero."""
+
+    name = "name,name,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
+
+
+class Folder(click.ParamType):
+    """A folder or file of this machine, as an absolute path; it need not exist."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        try:
+            path = Path(value).resolve()
+            path.exists()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"{_name(param)} is {_short(str(value))!r}, which is no path ({why}); try another") from error
+        return path
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 60 else value[:60] + "…"
+
+
+def option(name: str, kind: click.ParamType, words: str, default: Any = None) -> Callable[[Callable], Callable]:
+    """The option `--gpu-ids`, which is also the variable GPU_IDS."""
+    flag = "--" + name.lower().replace("_", "-")
+    shown = {"show_default": True} if default not in (None, "", (), False) else {}
+    return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, **shown)

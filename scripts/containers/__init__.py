@@ -1,0 +1,1 @@
+"""The Docker engine: a job in a container, restricted, watched and removed."""

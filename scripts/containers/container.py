@@ -1,0 +1,202 @@
+"""One job in one container: made, watched, and gone in every case.
+
+A runner that is killed outright leaves its container behind; the next one sweeps it.
+"""
+
+import contextlib
+import os
+import platform
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+
+from scripts import surroundings
+from scripts.containers import docker_errors, gpu_requests, restrictions
+from scripts.machine import locks, signals
+from scripts.machine.gpus import Gpu
+from scripts.units import GIB
+
+RUN_LABEL, OWNER_LABEL, RUNNER_LABEL = "org.llm-repro.run", "org.llm-repro.owner", "org.llm-repro.runner"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job's process ended; moments in seconds since the epoch. `exit_code` is 137 where it was killed."""
+
+    exit_code: int
+    oom_killed: bool
+    timed_out: bool
+    started_at: float
+    finished_at: float
+
+
+def connect() -> docker.DockerClient:
+    """The Docker of DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
+    variables = surroundings.current().variables
+    host = variables.get("DOCKER_HOST")
+    try:
+        if host:
+            return docker.from_env(timeout=60, environment=dict(variables))
+        context = docker.ContextAPI.get_context(variables.get("DOCKER_CONTEXT"))
+        host = (context and context.Host) or "unix:///var/run/docker.sock"
+        return docker.DockerClient(base_url=host, version="auto", timeout=60)
+    except (DockerException, OSError) as error:
+        raise docker_errors.unreachable(error, host or "its usual address") from error
+
+
+def _this_runner() -> str:
+    """Whose containers a sweep may judge: this user's on this machine, for only their locks can be tried."""
+    return f"{platform.node()}:{os.getuid()}"
+
+
+def sweep(client: docker.DockerClient) -> list[str]:
+    """Remove the containers whose runner is dead, and return their runs; those of living runners stay."""
+    removed = []
+    ours = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
+    for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
+        owner = Path(container.labels[OWNER_LABEL])
+        lock = locks.take(owner) if owner.parent == locks.folder() else None
+        if lock:
+            with lock:
+                _remove(container)
+                owner.unlink(missing_ok=True)
+            removed.append(container.labels[RUN_LABEL])
+    return removed
+
+
+@contextlib.contextmanager
+def _owner() -> Iterator[Path]:
+    """A lock that this process holds while the container is there: how a sweep knows that the runner lives."""
+    path = locks.folder() / f"runner-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
+    with locks.take(path):
+        try:
+            yield path
+        finally:
+            path.unlink()
+
+
+def run(
+    client: docker.DockerClient,
+    image_tag: str,
+    command: Sequence[str],
+    *,
+    run_id: str,
+    work_dir: Path,
+    bench_dir: Path,
+    models_dir: Path | None = None,
+    gpus: Sequence[Gpu] = (),
+    timeout_s: float,
+    memory_bytes: int | None = None,
+    tmp_bytes: int = 4 * GIB,
+    gpu_mode: str = "auto",
+    memlock: bool = False,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> Outcome:
+    """Run `command` in a fresh container of an image, its output line by line to `on_line`.
+
+    `work_dir` is /run/job, the only folder it may write; `bench_dir` is /kit/bench and `models_dir` /models, both
+    read-only. `memory_bytes` limits its memory, /tmp included.
+    Raises KitError with what to type next; the container is gone in every case.
+    """
+    info = client.info()
+    user = restrictions.user(info, work_dir)
+    restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir) if folder])
+    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock) | {
+        "user": user,
+        "mounts": restrictions.mounts(work_dir, bench_dir, models_dir),
+        "device_requests": gpu_requests.requests(client, gpus, gpu_mode),
+    }
+    with _owner() as owner, signals.raised():
+        labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}
+        container = None
+        try:
+            with signals.held_back():
+                container = client.containers.create(image_tag, list(command), labels=labels, **settings)
+            return _watch(container, timeout_s, on_line)
+        except APIError as error:
+            raise docker_errors.explain(error, image_tag) from error
+        except docker_errors.SILENCE as error:
+            raise docker_errors.gone(run_id) from error
+        finally:
+            if container:
+                with signals.held_back():
+                    _remove(container)
+
+
+def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
+    """Start a container and follow it until it ends or its time is up."""
+    stream = container.attach(stream=True, logs=False)  # before the start, or the first lines are lost
+    started_at = time.time()
+    deadline = time.monotonic() + timeout_s
+    container.start()
+    timed_out = False
+    try:
+        for line in _lines(stream, deadline):
+            on_line(line)
+        container.wait(timeout=max(0.1, deadline - time.monotonic()))
+    except (TimeoutError, *docker_errors.SILENCE):
+        if time.monotonic() < deadline:
+            raise
+        timed_out = True
+        with contextlib.suppress(APIError):  # it may have ended this very moment
+            container.kill()
+        container.wait(timeout=60)
+    finished_at = time.time()
+    container.reload()
+    state = container.attrs["State"]
+    return Outcome(state["ExitCode"], state["OOMKilled"], timed_out, started_at, finished_at)
+
+
+def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
+    """Whole lines as they come, for what comes are chunks. Raises TimeoutError at the deadline (monotonic seconds)."""
+    chunks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        try:
+            for chunk in stream:
+                chunks.put(chunk)
+        except Exception:  # a broken stream is an ended one; whether the job has ended, Docker is asked
+            pass
+        finally:
+            chunks.put(None)
+
+    threading.Thread(target=read, name="container-output", daemon=True).start()
+    rest = b""
+    while True:
+        try:
+            chunk = chunks.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError from None
+        if time.monotonic() > deadline:  # whoever never stops talking is never found silent
+            raise TimeoutError
+        *whole, rest = (rest + (chunk or b"")).split(b"\n")
+        yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
+        if chunk is None:
+            if rest:
+                yield rest.decode(errors="replace")
+            return
+
+
+def _remove(container: Container) -> None:
+    """Remove a container, running or not, and see that it is gone. Where Docker is gone too, the next sweep does it."""
+    try:
+        for _ in range(50):
+            try:
+                container.remove(force=True, v=True)
+            except NotFound:
+                return
+            except APIError as error:
+                if "already in progress" not in str(error):
+                    raise docker_errors.not_removed(container.short_id, str(error.explanation)) from error
+            time.sleep(0.1)
+    except docker_errors.SILENCE:
+        return
+    raise docker_errors.not_removed(container.short_id, "it is still there")

@@ -1,0 +1,64 @@
+"""How Docker is asked for GPUs: by CDI device name, or through the NVIDIA container toolkit.
+
+GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chosen GPUs, else the toolkit), `cdi`, or
+`nvidia` (the toolkit).
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import docker
+import yaml
+from docker.types import DeviceRequest
+
+from scripts.errors import PreflightError
+from scripts.machine.gpus import Gpu
+
+KIND = "nvidia.com/gpu"
+MODES = ("auto", "cdi", "nvidia")
+
+
+def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[DeviceRequest]:
+    """What to ask so that a container sees exactly these GPUs; nothing for none. `mode` is one of MODES."""
+    if not gpus:
+        return []
+    if any(part.get("Name") == "Podman Engine" for part in client.version().get("Components", [])):
+        raise PreflightError("this engine is Podman, which ignores requests for GPUs; set DOCKER_HOST to a Docker engine, or type DEVICE=cpu")
+    named = cdi_names(cdi_devices(client.info()), gpus)
+    if mode == "cdi" and not named:
+        raise PreflightError(
+            f"GPU_MODE=cdi: no CDI spec names GPU {', '.join(str(gpu.index) for gpu in gpus)}; "
+            "type `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, or GPU_MODE=nvidia"
+        )
+    if named and mode != "nvidia":
+        return [DeviceRequest(driver="cdi", device_ids=named)]
+    return [DeviceRequest(device_ids=[gpu.uuid for gpu in gpus], capabilities=[["gpu"]])]
+
+
+def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:
+    """The CDI names of all these GPUs, by UUID where the spec has it, else by index; none if one has no name."""
+    names = [next((name for name in (gpu.uuid, str(gpu.index)) if name in known), None) for gpu in gpus]
+    return [] if None in names else [f"{KIND}={name}" for name in names]
+
+
+def cdi_devices(info: dict) -> set[str]:
+    """The device names that Docker can inject: those it tells, and those in the spec folders that it reads."""
+    told = [device["ID"].partition("=") for device in info.get("DiscoveredDevices") or []]
+    written = (_names_in(spec) for spec in _specs(info.get("CDISpecDirs") or []))
+    return {name for kind, _, name in told if kind == KIND}.union(*written)
+
+
+def _specs(folders: Iterable[str]) -> list[dict]:
+    """The CDI specs in these folders; a file that cannot be read counts as none, as for Docker."""
+    found = []
+    paths = [path for folder in folders for path in Path(folder).glob("*") if path.suffix in (".yaml", ".yml", ".json")]
+    for path in paths:
+        try:
+            found.append(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+    return [spec for spec in found if isinstance(spec, dict)]
+
+
+def _names_in(spec: dict) -> set[str]:
+    return {str(device.get("name")) for device in spec.get("devices") or []} if spec.get("kind") == KIND else set()

@@ -1,0 +1,93 @@
+"""What a job's container may do: compute, write its own folder and /tmp, and nothing else."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from docker.types import LogConfig, Mount, Ulimit
+
+from scripts.errors import PreflightError
+from scripts.units import GIB
+
+#: Everything of the environment that a container gets beside its image's own; nothing of this process's.
+ENVIRONMENT = {
+    "HOME": "/tmp",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+#: Who computes when root runs the kit.
+NOBODY = 10001
+
+
+def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict:
+    """What every container is made with, on a machine of this much memory.
+
+    Without a limit of its own it gets nearly all memory and no swap, so that a job that wants more dies and not its
+    neighbours. /tmp allows execution: compilers of kernels put their libraries there. `memlock` lets it lock any amount of memory.
+    """
+    limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
+    unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
+    return {
+        "read_only": True,
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes}"},
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "network_mode": "none",
+        "ipc_mode": "private",
+        "shm_size": min(16 * GIB, machine_bytes // 2),  # ranks talk through it
+        "pids_limit": 8192,
+        "init": True,
+        "mem_limit": limit,
+        "memswap_limit": limit,
+        "ulimits": unlimited,
+        "working_dir": "/kit",
+        "environment": ENVIRONMENT,
+        "use_config_proxy": False,  # a proxy's address may hold a password
+        "log_config": LogConfig(type="none"),  # the output is read as it comes
+    }
+
+
+def for_compose() -> dict:
+    """The same settings under Compose's names, but for the limits that follow from a machine's memory; /tmp and /dev/shm get the most."""
+    ours = settings(32 * GIB, None, 4 * GIB)
+    same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
+    return {
+        "pull_policy": "never",
+        "user": f"{NOBODY}:{NOBODY}",
+        **{name: ours[name] for name in same},
+        "ipc": ours["ipc_mode"],
+        "tmpfs": [f"{place}:{options}" for place, options in ours["tmpfs"].items()],
+        "logging": {"driver": ours["log_config"].type},
+    }
+
+
+def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None) -> list[Mount]:
+    """The folders of this machine that a job sees; it may write the first."""
+    seen = [_mount("/run/job", work_dir, read_only=False), _mount("/kit/bench", bench_dir)]
+    return seen + ([_mount("/models", models_dir)] if models_dir else [])
+
+
+def _mount(target: str, source: Path, read_only: bool = True) -> Mount:
+    return Mount(target, str(source.resolve()), type="bind", read_only=read_only)
+
+
+def user(info: dict, work_dir: Path) -> str:
+    """Who runs the job: whoever runs the kit, or, for root, a user without rights who is given the job's folder."""
+    if any("rootless" in option for option in info.get("SecurityOptions") or []):
+        return "0:0"  # such an engine's root is the one who runs the kit
+    if os.getuid() != 0:
+        return f"{os.getuid()}:{os.getgid()}"
+    for path in (work_dir, *work_dir.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    return f"{NOBODY}:{NOBODY}"
+
+
+def refuse_unreadable(user: str, folders: Iterable[Path]) -> None:
+    """Raise PreflightError for a folder that root, who runs the kit, may read and the container's user may not."""
+    for folder in folders:
+        if user.startswith(f"{NOBODY}:") and folder.is_dir() and folder.stat().st_mode & 0o005 != 0o005:
+            raise PreflightError(f"{folder} cannot be read by user {NOBODY}, as whom a container computes where root runs the kit; type chmod -R o+rX {folder}")

@@ -1,0 +1,1 @@
+"""From pins to checked images: Dockerfiles, builds, checks, inventory, archives."""

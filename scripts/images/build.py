@@ -1,0 +1,217 @@
+"""make build-<backend>: build an image from its generated Dockerfile, then ask it whether it holds what the lock says."""
+
+import collections
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+from docker.errors import ImageNotFound
+
+from scripts import pins, surroundings
+from scripts.containers.container import connect
+from scripts.errors import KitError, PreflightError, UsageError
+from scripts.images import dockerfile, inventory, render
+from scripts.pins import Image, Pins, requirement_files
+
+PINS_LABEL = "org.llm-repro.pins-id"
+
+#: Runs inside the image and prints what it holds. torch is asked without a GPU, so not by torch.cuda.get_arch_list().
+QUESTION = """
+import json, platform
+from importlib.metadata import distributions
+try:
+    import torch
+    cuda, flags = torch.version.cuda, torch._C._cuda_getArchFlags()
+except ImportError:
+    cuda = flags = None
+print(json.dumps({
+    "python": platform.python_version(),
+    "cuda": cuda or "",
+    "arch_list": (flags or "").split(),
+    "packages": {d.metadata["Name"]: d.version for d in distributions()},
+}))
+"""
+
+
+def build(image: Image, wheels: Path | None = None) -> bool:
+    """Build the image unless its tag is there; True when it was built. Raises KitError when it fails or holds other versions.
+
+    The image gets its tag only after it has answered, so a tag that is there is one that was checked.
+    """
+    client = connect()
+    if exists(client, image.tag):
+        return False
+    _refuse_stale(image)
+    unchecked = f"{image.tag}-unchecked"
+    run_buildx(image, unchecked, wheels=wheels)
+    try:
+        found = differences(image, ask(client, unchecked))
+        if found:
+            listed = "\n  ".join(found)
+            raise KitError(f"{image.tag} does not hold what its lock says, so it was removed:\n  {listed}\nType `make lock render` and build again.")
+        client.images.get(unchecked).tag(image.tag)
+    finally:
+        client.images.remove(unchecked, force=True)
+    return True
+
+
+def exists(client: docker.DockerClient, tag: str) -> bool:
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def image_facts(client: docker.DockerClient, image: Image) -> dict:
+    """What a result says of its image. `digest` is empty unless the image came from a registry; `stand_in` tells of its base."""
+    try:
+        found = client.images.get(image.tag)
+    except ImageNotFound as error:
+        raise KitError(f"no image {image.tag}: type `make build-{image.backend} STACK={image.stack}`") from error
+    digests = found.attrs.get("RepoDigests") or [""]
+    return {
+        "tag": image.tag,
+        "id": found.id,
+        "digest": digests[0].rpartition("@")[2],
+        "pins_id": image.pins_id,
+        "stand_in": inventory.is_stand_in(found),
+    }
+
+
+def _refuse_stale(image: Image) -> None:
+    """An image is built from committed files only when these follow from pins.toml and its patches are there."""
+    root = image.folder.parents[2]
+    stale = render.differing(render.image_files(pins.load(root), image))
+    if stale:
+        raise KitError(f"{stale[0].relative_to(root)} is not what docker/pins.toml gives: type `make lock render`")
+    missing = render.missing_patches([image])
+    if missing:
+        raise KitError(missing[0])
+
+
+def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = None) -> list[str]:
+    """The command line. `kit` is the folder of what every Dockerfile runs, docker/build unless it is given."""
+    command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
+    # The date stands in the image's own description too. Attestations would tell of the machine, and of the hour.
+    command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={kit or image.build_scripts}"]
+    command += secrets(kit)
+    if image.patches:
+        command.append(f"--build-context=patches={image.patches[0].parent}")
+    return [*command, *options, str(image.folder)]
+
+
+def secrets(kit: Path | None = None) -> list[str]:
+    """What a build may read and no image keeps: this machine's certificates and pip settings, where it has some of its own."""
+    around = surroundings.current()
+    certificates = around.certificates or around.text("SSL_CERT_FILE")
+    settings = kit / "pip.conf" if kit else around.text("PIP_CONFIG_FILE")
+    named = (("ca_bundle", certificates), ("pip_conf", settings))
+    return [f"--secret=id={name},src={path}" for name, path in named if path and Path(path).is_file()]
+
+
+@contextlib.contextmanager
+def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
+    """docker/build with the files of a folder beside it, and pip settings that let a build see no others: for a build without an index."""
+    if not any(wheels.glob("*")):
+        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; type for example WHEELS=archives/wheels/{image.stack}")
+    with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
+        kit = Path(name)
+        shutil.copytree(image.build_scripts, kit, dirs_exist_ok=True)
+        shutil.copytree(wheels, kit / "wheels", copy_function=os.link)
+        (kit / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /run/kit/wheels\n", encoding="utf-8")
+        yield kit
+
+
+def require_buildx() -> None:
+    """PreflightError where the command line that builds is not there."""
+    if not shutil.which("docker"):
+        raise PreflightError("the `docker` command is missing: install Docker's command line and its buildx plugin")
+    if subprocess.run(["docker", "buildx", "version"], capture_output=True).returncode != 0:
+        raise PreflightError("`docker buildx` is missing: install the package docker-buildx-plugin (on Debian docker-buildx)")
+
+
+def run_buildx(image: Image, tag: str, *options: str, wheels: Path | None = None) -> None:
+    """Build, with more options of buildx; from the files of a folder `wheels` where there is one, without a package index."""
+    require_buildx()
+    if not wheels:
+        return _stream(image, buildx_command(image, tag, *options))
+    with with_wheels(image, wheels) as kit:
+        return _stream(image, buildx_command(image, tag, *options, kit=kit))
+
+
+def _stream(image: Image, command: list[str]) -> None:
+    """Run a build and print what it says; on failure its last 20 lines are in the error."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    last: collections.deque[str] = collections.deque(maxlen=20)
+    full = told = False
+    try:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            told = told or line.startswith("Dockerfile:")  # from here on buildx only quotes the Dockerfile
+            if not told:
+                last.append(line.rstrip())
+            full = full or "no space left on device" in line.lower()
+    finally:
+        if process.poll() is None and sys.exc_info()[0]:
+            process.terminate()
+        process.wait()
+    if full:
+        raise KitError(f"{image.tag} was not built: the disk of the Docker engine is full; `docker system df` shows by what")
+    if process.returncode != 0:
+        raise KitError(f"{image.tag} was not built, the last lines were:\n  " + "\n  ".join(last))
+
+
+def ask(client: docker.DockerClient, tag: str) -> dict:
+    """The versions an image answers with: python, cuda, arch_list, packages."""
+    return json.loads(output_of(client, tag, ["python3", "-c", QUESTION]).splitlines()[-1])
+
+
+def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
+    """What a command prints in a container of an image, without a network; KitError with what it complains of where it fails."""
+    container = client.containers.create(tag, command, network_mode="none", init=True)
+    try:
+        container.start()
+        exit_code = container.wait(timeout=300)["StatusCode"]
+        output = container.logs(stdout=True, stderr=False).decode()
+        if exit_code != 0:
+            raise KitError(f"{tag} cannot tell what it holds:\n{container.logs(stdout=False).decode()[-2000:]}")
+    finally:
+        container.remove(force=True)
+    return output
+
+
+def differences(image: Image, answer: dict) -> list[str]:
+    """Compare an answer of `ask` with the lock; a build's local label, such as +cu117, does not count."""
+    found = {requirement_files.normalized(name): version for name, version in answer["packages"].items()}
+    lines = []
+    for name, version in image.locked().items():
+        if found.get(name, "").partition("+")[0] != version.partition("+")[0]:
+            lines.append(f"{name}: locked {version}, found {found.get(name, 'none')}")
+    if answer["python"].rpartition(".")[0] != image.python:
+        lines.append(f"python: pinned {image.python}, found {answer['python']}")
+    if answer["cuda"] != image.cuda:
+        lines.append(f"cuda of torch: pinned {image.cuda}, found {answer['cuda'] or 'none'}")
+    if answer["arch_list"] != list(image.arch_list):
+        lines.append(f"architectures of torch: pinned {' '.join(image.arch_list)}, found {' '.join(answer['arch_list']) or 'none'}")
+    return lines
+
+
+def wanted(loaded: Pins, backend: str, stack: str) -> list[Image]:
+    """The images of a backend on a stack; `all` is every backend, `article` with it every stack."""
+    if backend == "all":
+        if stack not in ("article", *loaded.stacks):
+            loaded.image(next(iter(loaded.backends)), stack)  # raises, and says which stacks there are
+        found = loaded.images(None if stack == "article" else stack)
+    else:
+        found = [image for image in [loaded.image(backend, stack)] if image.engine == "docker"]
+    if not found:
+        raise UsageError(f"the stack {stack!r} needs no image: it runs on this machine; type `make demo`")
+    return found

@@ -1,0 +1,42 @@
+"""The generated parts of docker/README.md: the record of the last full build, and the known advisories with the stacks that they concern."""
+
+import tomllib
+
+from packaging.version import Version
+
+from scripts.images import inventory, marked_sections
+from scripts.pins import Pins
+
+PATH = "docker/README.md"
+ADVISORIES = "docker/advisories.toml"
+
+
+def put_in(text: str, loaded: Pins) -> str:
+    """docker/README.md with its parts made anew; KitError where a marker is missing."""
+    for name, lines in (("images", inventory.record_lines(loaded)), ("advisories", advisory_lines(loaded))):
+        text = marked_sections.put_between(PATH, text, name, "".join(f"{line}\n" for line in lines))
+    return text
+
+
+def advisory_lines(loaded: Pins) -> list[str]:
+    """A table of the advisories that concern any image, with the versions that the locks hold."""
+    listed = tomllib.loads((loaded.root / ADVISORIES).read_text(encoding="utf-8"))
+    rows = []
+    for one in listed["advisory"]:
+        held = affected(loaded, one["package"], one.get("since", "0"), one["fixed_in"])
+        if held:
+            where = "; ".join(f"{version} in {', '.join(stacks)}" for version, stacks in held.items())
+            rows.append(f"| {one['id']} | {one['package']} below {one['fixed_in']} | {one['what']} | {where} |")
+    return [f"As of {listed['written']}; written by hand, not a scan.", "", "| advisory | package | what | held |", "|---|---|---|---|", *rows]
+
+
+def affected(loaded: Pins, package: str, since: str, fixed_in: str) -> dict[str, list[str]]:
+    """{version: stacks} of a package in the locks, where it is not older than the fault and older than its cure."""
+    found: dict[str, list[str]] = {}
+    for image in loaded.images():
+        version = image.locked().get(package)
+        if version and Version(since) <= Version(version) < Version(fixed_in):
+            stacks = found.setdefault(version, [])
+            if image.stack not in stacks:
+                stacks.append(image.stack)
+    return found

@@ -1,0 +1,152 @@
+"""make images: which images are built, how large they are, what they share, and whether they are stale; and the record of a full build."""
+
+import datetime
+import json
+import re
+from pathlib import Path
+
+import docker
+from docker.errors import ImageNotFound
+
+from scripts import paths, pins
+from scripts.containers.container import connect
+from scripts.errors import KitError
+from scripts.pins import Image, Pins
+
+RECORD = "reports/images.json"
+
+#: Steps of an image's history that make no layer.
+NO_LAYER = re.compile(r"^(/bin/sh -c #\(nop\) +)?(ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b")
+
+GB = 1e9
+
+
+def is_stand_in(image: docker.models.images.Image) -> bool:
+    """Does an image, or the base it is built on, stand in for the one that is pinned? Builds inherit their base's labels."""
+    return image.labels.get("stand-in") == "true"
+
+
+def layers(client: docker.DockerClient, tag: str) -> dict[str, int]:
+    """{digest of a layer: bytes on disk} of an image, lowest first."""
+    found = client.images.get(tag)
+    digests = found.attrs["RootFS"]["Layers"]
+    sizes = [step["Size"] for step in reversed(found.history()) if not NO_LAYER.match(step.get("CreatedBy") or "")]
+    if len(sizes) != len(digests):
+        raise KitError(f"{tag} has {len(digests)} layers and a history of {len(sizes)}: its size by layer cannot be told")
+    sized: dict[str, int] = {}
+    for digest, size in zip(digests, sizes, strict=True):
+        sized[digest] = sized.get(digest, 0) + size
+    return sized
+
+
+def unique_bytes(each: dict[str, dict[str, int]]) -> tuple[dict[str, int], int]:
+    """Of {image: layers}: the bytes that only this image holds, and the bytes of all together."""
+    holders: dict[str, list[str]] = {}
+    for name, sized in each.items():
+        for digest in sized:
+            holders.setdefault(digest, []).append(name)
+    own = {name: sum(size for digest, size in sized.items() if holders[digest] == [name]) for name, sized in each.items()}
+    return own, sum({digest: size for sized in each.values() for digest, size in sized.items()}.values())
+
+
+def _key(image: Image) -> str:
+    return f"{image.backend}/{image.stack}"
+
+
+def is_recorded(image: Image, root: Path = paths.ROOT) -> bool:
+    return recorded(root).get(_key(image), {}).get("pins_id") == image.pins_id
+
+
+def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = paths.ROOT) -> None:
+    """Put a build into the record of all images. `seconds` is None where nobody took the time.
+
+    A record of the very same image stays, for the second time was one from the builder's cache.
+    """
+    known, found = recorded(root), client.images.get(image.tag)
+    if known.get(_key(image), {}).get("id") == found.id:
+        return
+    known[_key(image)] = {
+        "pins_id": image.pins_id,
+        "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "seconds": None if seconds is None else round(seconds),
+        "id": found.id,
+        "base": image.base,
+        "stand_in": is_stand_in(found),
+        "layers": layers(client, image.tag),
+    }
+    (root / RECORD).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def recorded(root: Path = paths.ROOT) -> dict[str, dict]:
+    """{backend/stack: record} of the images that were built by `make build-all`."""
+    path = root / RECORD
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def record_lines(loaded: Pins) -> list[str]:
+    """The record as a Markdown table, in the order of pins.toml, with what is shared and the total."""
+    known = recorded(loaded.root)
+    images = [image for image in loaded.images() if _key(image) in known]
+    if not images:
+        return []
+    each = {image.tag: known[_key(image)]["layers"] for image in images}
+    own, total = unique_bytes(each)
+    lines = ["| image | built | pins id | seconds | GB | of that its own | base |", "|---|---|---|---|---|---|---|"]
+    for image in images:
+        one = known[_key(image)]
+        stale = "" if one["pins_id"] == image.pins_id else " (stale)"
+        base = one["base"] + (" (stand-in)" if one["stand_in"] else "")
+        size = sum(one["layers"].values())
+        lines.append(
+            f"| {image.backend}:{image.stack} | {one['built']} | {one['pins_id']}{stale} | {'—' if one['seconds'] is None else one['seconds']} "
+            f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
+        )
+    missing = [f"{image.backend}:{image.stack}" for image in loaded.images() if image not in images]
+    largest: dict[str, int] = {}
+    for image in images:
+        largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
+    floor = sum(largest.values())
+    said = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
+    return [*lines, "", said + (f" Not built yet: {', '.join(missing)}." if missing else "")]
+
+
+def built(client: docker.DockerClient, loaded: Pins) -> list[dict]:
+    """The kit's images that this Docker holds, and those of pins.toml that it does not."""
+    tags = {tag: one for one in client.images.list("llm-repro/*") for tag in one.tags if not tag.endswith("-unchecked")}
+    wanted = {image.tag: image for image in loaded.images()}
+    rows = [{"tag": tag, "state": "built" if tag in wanted else "stale", "image": one} for tag, one in sorted(tags.items())]
+    return rows + [{"tag": tag, "state": "not built", "image": None} for tag in wanted if tag not in tags]
+
+
+def age(moment: str, now: datetime.datetime) -> str:
+    """How long ago Docker says something was, in the largest whole unit."""
+    seconds = (now - datetime.datetime.fromisoformat(moment[:19] + "+00:00")).total_seconds()
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return "now"
+
+
+def show() -> None:
+    """Print the kit's images; raises KitError where one goes meanwhile."""
+    try:
+        _show(connect())
+    except ImageNotFound as error:
+        raise KitError(f"an image was removed meanwhile ({error.explanation}); try make images again") from error
+
+
+def _show(client: docker.DockerClient) -> None:
+    rows = built(client, pins.load())
+    each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
+    own, total = unique_bytes(each)
+    now = datetime.datetime.now(datetime.UTC)
+    print(f"{'image':<50} {'state':<10} {'GB':>6} {'its own':>8}  age")
+    for row in rows:
+        numbers = f"{sum(each[row['tag']].values()) / GB:>6.2f} {own[row['tag']] / GB:>8.2f}" if row["image"] else f"{'':>6} {'':>8}"
+        # Its date of creation is the fixed one of every image; when it got its tag is when it was built.
+        when = age(row["image"].attrs["Metadata"]["LastTagTime"], now) if row["image"] else ""
+        print(f"{row['tag']:<50} {row['state']:<10} {numbers}  {when}".rstrip())
+    print(f"\n{len(each)} images, {total / GB:.1f} GB together; what several share is counted once")
+    if any(row["state"] == "stale" for row in rows):
+        print("stale: docker/pins.toml gives that backend another image by now; `docker rmi` removes it")

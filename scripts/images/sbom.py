@@ -1,0 +1,76 @@
+"""make sbom-<backend>: a bill of materials (CycloneDX, JSON) of an image, into reports/sbom/: its Python packages with the sha256 of the
+file that each was installed from, its Debian packages, and what its kernels were compiled with. Everything is asked of the built image.
+"""
+
+import json
+from pathlib import Path
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+from scripts.containers.container import connect
+from scripts.images import build, verify
+from scripts.pins import Image, requirement_files
+
+FOLDER = "reports/sbom"
+
+#: The release of Debian that every base image is made of.
+DISTRIBUTION = "debian-12"
+
+
+def path_of(image: Image) -> Path:
+    return image.folder.parents[2] / FOLDER / f"{image.backend}-{image.stack}.cdx.json"
+
+
+def text(image: Image, found: dict, stand_in: bool) -> str:
+    """The bill of an image that answered `found` (see docker/inspect_image.py); the same answer gives the same bytes."""
+    bom = Bom(components=[*_python(found), *_debian(found)])
+    bom.metadata.component = Component(
+        name=f"llm-repro/{image.backend}",
+        version=f"{image.stack}-{image.pins_id}",
+        type=ComponentType.CONTAINER,
+        bom_ref="image",
+        properties=[
+            Property(name="llm-repro:base", value=image.base + (" (stand-in)" if stand_in else "")),
+            Property(name="llm-repro:python", value=found["python"]),
+            *(Property(name="llm-repro:compiled-with", value=one) for one in found["compiled_with"]),
+        ],
+    )
+    bom.register_dependency(bom.metadata.component, bom.components)
+    said = json.loads(JsonV1Dot6(bom).output_as_string())
+    del said["serialNumber"], said["metadata"]["timestamp"]  # a bill of the same image is the same bill
+    return json.dumps(said, indent=1, sort_keys=True) + "\n"
+
+
+def _python(found: dict) -> list[Component]:
+    archives = {requirement_files.normalized(name): digest for name, digest in found["archives"].items()}
+    components = []
+    for name, version in found["packages"].items():
+        purl = PackageURL("pypi", None, requirement_files.normalized(name), version)
+        digest = archives.get(requirement_files.normalized(name))
+        hashes = [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
+        components.append(Component(name=requirement_files.normalized(name), version=version, purl=purl, bom_ref=str(purl), hashes=hashes))
+    return components
+
+
+def _debian(found: dict) -> list[Component]:
+    components = []
+    for line in found["debian"]:
+        name, _, version = line.partition("=")
+        purl = PackageURL("deb", "debian", name, version, {"distro": DISTRIBUTION})
+        components.append(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
+    return components
+
+
+def write(image: Image) -> Path:
+    """Build an image unless it is there, and write its bill."""
+    build.build(image)
+    client = connect()
+    said = text(image, verify.inspect(client, image.tag), build.image_facts(client, image)["stand_in"])
+    path = path_of(image)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(said, encoding="utf-8")
+    return path

@@ -1,0 +1,1 @@
+"""This machine: its GPUs, locks, signals and files."""

@@ -1,0 +1,227 @@
+"""The pins of docker/pins.toml: which versions each image holds, and the name of the image that holds exactly those."""
+
+import dataclasses
+import hashlib
+import tomllib
+from pathlib import Path
+
+from scripts.errors import KitError, UsageError
+from scripts.paths import ROOT
+from scripts.pins import requirement_files
+
+ORIGINS = ("stated", "derived", "chosen")
+
+#: The files in an image's folder that decide what it holds; `pins_id` is a hash over those that exist, its patches and docker/build.
+INPUTS = ("Dockerfile", "requirements.txt", "torch.txt", "shared.txt", "compile.txt", "source.txt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """One version with its reason. `origin` is stated, derived or chosen."""
+
+    name: str
+    version: str
+    origin: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """One backend on one stack: a Docker image, or with `engine` "host" an environment on this machine.
+
+    folder       where its Dockerfile and locks lie
+    environment  name of the environment for `engine` "host", otherwise ""
+    arch_list    GPU architectures of its torch, as "sm_86"
+    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, python
+    """
+
+    backend: str
+    stack: str
+    engine: str
+    environment: str
+    folder: Path
+    base: str
+    python: str
+    cuda: str
+    arch_list: tuple[str, ...]
+    exclude_newer: str
+    pins: dict[str, Pin]
+    options: dict
+
+    @property
+    def pins_id(self) -> str:
+        """12 hex digits over everything that decides what the image holds."""
+        digest = hashlib.sha256(self.base.encode())
+        named = [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]
+        for name, path in named + [(f"build/{path.name}", path) for path in sorted(self.build_scripts.glob("*.*"))]:
+            if path.exists():
+                digest.update(f"\0{name}\0".encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
+
+    @property
+    def tag(self) -> str:
+        return f"llm-repro/{self.backend}:{self.stack}-{self.pins_id}"
+
+    @property
+    def patches(self) -> list[Path]:
+        """The files of docker/patches that its build uses, whether they exist or not."""
+        names = [*self.options.get("compile", {}).get("patches", []), *self.options.get("added_files", {}).values()]
+        return [self.folder.parents[1] / "patches" / name for name in names]
+
+    @property
+    def build_scripts(self) -> Path:
+        """The folder of what every Dockerfile runs."""
+        return self.folder.parents[1] / "build"
+
+    @property
+    def compile_pins(self) -> dict[str, Pin]:
+        """What the stage that compiles holds beside torch; empty where nothing is compiled."""
+        table = self.options.get("compile", {}).get("pins", {})
+        return _pins(table, f"backend.{self.backend}.{self.stack}.compile") if table else {}
+
+    def lock_text(self) -> str:
+        path = self.folder / "requirements.txt"
+        if not path.exists():
+            raise KitError(f"{path} is missing: run `make lock render`")
+        return path.read_text(encoding="utf-8")
+
+    def locked(self) -> dict[str, str]:
+        """Every package of the image with its version."""
+        return requirement_files.versions(self.lock_text())
+
+
+@dataclasses.dataclass(frozen=True)
+class Pins:
+    """pins.toml as tables, and the images that follow from it."""
+
+    root: Path
+    host: dict
+    stacks: dict[str, dict]
+    shared: dict[str, dict]
+    backends: dict[str, dict]
+
+    def image(self, backend: str, stack: str) -> Image:
+        """The image of a backend on a stack; UsageError names what there is."""
+        if backend not in self.backends:
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; `make` alone shows what may be typed")
+        if stack not in self.stacks:
+            raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; type for example STACK=current")
+        if stack not in self.backends[backend]["stacks"]:
+            allowed = ", ".join(self.backends[backend]["stacks"])
+            raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; type for example STACK={allowed.partition(',')[0]}")
+        return _image(self, backend, stack)
+
+    def images(self, stack: str | None = None) -> list[Image]:
+        """All Docker images, or those of one stack, in the order of pins.toml."""
+        every = [self.image(backend, name) for backend, table in self.backends.items() for name in table["stacks"]]
+        return [image for image in every if image.engine == "docker" and stack in (None, image.stack)]
+
+    def plain(self, stack: str) -> Image | None:
+        """The first image that holds a stack's own pins and nothing else."""
+        for image in self.images(stack):
+            if not image.options:
+                return image
+        return None
+
+    def environments(self) -> dict[str, list[Image]]:
+        """Name of a host environment -> the backends that run in it."""
+        found: dict[str, list[Image]] = {}
+        for backend, table in self.backends.items():
+            for stack in table["stacks"]:
+                image = self.image(backend, stack)
+                if image.engine == "host":
+                    found.setdefault(image.environment, []).append(image)
+        return found
+
+    def environment_pins(self, name: str) -> dict[str, Pin]:
+        """The pins of all backends that share a host environment."""
+        merged: dict[str, Pin] = {}
+        for image in self.environments()[name]:
+            for pin in image.pins.values():
+                other = merged.setdefault(pin.name, pin)
+                if other.version != pin.version:
+                    raise KitError(
+                        f"docker/pins.toml: {image.backend} wants {pin.name} {pin.version} in the environment {name!r}, "
+                        f"which has {other.version}: give {image.backend} an `environment` of its own"
+                    )
+        return merged
+
+    @property
+    def host_pins(self) -> dict[str, dict[str, Pin]]:
+        """{group of the tools' environment: its pins}, in the order in which they are locked."""
+        return {group: _pins(table, f"host.pins.{group}") for group, table in self.host["pins"].items()}
+
+    def host_lock(self, group: str) -> Path:
+        """The lock of a group of the tools' environment."""
+        return self.root / "scripts" / "requirements" / f"{group}.txt"
+
+
+def load(root: Path = ROOT) -> Pins:
+    """Read docker/pins.toml; KitError names the place of what is wrong in it."""
+    path = root / "docker" / "pins.toml"
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
+        pins.images(), pins.environments(), pins.host_pins  # every table is read once, so that a mistake shows at once
+    except FileNotFoundError as error:
+        raise KitError(f"{path} is missing: restore it with `git checkout docker/pins.toml`") from error
+    except tomllib.TOMLDecodeError as error:
+        raise KitError(f"{path}: {error}") from error
+    except KeyError as error:
+        raise KitError(f"{path}: a table lacks the key {error}") from error
+    return pins
+
+
+def _image(pins: Pins, backend: str, stack: str) -> Image:
+    table, options = pins.stacks[stack], _options(pins, backend, stack)
+    _pins({name: table[name] for name in ("python", "base") if name in table}, f"stack.{stack}")
+    merged = _pins(table["pins"], f"stack.{stack}")
+    if "shared" in options:
+        merged |= _pins(pins.shared[options["shared"]]["pins"], f"shared.{options['shared']}")
+    merged |= _pins(options.get("pins", {}), f"backend.{backend}.{stack}")
+    compiled = options.get("compile", {})
+    _pins({"base": compiled["base"]} if "base" in compiled else {}, f"backend.{backend}.{stack}.compile")
+    on_host = table["engine"] == "host"
+    environment = options.get("environment", "common") if on_host else ""
+    return Image(
+        backend=backend,
+        stack=stack,
+        engine=table["engine"],
+        environment=environment,
+        folder=pins.root / "docker" / (f"{stack}/{environment}" if on_host else f"{backend}/{stack}"),
+        base=reference(table.get("base", {})),
+        python=table["python"]["version"],
+        cuda=table["cuda"],
+        arch_list=tuple(table["arch_list"]),
+        exclude_newer=table["exclude_newer"],
+        pins=merged,
+        options=options,
+    )
+
+
+def _options(pins: Pins, backend: str, stack: str) -> dict:
+    """The table [backend.B.S]; with `same_as` that of another backend on the same stack."""
+    options = pins.backends[backend].get(stack, {})
+    other = options.get("same_as")
+    if other is None:
+        return options
+    if len(options) > 1 or other == backend or stack not in pins.backends.get(other, {}).get("stacks", ()):
+        place = f"[backend.{backend}.{stack}]"
+        raise KitError(f"docker/pins.toml, {place}: same_as is {other!r}; it stands alone there and names another backend that has this stack")
+    return _options(pins, other, stack)
+
+
+def reference(base: dict) -> str:
+    """A base image as a Dockerfile names it; "" for the empty table."""
+    return base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else "")
+
+
+def _pins(table: dict, place: str) -> dict[str, Pin]:
+    found = {}
+    for name, pin in table.items():
+        if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):
+            raise KitError(
+                f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why"
+            )
+        found[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
+    return found

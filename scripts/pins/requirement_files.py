@@ -1,0 +1,87 @@
+"""Read hash-locked requirement files: one block a package, `name==version` first, its sha256 below."""
+
+import functools
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+#: Packages that only a CUDA build of torch needs.
+CUDA_PREFIXES = ("nvidia-", "cuda-", "triton")
+
+_PACKAGE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+
+
+def normalized(name: str) -> str:
+    """A distribution's name as locks write it: `PyYAML` and `pyyaml` are one package."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@functools.lru_cache(maxsize=128)  # rendering asks each lock about every advisory
+def blocks(text: str) -> Mapping[str, str]:
+    """Package name -> its block of lines, in the order of the file; comment lines belong to no block."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines(keepends=True):
+        match = _PACKAGE.match(line)
+        if match:
+            name = normalized(match[1])
+            found[name] = line
+        elif line[:1].isspace() and line.strip() and name:
+            found[name] += line
+        else:
+            name = ""
+    return MappingProxyType(found)
+
+
+def versions(text: str) -> dict[str, str]:
+    """Package name -> locked version. Packages that are for Windows only are left out."""
+    locked = {}
+    for name, block in blocks(text).items():
+        match = _PACKAGE.match(block)
+        if match and "sys_platform == 'win32'" not in block and "sys_platform == 'emscripten'" not in block:
+            locked[name] = match[2]
+    return locked
+
+
+def without_hashes(text: str) -> str:
+    """`name==version ; markers`, one line a package."""
+    return "".join(block.splitlines()[0].rstrip(" \\") + "\n" for block in blocks(text).values())
+
+
+def header(text: str) -> str:
+    """The comment lines that a lock begins with."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+
+
+def needs_cuda(name: str) -> bool:
+    return name.startswith(CUDA_PREFIXES)
+
+
+def cpu_only(text: str) -> str:
+    """The lock for a CPU build of torch: that build by its own name, and none of the packages that only CUDA needs.
+
+    The build's sha256 must be among torch's hashes. uv checks hashes by exact version, so the version says `+cpu`.
+    """
+    kept = {name: block for name, block in blocks(text).items() if not needs_cuda(name)}
+    kept["torch"] = _PACKAGE.sub(r"\g<0>+cpu", kept["torch"], count=1)
+    return header(text) + "".join(kept.values())
+
+
+def shared_layer(text: str, plain: str) -> str:
+    """The packages of a stack's plain image beside torch's: what an image can have in common with it, byte for byte; "" where one differs."""
+    own = blocks(text)
+    common = {name: block for name, block in blocks(plain).items() if name != "torch" and not needs_cuda(name)}
+    return "".join(common.values()) if all(own.get(name) == block for name, block in common.items()) else ""
+
+
+def torch_layer(text: str, not_torchs: set[str]) -> str:
+    """torch and its CUDA packages: the part that all images of a stack have in common, byte for byte.
+
+    `not_torchs` names CUDA packages that a backend asked for itself; they belong to its own layer.
+    """
+    kept = [
+        block
+        for name, block in blocks(text).items()
+        if (name == "torch" or needs_cuda(name)) and name not in not_torchs
+    ]
+    return "".join(kept)

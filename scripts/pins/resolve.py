@@ -1,0 +1,181 @@
+"""make lock: resolve docker/pins.toml into requirement files with hashes. Needs the network; all files or none are written.
+
+A version that a lock already has stays where it fits the pins: an index may learn of a release weeks after its date, so that `exclude_newer`
+alone would give another lock today than yesterday. A lock that was removed is resolved from nothing.
+"""
+
+import dataclasses
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+
+from scripts import pins, surroundings
+from scripts.errors import KitError
+from scripts.pins import Image, Pin, Pins, base_digests, requirement_files, uv
+
+#: Wheels for this platform run on every Linux whose glibc is 2.28 or newer, so on every base image in use.
+PLATFORM = "x86_64-manylinux_2_28"
+
+HARMLESS = ("UV_CACHE_DIR", "UV_DEFAULT_INDEX")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One file to write. `universal` locks hold markers and serve every platform and every Python from `python` on.
+
+    `beside` are the locks that are installed into the same environment: this one keeps to their versions.
+    """
+
+    path: Path
+    wanted: tuple[str, ...]
+    python: str
+    universal: bool
+    exclude_newer: str
+    extra_hashes: tuple[tuple[str, str], ...] = ()
+    beside: tuple[Path, ...] = ()
+
+
+def requests(loaded: Pins) -> list[Request]:
+    """Every lock that pins.toml asks for."""
+    found = _host_requests(loaded)
+    for image in loaded.images():
+        found.append(_request(image, "requirements.txt", image.pins))
+        if image.compile_pins:
+            also = ("torch", "setuptools", "numpy")
+            needed = {name: image.pins[name] for name in also if name in image.pins}
+            found.append(_request(image, "compile.txt", needed | image.compile_pins))
+    for name, images in loaded.environments().items():
+        table = loaded.stacks[images[0].stack]
+        hashes = tuple(("torch", digest) for digest in table.get("cpu_wheels", {}).values())
+        path = images[0].folder / "requirements.txt"
+        found.append(Request(path, _wanted(loaded.environment_pins(name)), images[0].python, True, table["exclude_newer"], hashes))
+    return found
+
+
+def _host_requests(loaded: Pins) -> list[Request]:
+    """The groups of the tools' environment, each beside those before it."""
+    paths = [loaded.host_lock(group) for group in loaded.host_pins]
+    return [
+        Request(path, _wanted(chosen), "3.11", True, loaded.host["exclude_newer"], beside=tuple(paths[:number]))
+        for number, (path, chosen) in enumerate(zip(paths, loaded.host_pins.values(), strict=True))
+    ]
+
+
+def _request(image: Image, name: str, wanted: dict[str, Pin]) -> Request:
+    return Request(image.folder / name, _wanted(wanted), image.python, False, image.exclude_newer)
+
+
+def _wanted(chosen: dict[str, Pin]) -> tuple[str, ...]:
+    return tuple(sorted(f"{pin.name}=={pin.version}" for pin in chosen.values()))
+
+
+def resolve(request: Request, beside: Mapping[Path, str] = MappingProxyType({})) -> str:
+    """Ask uv for the lock; `beside` has the texts of the locks that it keeps to. KitError carries what uv says."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, constraints = Path(folder, "lock.txt"), Path(folder, "constraints.txt")
+        if request.path.exists():
+            output.write_text(requirement_files.without_hashes(request.path.read_text(encoding="utf-8")), encoding="utf-8")
+        constraints.write_text("".join(requirement_files.without_hashes(beside[path]) for path in request.beside), encoding="utf-8")
+        _compile(request, output, constraints)
+        return _header(request) + _with_extra_hashes(output.read_text(encoding="utf-8"), request.extra_hashes)
+
+
+def resolve_all(asked: list[Request]) -> dict[Path, str]:
+    """{path: text of its lock} of all requests; images of one stack often ask for the same packages, so each question goes to uv once."""
+    questions = {dataclasses.replace(request, path=Path()): request for request in asked if not request.beside}
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        answers = dict(zip(questions, pool.map(resolve, questions.values()), strict=True))
+    texts = {request.path: answers[dataclasses.replace(request, path=Path())] for request in asked if not request.beside}
+    for request in asked:
+        if request.beside:
+            texts[request.path] = resolve(request, texts)
+    return texts
+
+
+def _compile(request: Request, output: Path, constraints: Path) -> None:
+    """`uv pip compile` into a file; the versions it finds there are those it prefers, and every hash is the index's."""
+    command = [
+        *(uv.find(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--no-emit-index-url"),
+        *("--generate-hashes", "--python-version", request.python),
+        # A whole timestamp: uv reads a bare date in the time zone of the machine.
+        *("--exclude-newer", f"{request.exclude_newer}T23:59:59Z"),
+        *(("--universal", "--fork-strategy", "fewest") if request.universal else ("--python-platform", PLATFORM)),
+        *("--constraints", str(constraints), "--output-file", str(output), "-"),
+    ]
+    # Local wheel folders and options would make a lock that holds on this machine only.
+    kept = {name: text for name, text in surroundings.current().variables.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
+    environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
+    done = subprocess.run(command, input="\n".join(request.wanted), env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise KitError(f"no lock for {request.path}: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
+
+
+def _header(request: Request) -> str:
+    scope = f"Python >= {request.python}, every platform" if request.universal else f"Python {request.python}, {PLATFORM}"
+    return (
+        "# GENERATED by `make lock` from docker/pins.toml; do not edit.\n"
+        f"# {scope}, nothing newer than {request.exclude_newer}.\n"
+    )
+
+
+def _with_extra_hashes(text: str, extra: tuple[tuple[str, str], ...]) -> str:
+    """Add sha256 sums of files that the index does not list, such as CPU builds, to the blocks of their packages."""
+    blocks = dict(requirement_files.blocks(text))
+    for name, digest in extra:
+        if f"sha256:{digest}" not in blocks[name]:
+            blocks[name] = blocks[name].rstrip("\n") + f" \\\n    --hash=sha256:{digest}\n"
+    return "".join(blocks.values())
+
+
+def changes(old: str, new: str) -> list[str]:
+    """What differs between two locks, one line a package."""
+    before, after = requirement_files.blocks(old), requirement_files.blocks(new)
+    lines = []
+    for name in sorted(before | after):
+        was, now = _version(before.get(name)), _version(after.get(name))
+        if was != now:
+            lines.append(f"  {name} {was} -> {now}")
+        elif before[name] != after[name]:
+            lines.append(f"  {name} {now}: other hashes or markers")
+    return lines or ([] if old == new else ["  comments only"])
+
+
+def _version(block: str | None) -> str:
+    return block.split("==")[1].split()[0] if block else "(absent)"
+
+
+def write_all(texts: dict[Path, str]) -> None:
+    """Write every file beside its place first, and only then move them all in."""
+    staged: list[tuple[Path, Path]] = []
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            staged.append((Path(name), path))
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(0o644)
+    except OSError as error:
+        for name, _ in staged:
+            name.unlink(missing_ok=True)
+        raise KitError(f"cannot write {error.filename}: {error.strerror}. Nothing was changed.") from error
+    for name, path in staged:
+        name.replace(path)
+
+
+def lock_all() -> None:
+    """Resolve every lock and write those that changed, all or none; prints what changed. Raises KitError."""
+    loaded = pins.load()
+    texts = resolve_all(requests(loaded))
+    for path, text in texts.items():
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        lines = changes(old, text)
+        print(f"{path.relative_to(loaded.root)}: {'unchanged' if not lines else f'{len(lines)} changes' if old else 'new'}")
+        print("".join(f"{line}\n" for line in lines if old), end="")
+    write_all({path: text for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text})
+    for line in base_digests.record(loaded):
+        print(line)

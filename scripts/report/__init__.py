@@ -1,0 +1,1 @@
+"""From judged rows to pages and plots."""

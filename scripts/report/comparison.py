@@ -1,0 +1,163 @@
+"""make compare A=… B=…: is B faster or slower than A, case by case?
+
+A and B are each a run (its id or folder), a folder of runs, or a git revision, whose reports/runs counts. Rows are compared where
+they are of the same article, case, variant, batch size, number of devices, stack, device, engine and weights; ACROSS names
+some of the last four that may differ. Markdown on standard output; THRESHOLD=5 ends with exit code 1 where a row is slower by more than 5 %.
+"""
+
+import dataclasses
+import io
+import itertools
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.job import InvalidDocument
+from scripts import articles, results, stats
+from scripts.errors import KitError, UsageError
+from scripts.machine import unpack
+from scripts.paths import ROOT
+from scripts.report import tables
+from scripts.report.views import claims
+from scripts.verdicts import row_groups
+from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.time_relations import ratios_over_runs
+
+#: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
+ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}
+
+FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "same", "not comparable"
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One row of the comparison: `ratio` is B's time over A's, None where the two are not comparable for `reason`.
+
+    `setting` is what the rows of a group share besides, in words: "current, host, NVIDIA H200, …".
+    """
+
+    name: str
+    setting: str
+    word: str
+    ratio: stats.Estimate | None = None
+    means_ms: tuple[float, float] | None = None
+    reason: str = ""
+
+    def is_slower_by(self, percent: float) -> bool:
+        """Is B slower by more than this for certain: with the whole interval?"""
+        return self.word == SLOWER and self.ratio is not None and self.ratio.low is not None and self.ratio.low > 1 + percent / 100
+
+
+def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
+    """The records that A or B stands for; UsageError names what it may be."""
+    for path in (Path(typed), runs / typed, results.TRIALS / typed):
+        if (path / "result.json").is_file():
+            try:
+                return [results.load(path)]
+            except InvalidDocument as error:
+                raise KitError(f"{name}: {path}: {error}") from error
+        if path.is_dir():
+            return results.load_all(path)[0]
+    return _at_revision(name, typed)
+
+
+def _at_revision(name: str, revision: str) -> list[results.Record]:
+    command = ["git", "-C", str(ROOT), "archive", "--end-of-options", revision, "reports/runs"]
+    done = subprocess.run(command, capture_output=True)
+    if done.returncode != 0:
+        allowed = "a run's id, a folder of runs or a git revision with reports/runs"
+        raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; type for example {name}=HEAD~1")
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        unpack.unpack(archive, Path(folder))
+        return results.load_all(Path(folder) / "reports" / "runs")[0]
+
+
+def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> tuple[str, str]:
+    """What two rows have to share to be compared, in words: (name, setting)."""
+    ignored = set(itertools.chain.from_iterable(ACROSS[one] for one in across))
+    key = group.key
+    shared = [str(getattr(key, field.name)) for field in dataclasses.fields(key) if field.name not in ignored and field.name != "article"]
+    batch = [f"batch {row.batch_size}"] if row.batch_size != 1 else []
+    calls = [claims.tokens(new_tokens)] if new_tokens else []
+    return ", ".join([f"{key.article}/{row.case}", f"on {row.count}", *batch, *calls]), ", ".join(shared)
+
+
+def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], tuple[Row, int]]:
+    """{(name, setting): (row, new tokens)} of every timed call of every row, or of the row itself (0 new tokens) where none was timed."""
+    found: dict[tuple[str, str], tuple[Row, int]] = {}
+    for group in row_groups.build(records, known):
+        for row in group.rows:
+            for count in (row.new_tokens if row.status == "ok" else []) or [0]:
+                name = name_of(group, row, count, across)
+                if name in found:
+                    raise UsageError(f"ACROSS={','.join(across)} makes two rows of one side the same: {', '.join(name)}; leave one of them out")
+                found[name] = (row, count)
+    return found
+
+
+def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]) -> Difference:
+    """Compare two rows of the same name."""
+    (one, count), (other, _) = first, second
+    for side, row in (("A", one), ("B", other)):
+        if row.unusable(count or None):
+            return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
+    above, below = other.timed_ms(count), one.timed_ms(count)
+    if not above or not below:
+        return Difference(*name, NOT_COMPARABLE, reason="no call was timed")
+    ratio = stats.ratio(above, below)
+    means = (stats.summarise(below).mean, stats.summarise(above).mean)
+    if ratio.low is None or ratio.high is None:
+        return Difference(*name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
+    # As for a claim: the direction has to hold in every pair of repeated runs too.
+    over_runs = ratios_over_runs(one, other, count)
+    if min([ratio.low, *over_runs]) > 1:
+        return Difference(*name, SLOWER, ratio, means)
+    return Difference(*name, FASTER if max([ratio.high, *over_runs]) < 1 else SAME, ratio, means)
+
+
+def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Sequence[str] = ()) -> list[Difference]:
+    """Every row of A and B, those of both first. Two single runs are compared whatever their stacks, devices, engines and weights are."""
+    known = articles.load_all()
+    if len(a) == len(b) == 1:
+        across = list(ACROSS)
+    first, second = rows_of(a, known, across), rows_of(b, known, across)
+    both = [judge(name, row, second[name]) for name, row in first.items() if name in second]
+    only = [("A", name) for name in first if name not in second] + [("B", name) for name in second if name not in first]
+    return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}") for side, name in only]
+
+
+def markdown(differences: Sequence[Difference]) -> str:
+    """The comparison as Markdown: a table for each setting."""
+    lines = []
+    for setting in dict.fromkeys(one.setting for one in differences):
+        cells = [_cells(one) for one in differences if one.setting == setting]
+        lines += [f"**{tables.text(setting)}**", "", *tables.aligned(["row", "B is", "A, ms", "B, ms", "B / A (95 % interval)", "why"], cells)]
+    return "\n".join(lines)
+
+
+def _cells(one: Difference) -> list[str]:
+    ratio = stats.in_words(one.ratio, least=2) if one.ratio else tables.NONE
+    means = [stats.significant(mean) for mean in one.means_ms] if one.means_ms else [tables.NONE, tables.NONE]
+    return [tables.text(one.name), one.word, *means, ratio, tables.text(one.reason)]
+
+
+def across_of(typed: str) -> list[str]:
+    chosen = [one for one in typed.split(",") if one]
+    unknown = [one for one in chosen if one not in ACROSS]
+    if unknown:
+        raise UsageError(f"ACROSS is {unknown[0]!r}, allowed are {', '.join(ACROSS)}; type for example ACROSS=stack")
+    return chosen
+
+
+def threshold_of(typed: str) -> float | None:
+    if not typed:
+        return None
+    try:
+        percent = float(typed)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < 1e6:
+        raise UsageError(f"THRESHOLD is {typed!r}, allowed is a number of per cent from 0; type for example THRESHOLD=5")
+    return percent

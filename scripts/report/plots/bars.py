@@ -1,0 +1,187 @@
+"""A group of rows as pictures: time of the timed calls, memory a device. SVG text, the same bytes for the same rows.
+
+The pictures have a white ground of their own, so that they read the same on a light and on a dark page.
+"""
+
+import io
+import textwrap
+from collections.abc import Sequence
+
+import matplotlib
+import matplotlib.ticker
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from scripts import stats
+from scripts.articles import Article, Case
+from scripts.report import tables
+from scripts.verdicts.row_groups import GIB, Group, Row
+
+MEASURED, PUBLISHED, INK, GRID = "#2c6fb0", "#b3b3b3", "#222222", "#dddddd"
+#: Above this ratio of the longest bar to the shortest the axis is logarithmic.
+LOG_ABOVE = 20
+BAR_INCH = 0.27
+MOST_BARS = 60
+WIDTH_INCH = 8.0
+
+STYLE = {
+    "svg.hashsalt": "llm-repro",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def svg(figure: Figure) -> str:
+    """The figure as text, without the day it was drawn."""
+    buffer = io.BytesIO()
+    # Not figure.savefig, which draws everything a first time to no purpose here.
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    # No trailing blanks, which version control would complain of.
+    return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
+
+
+def wrapped(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, 88))
+
+
+def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each height, which is counted in bars."""
+    lines = wrapped(title).splitlines()
+    inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
+    figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
+    figure.suptitle("\n".join(lines), fontsize=10, x=0.015, ha="left")
+    panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for axes, height in zip(panels, heights, strict=True):
+        axes.set_ylim(height - 0.5, -0.7)  # the first bar on top
+    return figure, list(panels)
+
+
+def _plain_axes(axes: Axes, unit: str) -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+    axes.tick_params(which="both", length=0)
+    axes.grid(axis="x", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(unit)
+
+
+def _scale(axes: Axes, values: list[float], logarithmic: bool) -> None:
+    """Room on the right for the numbers at the ends of the bars."""
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_xlim(min(values) / 2, max(values) * (2 * max(values) / min(values)) ** 0.4)
+        axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    else:
+        axes.set_xlim(0, max(values) * 1.4)
+
+
+def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[str, Case], article: Article | None) -> None:
+    values, reach, place, ticks = [], [], 0.0, []
+    for row in rows:
+        case = published.get(row.case)
+        summary = stats.summarise(row.timed_ms(new_tokens))
+        first = place
+        if case and tables.is_published_row(case, row, article):
+            values.append(case.published["mean_ms"])
+            axes.barh(place, values[-1], height=0.8, color=PUBLISHED)
+            _label(axes, values[-1], place, tables.published_mean_std(case.published))
+            place += 0.9
+        values.append(summary.mean)
+        right = bool(row.check and row.check.get("passed"))
+        axes.barh(place, summary.mean, height=0.8, color=MEASURED if right else "white", edgecolor=MEASURED, hatch="" if right else "////", linewidth=0.8)
+        _whisker(axes, summary.interval, place)
+        words = tables.mean_std(summary) + ("" if right else "  (output wrong)" if row.check else "  (output not checked)")
+        reach.append(max(summary.mean, summary.interval.high or 0))
+        _label(axes, reach[-1], place, words)
+        ticks.append(((first + place) / 2, f"{row.name} ×{row.count}"))
+        place += 1.3
+    axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
+    _plain_axes(axes, "")
+    logarithmic = max(values) / min(values) > LOG_ABOVE
+    _scale(axes, values + reach, logarithmic)
+    axes.set_xlabel(f"ms per call of {new_tokens} new token{'s' * (new_tokens > 1)}{', logarithmic' if logarithmic else ''}")
+
+
+def arms(estimates: Sequence[stats.Estimate]) -> list[tuple[float, ...]]:
+    """How far the intervals reach [below the values, above them], as errorbar takes them; 0 where there is no interval."""
+    reach = [(0.0, 0.0) if None in (one.low, one.high) else (one.value - one.low, one.high - one.value) for one in estimates]
+    return list(zip(*reach, strict=True))
+
+
+def _whisker(axes: Axes, interval: stats.Estimate, place: float) -> None:
+    if interval.low is not None and interval.high is not None:
+        axes.errorbar(interval.value, place, xerr=arms([interval]), color=INK, capsize=3, linewidth=1.1)
+
+
+def _label(axes: Axes, value: float, place: float, words: str) -> None:
+    axes.annotate(
+        words, (value, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    )
+
+
+def time_plot(group: Group, article: Article | None) -> str | None:
+    """Bars of the mean with its 95 % interval, a panel for each number of new tokens; None where nothing was timed."""
+    counts = tables.tokens_of(group)
+    # Sweeps over batch sizes have a picture of their own, and a batch of a workload is no call that a reader would wait for.
+    shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures and not row.is_workload]
+    panels = [(count, rows) for count in counts if (rows := [row for row in shown if row.timed_ms(count)])]
+    if not panels:
+        return None
+    published = tables.published_by_case(group, article)
+
+    def of_tokens(count: int) -> dict[str, Case]:
+        return {name: case for name, case in published.items() if article and tables.published_tokens(case, article) == count}
+
+    with matplotlib.rc_context(STYLE):
+        heights = [sum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
+        figure, all_axes = _figure(heights, group.heading)
+        for axes, (count, rows) in zip(all_axes, panels, strict=True):
+            _time_panel(axes, rows, count, of_tokens(count), article)
+        _legend(figure, bool(published))
+        return svg(figure)
+
+
+def _legend(figure: Figure, with_published: bool) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=PUBLISHED, label="published, mean ± std")] if with_published else []
+    handles.append(Patch(color=MEASURED, label="measured, mean ± std, with the 95 % interval of the mean"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+
+
+def memory_plot(group: Group) -> str | None:
+    """Bars of the peak of each GPU as the host's NVML saw it, on a CPU of the guest's resident set; None without any.
+
+    Where that were more than MOST_BARS, each row has one bar: of its GPU that held most.
+    """
+    bars = [bar for row in group.rows if row.status == "ok" for bar in _memory_bars(row)]
+    if len(bars) > MOST_BARS:
+        bars = [max(mine, key=lambda bar: bar[1]) for row in group.rows if row.status == "ok" and (mine := _memory_bars(row))]
+    if not bars:
+        return None
+    unit = "peak of the guest's resident set, GiB" if group.key.device == "cpu" else "peak of a GPU as the host's NVML saw it, GiB"
+    with matplotlib.rc_context(STYLE):
+        figure, (axes,) = _figure([len(bars)], group.heading)
+        for place, (_, size_gib) in enumerate(bars):
+            axes.barh(place, size_gib, height=0.75, color=MEASURED)
+            _label(axes, size_gib, place, f"{size_gib:.2f}")
+        axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+        _plain_axes(axes, unit)
+        _scale(axes, [size for _, size in bars], False)
+        return svg(figure)
+
+
+def _memory_bars(row: Row) -> list[tuple[str, float]]:
+    if row.record.job.device == "cpu":
+        resident = row.guest.memory.get("peak_rss_bytes") if row.guest else None
+        return [(f"{row.name} ×{row.count}", resident / GIB)] if resident else []
+    peaks = list(row.peak_used_bytes().values())
+    return [(f"{row.name} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]

@@ -1,0 +1,1 @@
+"""The tables and sections of the report: a figure a file."""

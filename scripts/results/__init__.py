@@ -1,0 +1,37 @@
+"""The results: one folder a run, written once, checked when it is read."""
+
+from scripts.results.store import (
+    DONE,
+    RUNS,
+    SCHEMA,
+    TRIALS,
+    InvalidDocument,
+    Record,
+    Skipped,
+    done,
+    existing,
+    load,
+    load_all,
+    next_id,
+    runs_for,
+    store,
+    where_shown,
+)
+
+__all__ = [
+    "DONE",
+    "InvalidDocument",
+    "RUNS",
+    "Record",
+    "SCHEMA",
+    "Skipped",
+    "TRIALS",
+    "done",
+    "existing",
+    "load",
+    "load_all",
+    "next_id",
+    "runs_for",
+    "store",
+    "where_shown",
+]

@@ -1,0 +1,227 @@
+"""reports/runs: one folder a run, written once, read by the report. Trials (tiny models, or a CPU) lie in reports/trials/runs, which git ignores.
+
+A run's folder is named by its id, "<prefix>-<NN>", and holds job.json (what was asked) and result.json (a Record: what
+came out). result.json is written whole or not at all and never again; a folder without one is a run that did not finish.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import json
+import marshal
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.job import STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
+from scripts.errors import KitError
+from scripts.paths import ROOT
+from scripts.results import result_schema
+
+RUNS = ROOT / "reports" / "runs"
+TRIALS = ROOT / "reports" / "trials" / "runs"
+SCHEMA = 1
+
+#: A run that ended so would end so again; one that failed or ran out of time is tried again.
+DONE = ("ok", "oom", "unsupported")
+
+#: {content: environment} of the guests read so far: thousands of runs share a few.
+_ENVIRONMENTS: dict[bytes, dict] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One result.json: the Job, what the guest answered (None when it never did), and what the host saw.
+
+    host   engine, started_at (UTC, "2026-11-21T04:10:00Z"), began (the same in seconds since the epoch), wall_s (of the job's process or
+           container), prepare_s (before it: choosing GPUs, checks, and building or writing what was not there), commit, dirty, image {tag, id, digest, pins_id,
+           stand_in}, differences (from the pins), machine {cpu, cpu_count, memory_total_bytes, load_average_before (of one minute)}, driver {driver,
+           cuda_driver}, gpus [{index, uuid, name, memory_total_bytes, compute_capability}], gpu_memory (the summary
+           of the memory sampler)
+    """
+
+    id: str
+    status: str
+    job: Job
+    host: dict
+    guest: Result | None = None
+    reason: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def number(self) -> int:
+        return int(self.id.rsplit("-", 1)[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """A path under the runs folder that is no result, and why."""
+
+    path: Path
+    reason: str
+
+
+def runs_for(scale: str, device: str) -> Path:
+    """Where a run belongs where nothing else is typed: trials lie apart from the results that the committed report shows."""
+    return TRIALS if scale == "tiny" or device == "cpu" else RUNS
+
+
+def where_shown(runs: Path) -> str:
+    """The command that writes the report on a folder of runs, and the report's path."""
+    typed = "" if runs == ROOT / "reports" / "runs" else f" RUNS={_from_here(runs)}"
+    return f"type make report{typed} to see it in {_from_here(runs.parent / 'REPORT.md')}"
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+def store(folder: Path, record: Record) -> Path:
+    """Write result.json into a run's folder and return its path.
+
+    Where that cannot be done the record is kept in a temporary folder, and the KitError says where it is and what to
+    type. A result that exists is never replaced: KitError too.
+    """
+    path = Path(folder) / "result.json"
+    text = to_json(record)
+    if path.exists():
+        raise KitError(f"{path} exists and is never overwritten; FORCE=1 runs the case again under the next number")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
+    except OSError as error:
+        raise _kept_elsewhere(path, text, error) from error
+    return path
+
+
+def _kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
+    why = f"cannot write {path}: {error.strerror or error}"
+    for shelter in (_temporary_folder, lambda: "/dev/shm"):
+        try:
+            kept = Path(tempfile.mkdtemp(prefix="llm-repro-", dir=shelter()), "result.json")
+            write_whole(kept, text)
+        except OSError:
+            continue
+        folder, source, target = (shlex.quote(str(part)) for part in (path.parent, kept, path))
+        return KitError(f"{why}; the result is kept at {kept}, bring it in with: mkdir -p {folder} && cp {source} {target}")
+    sys.stdout.write(text)  # no disk takes it: the terminal is the last place where it is not lost
+    return KitError(f"{why}, nor any temporary folder; the result is printed above, save it as {path}")
+
+
+def _temporary_folder() -> str:
+    tempfile.tempdir = None  # look again: the folder found earlier may be the one that is full now
+    return tempfile.gettempdir()
+
+
+def load(folder: Path) -> Record:
+    """The Record of a run's folder; raises InvalidDocument or OSError."""
+    try:
+        text = Path(folder, "result.json").read_text(encoding="utf-8")
+        record = _record(json.loads(text, parse_constant=_no_constant))
+    except FileNotFoundError:
+        raise InvalidDocument("no result.json: the run has not finished, or its runner was killed") from None
+    except InvalidDocument:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise InvalidDocument(f"damaged result.json: {error}") from None
+    if record.id != Path(folder).name:
+        raise InvalidDocument(f"result.json is of run {record.id}, not of this folder")
+    return record
+
+
+def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
+    """Every result under the runs folder, and what else lies there, both in the order of their names."""
+    records: list[Record] = []
+    skipped: list[Skipped] = []
+    with _no_garbage_collection():
+        for name in _folders(runs):
+            folder = Path(runs, name)
+            try:
+                records.append(load(folder))
+            except (InvalidDocument, OSError) as error:
+                skipped.append(Skipped(folder, str(error)))
+    return records, skipped
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Thousands of records are read and kept: looking through them for garbage takes a sixth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def existing(prefix: str, runs: Path = RUNS) -> list[str]:
+    """The ids of the runs "<prefix>-<NN>", finished or not, in the order of their numbers."""
+    numbered = [(name, name[len(prefix) + 1 :]) for name in _folders(runs) if name.startswith(prefix + "-")]
+    return [name for name, number in sorted(numbered, key=lambda pair: (len(pair[1]), pair[1])) if number.isdigit()]
+
+
+def next_id(prefix: str, runs: Path = RUNS) -> str:
+    """The id of the next run with this prefix; numbers start at 01, and a run that did not finish has used its own."""
+    ids = existing(prefix, runs)
+    return f"{prefix}-{int(ids[-1].rsplit('-', 1)[1]) + 1 if ids else 1:02d}"
+
+
+def done(prefix: str, runs: Path = RUNS) -> Record | None:
+    """The latest run with this prefix that need not be run again, or None."""
+    for name in reversed(existing(prefix, runs)):
+        try:
+            record = load(Path(runs) / name)
+        except (InvalidDocument, OSError):
+            continue
+        if record.status in DONE:
+            return record
+    return None
+
+
+def _folders(runs: Path) -> list[str]:
+    try:
+        with os.scandir(runs) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except FileNotFoundError:
+        return []
+
+
+def _no_constant(word: str) -> float:
+    raise InvalidDocument(f"damaged result.json: {word} is no number")
+
+
+def _expect(condition: object, message: str) -> None:
+    if not condition:
+        raise InvalidDocument(message)
+
+
+def _record(fields: dict) -> Record:
+    _expect(isinstance(fields, dict), "expected a JSON object")
+    _expect(fields.get("schema") == SCHEMA, f"schema is {fields.get('schema')!r}, this kit reads {SCHEMA}")
+    unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
+    _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r}")
+    result_schema.check(fields.get("job"), result_schema.JOB, "job")
+    result_schema.check(fields.get("host"), result_schema.HOST, "host")
+    job = job_of(fields["job"])
+    guest = None if fields.get("guest") is None else _guest(fields["guest"])
+    record = Record(**{**fields, "job": job, "guest": guest})
+    _expect(record.id.rsplit("-", 1)[-1].isdigit(), f"id is {record.id!r}, it has to end in -<number>")
+    _expect(record.status in STATUSES, f"status is {record.status!r}, allowed are {', '.join(STATUSES)}")
+    _expect(record.status == "ok" or (record.reason and isinstance(record.reason, str)), f"status {record.status} without a reason")
+    _expect(record.status != "ok" or guest, "status ok without an answer of the guest")
+    if record.status == "ok" and job.kind == "measure":
+        timed = [measurement["timed_ms"] for measurement in guest.measurements]
+        _expect((timed or guest.figures) and all(timed), "status ok without a timed call")  # a form may measure other things than calls
+    return record
+
+
+def _guest(fields: dict) -> Result:
+    """The contract says nothing of what is in `environment`, the bulk of a result: equal ones are kept once."""
+    result_schema.check(fields, result_schema.GUEST, "guest")
+    environment = fields["environment"]
+    shared = _ENVIRONMENTS.setdefault(marshal.dumps(environment, 2), environment)  # version 2: equal bytes for equal content
+    return result_of({**fields, "environment": shared})

@@ -1,0 +1,1 @@
+"""From a case of an article to a stored result."""

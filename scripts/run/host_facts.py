@@ -1,0 +1,84 @@
+"""What this machine knows of a run and the guest does not: Record.host of scripts/results/store.py."""
+
+import contextlib
+import datetime
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+from bench.job import Result
+from scripts import __version__, surroundings
+from scripts.containers.container import Outcome
+from scripts.machine import gpus
+from scripts.paths import ROOT
+from scripts.run.engines import Engine
+
+OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability")
+
+
+def at_start(engine: Engine, asked_at: float) -> dict:
+    """The facts known when a job's process starts; `asked_at`, in monotonic seconds, is when it was asked for."""
+    return {
+        "engine": engine.name,
+        "prepare_s": round(time.monotonic() - asked_at, 3),
+        "pins_id": engine.image.pins_id,
+        "image": engine.facts,
+        "machine": machine() | {"load_average_before": round(os.getloadavg()[0], 2)},
+        "driver": gpus.driver() if engine.gpus else None,
+        "gpus": [{name: getattr(gpu, name) for name in OF_A_GPU} for gpu in engine.gpus],
+    }
+
+
+def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
+    """The facts known once it has ended; `result` is the guest's, None where there is none."""
+    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
+    commit, dirty = git_state()
+    return {
+        "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began": round(outcome.started_at, 3),
+        "wall_s": round(outcome.finished_at - outcome.started_at, 3),
+        "kit_version": __version__,
+        "commit": commit,
+        "dirty": dirty,
+        "differences": engine.differences(result),
+        "gpu_memory": sampler.summary(result.phases if result else {}),
+    }
+
+
+def machine() -> dict:
+    """This machine without its name: processor, cores, memory."""
+    import psutil
+
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return {"cpu": model, "cpu_count": os.cpu_count(), "memory_total_bytes": psutil.virtual_memory().total}
+
+
+def git_state() -> tuple[str, bool]:
+    """(commit, has the code changed since?); the results themselves do not count as changes.
+
+    KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
+    of an older state beside it, the wrong thing.
+    """
+    stated = surroundings.current().commit
+    if stated:
+        return stated, False
+    commit = _git("rev-parse", "HEAD")
+    if not commit:
+        return "unknown", True
+    return commit, bool(_git("status", "--porcelain", "--", ".", ":!reports"))
+
+
+def _git(*arguments: str) -> str:
+    """What git says in the kit's folder; "" where it has nothing to say, or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

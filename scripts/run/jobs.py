@@ -1,0 +1,140 @@
+"""From a case of an article to the job that the guest gets."""
+
+import dataclasses
+import hashlib
+import json
+import re
+
+from bench.job import Job
+from bench.models import weights
+from scripts.articles import Article, Case
+
+SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where and on what a case runs."""
+
+    stack: str
+    device: str
+    device_count: int
+    weights: str
+    scale: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """What stands in for the article's own where it was typed."""
+
+    batch_size: int | None = None
+    items: int | None = None
+    timed_runs: int | None = None
+
+
+def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict:
+    """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
+    load = dict(case.load)
+    wanted = article.variants[variant].get("dtype")
+    if wanted and load["dtype"] != "int8":
+        load["dtype"] = wanted
+    load.update(case.in_variant.get(variant, {}).get("load", {}))
+    if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
+        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
+    return load
+
+
+def _model(article: Article, case: Case, target: Target) -> dict:
+    """What decides the weights, without the path, which is known once they are there."""
+    model = {key: article.model_of(case).get(key) for key in ("name", "architecture", "shape", "revision")}
+    random = {"seed": SEED, "recipe": weights.RECIPE} if target.weights == "random" else {"seed": None}
+    return {**model, "weights": target.weights, "scale": target.scale, **random, "path": ""}
+
+
+def measuring_job(article: Article, case: Case, variant: str, target: Target, typed: Typed = Typed()) -> Job:
+    """The job that measures a case, with the article's batch size, items and timed calls unless others are typed.
+
+    Its id, the model's path and the reference's are filled in when it runs.
+    """
+    load = _load_arguments(article, case, variant, target.device)
+    prompt = article.prompt_of(case)
+    protocol = article.protocol_of(case)
+    options = article.options_of(case, variant, target.scale)
+    if typed.items and "items" in options:
+        options["items"] = typed.items
+    if typed.batch_size:
+        prompt["batch_size"] = typed.batch_size
+    if target.weights == "hub":
+        prompt["tokens"] = None  # the model's own tokenizer counts
+    return Job(
+        id="",
+        kind="measure",
+        article=article.slug,
+        case=case.name,
+        variant=variant,
+        backend=case.backend,
+        stack=target.stack,
+        device=target.device,
+        device_count=target.device_count,
+        model=_model(article, case, target),
+        load=load,
+        prompt=prompt,
+        runs=article.runs_of(case, variant, target.scale),
+        warmup_runs=protocol["warmup_runs"],
+        timed_runs=typed.timed_runs or protocol["timed_runs"],
+        tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
+        form=case.form,
+        options=options,
+    )
+
+
+def profile_job(job: Job, profiler: str) -> Job:
+    """The job that profiles one call of what a measuring job times, through plain `generate`; nothing is checked."""
+    return dataclasses.replace(job, kind="profile", form="generate", options={"profiler": profiler}, tolerance=None)
+
+
+def reference_job(job: Job) -> Job:
+    """The job that computes the right answer for a measuring job: plain transformers, float32, greedy, one sequence."""
+    plain = {"backend": "transformers", "load": {"dtype": "float32"}, "tolerance": None, "form": "generate", "options": {}}
+    return dataclasses.replace(job, kind="reference", id="reference", prompt={**job.prompt, "batch_size": 1}, **plain)
+
+
+def reference_key(job: Job) -> str:
+    """12 hex digits over what decides the right answer: the weights, the prompt, how many tokens, and the stack.
+
+    Not the batch size: every row of a batch is the same sequence.
+    """
+    model = {key: value for key, value in job.model.items() if key != "path"}
+    longest = max(run["new_tokens"] for run in job.runs)
+    facts = [model, {**job.prompt, "batch_size": 1}, longest, job.stack]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def judge_job(job: Job, dtype: str, floors: dict) -> Job:
+    """The job that judges the tokens of a measuring job's timed calls, which ran in `dtype` (int8 where its weights did)."""
+    plain = dtype if dtype != "int8" else "float16" if job.device == "cuda" else "float32"
+    return dataclasses.replace(reference_job(job), kind="judge", id="judge", options={"dtype": plain, "floors": floors})
+
+
+def readings_key(job: Job) -> str:
+    """12 hex digits over what decides how the reference reads tokens: the weights and the stack."""
+    model = {key: value for key, value in job.model.items() if key != "path"}
+    return hashlib.sha256(json.dumps([model, job.stack], sort_keys=True).encode()).hexdigest()[:12]
+
+
+def slug(text: str) -> str:
+    """`NVIDIA H200` is `nvidia-h200`."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
+    """A run's id up to its number: readable, and different wherever anything that decides the numbers is.
+
+    A batch shows as `b8`; one sequence shows nothing.
+    """
+    fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
+    weights = f"{job.model['weights']}-{job.model['scale']}"
+    batch = [f"b{job.prompt['batch_size']}"] if job.prompt["batch_size"] != 1 else []
+    profiled = ["profile"] if job.kind == "profile" else []
+    parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
+    return ".".join(parts)

@@ -1,0 +1,61 @@
+"""What a user may choose for a measurement; scripts/commands/measure.py reads it from the command line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts import results
+from scripts.errors import UsageError
+from scripts.paths import ROOT
+
+VARIANTS = ("published", "controlled")
+WEIGHTS = ("hub", "random")
+SCALES = ("full", "tiny")
+ENGINES = ("docker", "host")
+DEVICES = ("cuda", "cpu")
+PROFILERS = ("torch", "nsys")
+GPU_MODES = ("auto", "cdi", "nvidia")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices of one command; raises UsageError for two that contradict each other.
+
+    `folder` is where results go; None is the kit's own place for them.
+    `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
+    """
+
+    article: str = ""
+    variant: str = ""
+    stack: str = "article"
+    weights: str = "hub"
+    scale: str = "full"
+    engine: str = "docker"
+    device: str = "cuda"
+    gpus: int | None = None
+    gpu_ids: tuple[int, ...] | None = None
+    gpu_mode: str = "auto"
+    allow_busy: bool = False
+    batch_sizes: tuple[int, ...] | None = None
+    items: int | None = None
+    timed_runs: int | None = None
+    cases: tuple[str, ...] = ()
+    profiler: str = "torch"
+    force: bool = False
+    timeout_s: int = 3600
+    python_host: str = ""
+    wheels: Path | None = None
+    memlock: bool = False
+    models: Path = ROOT / "models"
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
+            raise UsageError(f"GPUS is {self.gpus} and GPU_IDS names {len(self.gpu_ids)}; type one of them")
+        if self.device == "cpu" and self.gpu_ids:
+            typed = ",".join(map(str, self.gpu_ids))
+            raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
+
+    @property
+    def runs(self) -> Path:
+        """The folder of results."""
+        return self.folder or results.runs_for(self.scale, self.device)

@@ -1,0 +1,118 @@
+"""python -m scripts.run.plan BACKEND | all | --article SLUG: run cases of an article and store their results.
+
+What is typed after `make bench-…` comes in the environment; scripts/run/options.py knows the variables.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+
+from scripts import articles, pins, results
+from scripts.articles import Article, Case, batch_sweep
+from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.machine.steps import Steps
+from scripts.run import runner
+from scripts.run.options import Options
+from scripts.run.runner import Planned
+from scripts.stats import summarise
+
+#: How a status ends the command; a refusal of the machine has its own code in scripts/errors.py.
+EXIT_CODES = {"ok": 0, "oom": 1, "timeout": 1, "failed": 1, "unsupported": 1}
+
+
+def stack_of(article: Article, backend: str, typed: str, known: pins.Pins) -> str:
+    """The stack to run on: `article` is the article's own. Raises UsageError for one that the backend has no image in."""
+    stack = article.stack if typed == "article" else typed
+    known.image(backend, stack)
+    return stack
+
+
+def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
+    """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
+    mine = case.variants or list(article.variants)
+    if typed:
+        if typed not in article.variants:
+            raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
+        return [typed] if typed in mine else []
+    if every or len(mine) == 1:
+        return mine
+    return ["published"] if case.published and "published" in article.variants else ["controlled"]
+
+
+def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | dict:
+    """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
+    if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
+        return asked.batch_sizes
+    own = article.batch_sizes_of(case, variant)
+    return batch_sweep.on_cpu(own) if asked.device == "cpu" else own
+
+
+def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
+    """The cases to run, in the article's order."""
+    known = pins.load()
+    for backend in backends:
+        if backend not in known.backends:
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; `make` alone shows what may be typed")
+    article = articles.find(asked.article or "inference-tools")
+    unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
+    if unknown:
+        names = [case.name for case in article.cases]
+        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; type for example CASES={names[0]}")
+    return [
+        Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
+        for backend in backends
+        for case in article.cases_of(backend)
+        if not asked.cases or case.name in asked.cases
+        for variant in variants_of(article, case, asked.variant, every)
+    ]
+
+
+def line_of(record: results.Record) -> str:
+    """A result as one line for the terminal."""
+    if record.status != "ok" or record.guest is None:
+        return f"{record.status}: {record.reason}"
+    parts = []
+    for measurement in record.guest.measurements:
+        summary = summarise(measurement["timed_ms"])
+        parts.append(f"{measurement['new_tokens']} new token(s): {summary.mean:.2f} ± {summary.std:.2f} ms, p95 {summary.p95:.2f} ms")
+    told = "; ".join(parts or [f"measured: {', '.join(record.guest.figures)}"])
+    check = record.guest.check
+    if check is None:
+        return f"{told} (output not checked)"
+    right = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {check.get('reason', 'not made')}"
+    return f"{told} ({right})"
+
+
+def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
+    """Run cases one after another, each in its batch sizes; where one cannot start and others may, it is told and the next one goes on."""
+    runs = asked.runs
+    for left in runner.sweep_unfinished(runs):
+        print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
+    records, refused, tried = [], [], []
+    counted = [batch_sizes_of(one.article, one.case, one.variant, asked) for one in planned]
+    steps = Steps(sum(1 if isinstance(sizes, Mapping) else len(sizes) for sizes in counted))
+
+    def run_one(one: Planned) -> str | None:
+        """The status that it ended with; None where it could not start."""
+        print(f"{steps.next()} {one.title}", file=sys.stderr, flush=True)
+        tried.append(one)
+        try:
+            record = runner.perform(one, asked)
+        except KitError as error:
+            if not keep_going or isinstance(error, NothingRuns):
+                raise
+            print(f"  error: {error}", file=sys.stderr)
+            refused.append(error)
+            return None
+        print(f"  {line_of(record)}\n  {runs / record.id / 'result.json'}", flush=True)
+        records.append(record)
+        return record.status
+
+    for one, sizes in zip(planned, counted, strict=True):
+        if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
+            run_one(one)
+        else:
+            batch_sweep.walk(sizes, lambda size, one=one: run_one(dataclasses.replace(one, batch_size=size)))
+    if refused:
+        raise type(refused[0])(f"{len(refused)} of {len(tried)} cases could not run; the reasons stand above")
+    return records

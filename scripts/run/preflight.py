@@ -1,0 +1,120 @@
+"""Can this machine do it? Asked before a gigabyte moves; every problem at once, each with the next command."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.job import Job
+from scripts.errors import PreflightError
+from scripts.machine.gpus import Gpu
+from scripts.pins import Image
+from scripts.units import GIB
+
+BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+
+#: GPU memory beyond the weights: CUDA context, workspace, activations, cache of the articles' short prompts.
+OVERHEAD_BYTES = int(2.5 * GIB)
+
+#: Of an installed image, unpacked, with the cache of its build.
+IMAGE_BYTES = 14 * GIB
+
+#: Of results, logs and traces.
+RESULTS_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts that decide: recorded ones in the tests, this machine's in use."""
+
+    gpus: list[Gpu]
+    cuda_driver: str
+    memory_available_bytes: int
+    models_free_bytes: int
+    runs_free_bytes: int
+
+
+def runs_on(capability: str, arch_list: tuple[str, ...]) -> bool:
+    """Does a GPU of this compute capability run code for one of these architectures?
+
+    Machine code runs on the same major version at the same or a higher minor one; "compute_NN" is PTX, which the
+    driver compiles for anything newer (CUDA C++ Programming Guide, "Application Compatibility").
+    """
+    major, minor = (int(part) for part in capability.split("."))
+    for arch in arch_list:
+        kind, digits = arch.split("_")
+        digits = digits.rstrip("af")
+        code = (int(digits[:-1]), int(digits[-1]))
+        if kind == "sm" and code[0] == major and code[1] <= minor:
+            return True
+        if kind == "compute" and code <= (major, minor):
+            return True
+    return False
+
+
+def gpu_need_bytes(job: Job, parameters: int) -> int:
+    """What one GPU has to hold of a full-size model: its share of the weights, and the rest."""
+    if "memory_limit_bytes" in job.load:
+        return job.load["memory_limit_bytes"] + OVERHEAD_BYTES
+    return parameters * BYTES_OF[job.load["dtype"]] // job.device_count + OVERHEAD_BYTES
+
+
+def problems(job: Job, image: Image, parameters: int, machine: Machine, weights_bytes: int, docker: bool, built: bool) -> list[str]:
+    """Everything that stands in the way, one line each, with what to type; empty when nothing does."""
+    room = _memory_problems(job, parameters, machine, weights_bytes) if job.model["scale"] == "full" else []
+    return [*_torch_problems(image, machine), *room, *_disk_problems(machine, weights_bytes + (IMAGE_BYTES if docker and not built else 0))]
+
+
+def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
+    """Can the image's torch drive these GPUs, and their driver its CUDA?"""
+    foreign = next((gpu for gpu in machine.gpus if not runs_on(gpu.compute_capability, image.arch_list)), None)
+    if foreign:
+        sm = "sm_" + foreign.compute_capability.replace(".", "")
+        others = "STACK=current, or STACK=hopper for Hopper" if image.stack != "current" else "GPU_IDS= of another GPU"
+        holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
+        yield f"{foreign.name} is {sm}, but {holds}; type {others}"
+    if machine.gpus and image.cuda and machine.cuda_driver and int(machine.cuda_driver.split(".")[0]) < int(image.cuda.split(".")[0]):
+        yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
+
+
+def _memory_problems(job: Job, parameters: int, machine: Machine, weights_bytes: int) -> Iterator[str]:
+    need = gpu_need_bytes(job, parameters)
+    small = next((gpu for gpu in machine.gpus if gpu.memory_total_bytes < need), None)
+    if small:
+        yield (
+            f"GPU {small.index} has {small.memory_total_bytes / GIB:.0f} GiB, {job.case} needs about {need / GIB:.0f} GiB on each of "
+            f"{job.device_count}; type GPUS={job.device_count + 1} or SCALE=tiny"
+        )
+    if machine.memory_available_bytes < weights_bytes:
+        yield (
+            f"{machine.memory_available_bytes / GIB:.0f} GiB of host memory are available, loading needs about {weights_bytes / GIB:.0f} GiB; "
+            "close other programs or type SCALE=tiny"
+        )
+
+
+def _disk_problems(machine: Machine, needed_bytes: int) -> Iterator[str]:
+    if machine.models_free_bytes < needed_bytes:
+        free = f"{machine.models_free_bytes / GIB:.0f} GiB of disk are free"
+        yield f"{free}, about {needed_bytes / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"
+    if machine.runs_free_bytes < RESULTS_BYTES:
+        yield (
+            f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least {RESULTS_BYTES >> 20} MiB there, "
+            "or type RUNS=/another/folder"
+        )
+
+
+def this_machine(gpus: list[Gpu], cuda_driver: str, models: Path, runs: Path) -> Machine:
+    import psutil
+
+    def free(path: Path) -> int:
+        while not path.exists():
+            path = path.parent
+        return shutil.disk_usage(path).free
+
+    return Machine(gpus, cuda_driver, psutil.virtual_memory().available, free(models), free(runs))
+
+
+def check(found: list[str]) -> None:
+    """Raise PreflightError with all problems, unless there are none."""
+    if found:
+        raise PreflightError("\n       ".join(found))

@@ -1,0 +1,77 @@
+"""What the person at the terminal sees while a job runs, from the guest's `@{json}` lines."""
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
+
+
+class JobDisplay:
+    """A line of progress for one job; every line of its output also goes to its log file.
+
+    Without a terminal each phase is a line of its own, so that a log of CI reads well.
+    """
+
+    def __init__(self, title: str, log: Path | None = None) -> None:
+        self.title = title
+        self.console = Console(file=sys.stderr)
+        self.log = log.open("a", encoding="utf-8") if log else None
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.told_at = 0.0
+        self.task = self.progress.add_task(title, total=None)
+        self.heartbeat = Heartbeat()
+
+    def __enter__(self) -> "JobDisplay":
+        self.progress.start()
+        if self.progress.disable:
+            self.heartbeat.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+        if self.progress.disable:
+            self.heartbeat.stop()
+        if self.log:
+            self.log.close()
+
+    def line(self, text: str) -> None:
+        """One line of the job's output."""
+        if self.log:
+            self.log.write(text + "\n")
+            self.log.flush()
+        if text.startswith("@{"):
+            with contextlib.suppress(ValueError):
+                self._event(json.loads(text[1:]))
+
+    def phase(self, name: str) -> None:
+        """The job enters another phase: load, measure, check…"""
+        self.progress.update(self.task, description=f"{self.title}: {name}", completed=0, total=None)
+        if self.progress.disable:
+            print(f"  {self.title}: {name}", file=sys.stderr, flush=True)
+            self.heartbeat.phase(f"{self.title}: {name}")
+
+    def _event(self, event: dict) -> None:
+        if "phase" in event:
+            self.phase(event["phase"])
+        elif "total" in event:
+            tokens = f", {event['new_tokens']} new token(s)" if "new_tokens" in event else ""
+            word = f"{event['run']}{tokens}" if "run" in event else "writing weights"
+            done = event.get("done", event.get("shard", 0))
+            if "left_s" in event:
+                word = f"{event['run']}, {left(event['left_s'])}"
+                self._tell(f"{done:,} of {event['total']:,} {word}", done == event["total"])
+            self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event["total"])
+
+    def _tell(self, words: str, always: bool) -> None:
+        """A line now and then, for whoever has no terminal."""
+        if self.progress.disable and (always or time.monotonic() - self.told_at > TELL_EVERY_S):
+            self.told_at = time.monotonic()
+            print(f"  {self.title}: {words}", file=sys.stderr, flush=True)
+            self.heartbeat.phase(self.heartbeat.words)

@@ -1,0 +1,200 @@
+"""One case from the plan to a stored result."""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import forms
+from bench.job import Job, to_json, write_whole
+from scripts import pins, results
+from scripts.articles import Article, Case
+from scripts.errors import KitError
+from scripts.machine import gpus, locks
+from scripts.results import Record
+from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume
+from scripts.run.engines import Engine, nsight
+from scripts.run.options import Options
+from scripts.run.progress import JobDisplay
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's.
+
+    `profiler` is torch or nsys where one call is to be profiled in place of being measured.
+    """
+
+    article: Article
+    case: Case
+    variant: str
+    stack: str
+    batch_size: int | None = None
+    profiler: str = ""
+
+    @property
+    def title(self) -> str:
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        profiled = f", profiled by {self.profiler}" if self.profiler else ""
+        return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch}{profiled})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A job that may start, on an engine that is prepared; its run's id begins with `prefix`.
+
+    `asked_at` is when it was asked for, in monotonic seconds; `anew` leaves alone what an earlier run that was cut off has answered.
+    """
+
+    title: str
+    job: Job
+    prefix: str
+    engine: Engine
+    asked_at: float
+    anew: bool
+
+
+def device_count(planned: Planned, options: Options) -> int:
+    """How many devices the case runs on: as typed, else as the article did."""
+    return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
+
+
+def perform(planned: Planned, options: Options) -> Record:
+    """Run a case and store its result; one that is there already is returned, unless FORCE=1.
+
+    Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
+    """
+    asked_at, runs = time.monotonic(), options.runs
+    with _gpus(planned, options) as chosen:
+        image = pins.load().image(planned.case.backend, planned.stack)
+        job = _job(planned, options)
+        prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
+        _writable(runs)
+        earlier = results.done(prefix, runs)
+        if earlier and not options.force:
+            print("  measured before; FORCE=1 measures it again", file=sys.stderr)
+            return earlier
+        engine = engines.choose(image, chosen, options, planned.profiler)
+        _preflight(planned, job, engine, runs)
+        engine.prepare()
+        return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), runs)
+
+
+def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
+    """The GPUs that the case runs on, held for a `with` block; none on a CPU."""
+    if options.device == "cpu":
+        return contextlib.nullcontext([])
+    count = None if options.gpu_ids else device_count(planned, options)
+    return gpus.select(count, options.gpu_ids, options.allow_busy)
+
+
+def _job(planned: Planned, options: Options) -> Job:
+    """The job without its id and the places of its files."""
+    target = jobs.Target(planned.stack, options.device, device_count(planned, options), options.weights, options.scale)
+    typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
+    job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
+    return jobs.profile_job(job, planned.profiler) if planned.profiler else job
+
+
+def _writable(runs: Path) -> None:
+    """Fail before measuring, not after."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        probe = runs / f".probe-{os.getpid()}"
+        try:
+            probe.write_bytes(b"\0" * 65536)
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise KitError(f"{runs} cannot be written ({error.strerror}): make it writable and free some space, then type the same again") from error
+
+
+def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
+    parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
+    cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
+    machine = preflight.this_machine(engine.gpus, cuda_driver, engine.models, runs)
+    docker = engine.name == "docker"
+    built = docker and engine.is_built()
+    # The host engine's torch is not the pinned one; the guest finds out what it can run.
+    shown = engine.image if docker else dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="")
+    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
+
+
+def _measure(ready: Ready, runs: Path) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came."""
+    engine, run_id = ready.engine, results.next_id(ready.prefix, runs)
+    folder = runs / run_id
+    work = folder / "work"
+    lock = locks.take(_lock_of(folder))
+    if lock is None:
+        raise KitError(f"{run_id} is being measured by another process; wait for it, then type the same again")
+    try:
+        work.mkdir(parents=True)
+        with lock, JobDisplay(ready.title, folder / "log.txt") as display:
+            job = _with_weights(dataclasses.replace(ready.job, id=run_id), engine, work, display)
+            write_whole(folder / "job.json", to_json(checkpoints.without_places(job, engine.models)))
+            if not ready.anew:
+                resume.hand_over(ready.prefix, runs, work)
+            display.phase("start")
+            facts = host_facts.at_start(engine, ready.asked_at)
+            with gpus.MemorySampler(engine.gpus) as sampler:
+                outcome = engine.run(job, work, display.line)
+            result, status, reason = engines.answer(work, outcome)
+            judging.judge(engine, job, result, work, display.line)
+        _keep_traces(work, folder)
+        facts |= host_facts.at_end(engine, outcome, result, sampler)
+        record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
+        results.store(folder, record)
+        return record
+    except BaseException:
+        if not (folder / "job.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was asked of the guest yet
+        raise
+    finally:
+        resume.keep(work)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _keep_traces(work: Path, folder: Path) -> None:
+    """What a profiler wrote goes beside the result."""
+    for name in nsight.KEPT:
+        if (work / name).exists():
+            shutil.move(work / name, folder / name)
+
+
+def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:
+    """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
+    if job.kind == "measure" and not forms.loads(forms.find(job.form)):
+        return job
+    if job.model["weights"] == "random":
+        checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
+        model = job.model
+    else:
+        checkpoint, commit = checkpoints.hub_checkpoint(job.model, engine.models)
+        model = {**job.model, "revision": commit}
+    job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
+    if job.kind == "profile":
+        return dataclasses.replace(job, reference=None)
+    return dataclasses.replace(job, reference=engine.guest_path(checkpoints.reference(engine, job, display.line), work))
+
+
+def _lock_of(folder: Path) -> Path:
+    """The lock that the runner of a run holds while it lives: a run of the same name in another folder of results has its own."""
+    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    return locks.folder() / f"{folder.name}.{place}.lock"
+
+
+def sweep_unfinished(runs: Path) -> Iterator[Path]:
+    """Work folders that killed runners left; their runs stay, named as unfinished by the report. Those of living runners stay too."""
+    for work in runs.glob("*/work"):
+        lock = locks.take(_lock_of(work.parent))
+        if lock:
+            with lock:
+                resume.keep(work)
+                shutil.rmtree(work, ignore_errors=True)
+            yield work.parent

@@ -1,0 +1,1 @@
+"""The report outside this machine: site, branch, bundle."""

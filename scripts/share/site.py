@@ -1,0 +1,85 @@
+"""make report FORMAT=html: the report as a small static site, in reports/site or OUT/site.
+
+Made by mkdocs-material from the very Markdown that `make report` writes, with the raw results beside it. Nothing in it is fetched from
+elsewhere, so it opens from a disk without a network.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from scripts import surroundings
+from scripts.errors import KitError
+
+FILES = Path(__file__).resolve().parent / "site_files"
+
+#: The pages in the order of their tabs: (file beside the report, its place in the site, title).
+PAGES = (("REPORT.md", "index.md", "Report"), ("FINDINGS.md", "FINDINGS.md", "Findings"))
+FOLDERS = ("plots", "instruments")
+
+
+def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict:
+    """mkdocs' own settings. `font: false` and no search plugin: both would fetch from a network."""
+    toggles = [
+        {"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "to dark"}},
+        {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "toggle": {"icon": "material/weather-sunny", "name": "to light"}},
+    ]
+    return {
+        "site_name": "LLM inference, measured again",
+        "docs_dir": str(docs),
+        "site_dir": str(out),
+        "use_directory_urls": False,
+        "strict": True,
+        "nav": [{title: place} for place, title in pages],
+        "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
+        "plugins": [],
+        "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
+        "extra_javascript": ["site_files/sort.js"],
+        "extra_css": ["site_files/style.css"],
+        "validation": {"links": {"anchors": "warn", "not_found": "warn", "unrecognized_links": "warn"}},
+    }
+
+
+def _page(text: str) -> str:
+    """GitHub reads Markdown within <details>; this generator has to be told to."""
+    return re.sub(r"<details>", '<details markdown="1">', text)
+
+
+def build(report: Path, runs: Path) -> Path:
+    """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one."""
+    out = report / "site"
+    with tempfile.TemporaryDirectory() as work:
+        docs, made = Path(work, "docs"), Path(work, "site")
+        docs.mkdir()
+        pages = []
+        for name, place, title in PAGES:
+            if (report / name).exists():
+                (docs / place).write_text(_page((report / name).read_text(encoding="utf-8")), encoding="utf-8")
+                pages.append((place, title))
+        for name in FOLDERS:
+            if (report / name).is_dir():
+                shutil.copytree(report / name, docs / name)
+        # Where the report's own links lead to: reports/REPORT.md names the runs by their place relative to it.
+        place = Path(os.path.relpath(runs, report))
+        if ".." in place.parts:
+            raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
+        shutil.copytree(runs, docs / place, ignore=shutil.ignore_patterns("log.txt", "work", ".*"))
+        shutil.copytree(FILES, docs / "site_files")
+        config = Path(work, "mkdocs.yml")
+        config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")
+        environment = {**surroundings.current().variables, "NO_MKDOCS_2_WARNING": "1"}
+        command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode != 0:
+            raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
+        for name in ("sitemap.xml", "sitemap.xml.gz"):  # for search engines, with today's date: the same runs give the same site
+            (made / name).unlink(missing_ok=True)
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(made, out)
+    return out / "index.html"

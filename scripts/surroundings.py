@@ -1,0 +1,67 @@
+"""What the environment of the kit's process says of this machine.
+
+The command line reads the environment once and hands it over with `use`; nothing else of the kit reads it. What a user
+chooses for a command (GPUS, MODELS, …) is no matter of this module: those are options of the command line.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Where pip and the library below it look for a file of certificates; the first that is set counts.
+CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+#: They name an environment of Python that is not the one to fill.
+LEADING_ASTRAY = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """`variables` is the whole environment, for child processes that need it."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """A variable's value; "" where it is not set."""
+        return self.variables.get(name, "")
+
+    @property
+    def for_installers(self) -> dict[str, str]:
+        """The environment without what would lead pip or uv into another environment."""
+        return {name: text for name, text in self.variables.items() if name not in LEADING_ASTRAY}
+
+    @property
+    def locks(self) -> Path:
+        """The folder of locks: KIT_LOCKS, else one for each user."""
+        return Path(self.text("KIT_LOCKS") or f"/tmp/llm-repro-{os.getuid()}")
+
+    @property
+    def commit(self) -> str:
+        """KIT_COMMIT: the commit that a copy of the kit without its own git history was taken from."""
+        return self.text("KIT_COMMIT")
+
+    @property
+    def hub_token(self) -> str:
+        """HF_TOKEN, for gated models; it stays in this process."""
+        return self.text("HF_TOKEN")
+
+    @property
+    def certificates(self) -> str:
+        """The file of certificates that the environment names for pip; "" where it names none."""
+        return next((self.text(name) for name in CERTIFICATES_OF_PIP if self.text(name)), "")
+
+
+_current = Surroundings()
+
+
+def use(variables: Mapping[str, str]) -> None:
+    """Take these variables as the environment from now on."""
+    global _current
+    _current = Surroundings(dict(variables))
+
+
+def current() -> Surroundings:
+    """The surroundings that the command line handed over; empty ones before."""
+    return _current

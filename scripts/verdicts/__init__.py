@@ -1,0 +1,1 @@
+"""From results to numbers and judgements; no Markdown."""

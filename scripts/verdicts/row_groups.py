@@ -1,0 +1,311 @@
+"""From records to the rows that may stand in one table.
+
+A group is everything measured under the same article, variant, stack, engine, device model, weights and scale. Numbers of
+different groups are never compared.
+"""
+
+import collections
+import dataclasses
+import re
+import statistics
+from collections.abc import Iterable, Mapping
+
+from bench.job import Result
+from bench.models import weights
+from scripts import stats
+from scripts.articles import Article
+from scripts.results import Record
+from scripts.units import GIB
+
+#: Where a group's jobs ran, in words.
+ENGINES = {"docker": "in containers", "host": "without containers"}
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Key:
+    """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability.
+
+    `host` is the kind of machine around GPUs, "64-core host": short calls wait for its processor, so it decides as much as the GPU does.
+    `engine` is docker (containers of the pinned images) or host (an interpreter of the machine).
+    """
+
+    article: str
+    stack: str
+    engine: str
+    device: str
+    model: str
+    facts: str
+    host: str
+    weights: str
+    scale: str
+    variant: str
+
+    @property
+    def device_words(self) -> str:
+        """ "NVIDIA H200 in a 64-core host"."""
+        return f"{self.model} in a {self.host}" if self.host else self.model
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One case in one batch size on one number of devices: its median run counts, `runs` are all runs of the very same job, oldest first."""
+
+    case: str
+    count: int
+    record: Record
+    runs: tuple[Record, ...]
+
+    @property
+    def batch_size(self) -> int:
+        return batch_size_of(self.record)
+
+    @property
+    def name(self) -> str:
+        """ "deepspeed", or "deepspeed b8" for a batch."""
+        return self.case + (f" b{self.batch_size}" if self.batch_size != 1 else "")
+
+    @property
+    def status(self) -> str:
+        return self.record.status
+
+    @property
+    def guest(self) -> Result | None:
+        return self.record.guest
+
+    @property
+    def figures(self) -> dict:
+        """What the form measured beside the calls; {} for a row that has nothing."""
+        return (self.guest.figures if self.guest else None) or {}
+
+    @property
+    def options(self) -> dict:
+        return self.record.job.options or {}
+
+    @property
+    def measured_without_calls(self) -> bool:
+        """Did this row come out well and time no call, so that its numbers stand in tables of their own?"""
+        return self.status == "ok" and not self.new_tokens and bool(self.figures)
+
+    @property
+    def check(self) -> dict | None:
+        return self.guest.check if self.guest else None
+
+    @property
+    def dtype(self) -> str:
+        """As the guest found it on the loaded model; what was asked for where it never got there."""
+        used = self.guest.used.get("dtype") if self.guest else None
+        return str(used or self.record.job.load.get("dtype", ""))
+
+    @property
+    def is_workload(self) -> bool:
+        """Are its calls the batches of one stream of texts, so that the time of one says nothing by itself?"""
+        return bool(self.figures.get("workload"))
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """The GPUs that it ran on, in their order; [] on a CPU."""
+        return [gpu["uuid"] for gpu in self.record.host.get("gpus") or []]
+
+    @property
+    def empty_devices(self) -> int:
+        """On how many of its GPUs no parameter lies; 0 where the guest does not tell."""
+        held = self.guest.used.get("parameters_per_device") if self.guest else None
+        return self.count - len(held) if held and self.record.job.device == "cuda" else 0
+
+    @property
+    def new_tokens(self) -> list[int]:
+        return sorted(series(self.record))
+
+    def timed_ms(self, new_tokens: int) -> list[float]:
+        return series(self.record).get(new_tokens, [])
+
+    def deviations(self) -> list[str]:
+        """Where the environment is not the pinned one, in words."""
+        image = self.record.host.get("image") or {}
+        stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
+        return [str(one) for one in self.record.host.get("differences") or []] + stand_in
+
+    def peak_used_bytes(self) -> dict[str, int]:
+        """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
+        sampled = self.record.host.get("gpu_memory") or []
+        return {one["uuid"]: one["peak_used_bytes"] for one in sampled if one.get("peak_used_bytes") is not None}
+
+    def torch_peak_bytes(self, name: str) -> int | None:
+        """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes"."""
+        devices = (self.guest.memory.get("devices") or []) if self.guest else []
+        return max((device[name] for device in devices), default=None)
+
+    def unusable(self, new_tokens: int | None = None) -> str:
+        """Why this row cannot support a claim, or ""."""
+        if self.status != "ok":
+            return f"{self.name} is {self.status}: {self.record.reason}"
+        if not self.check:
+            return f"{self.name}'s output was not checked"
+        if not self.check.get("passed"):
+            return f"{self.name}'s {wrong_output(self.check)}: its numbers do not count"
+        if new_tokens is not None and not self.timed_ms(new_tokens):
+            return f"{self.name} has no run of {new_tokens} new tokens"
+        return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    key: Key
+    slug: str
+    rows: tuple[Row, ...]
+
+    @property
+    def heading(self) -> str:
+        key = self.key
+        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {ENGINES[key.engine]} · {key.variant}"
+
+    def cannot_judge(self) -> str:
+        """Why these rows say nothing about claims that an article made of its GPUs, or ""."""
+        if self.key.device == "cpu":
+            return f"{'tiny' if self.key.scale == 'tiny' else 'full'} model on a CPU"
+        return "tiny model on a GPU" if self.key.scale == "tiny" else ""
+
+    def row_of(self, case: str, count: int, batch_size: int | None = None) -> "Row | str":
+        """The row of a case on the article's number of GPUs in a batch size, by default the smallest; or why there is none."""
+        mine = [row for row in self.rows if row.case == case]
+        if batch_size is not None:
+            mine = [row for row in mine if row.batch_size == batch_size]
+            case = f"{case} b{batch_size}"
+        for row in mine:
+            if row.count == count:
+                return row
+        return f"{case} ran on {gpus(mine[0].count)} here, on {count} in the article" if mine else f"{case} was not run here"
+
+
+def gpus(count: int) -> str:
+    """ "2 GPUs"."""
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def apart(one: Row, other: Row) -> bool:
+    """Did two rows run on different GPUs? What lies between them may then be their hosts."""
+    return bool(one.gpu_uuids and other.gpu_uuids) and not set(one.gpu_uuids) & set(other.gpu_uuids)
+
+
+def wrong_output(check: Mapping) -> str:
+    """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
+    judged = check.get("judged")
+    if judged and not judged["passed"]:
+        return f"output failed its check ({judged['reason']})"
+    error = check.get("logits_relative_error")
+    if error is not None:
+        return f"output differs by {stats.percent(error)} % from transformers'"
+    return f"output failed its check ({check.get('reason') or 'no reason given'})"
+
+
+def batch_size_of(record: Record) -> int:
+    """The sequences of a call."""
+    return record.job.prompt.get("batch_size") or 1
+
+
+def series(record: Record) -> dict[int, list[float]]:
+    """{new tokens: timed calls in ms} of a record."""
+    measurements = record.guest.measurements if record.guest else []
+    return {one["new_tokens"]: one["timed_ms"] for one in reversed(measurements) if one["timed_ms"]}
+
+
+def run_means_ms(row: Row, new_tokens: int) -> list[float]:
+    """The mean of each run of this row's job that came to an end, oldest first."""
+    timed = [series(record).get(new_tokens) for record in row.runs if record.status == "ok"]
+    return [statistics.fmean(samples) for samples in timed if samples]
+
+
+def _device(record: Record) -> tuple[str, str, str]:
+    """(model, facts, host) of what the record ran on."""
+    machine = record.host.get("machine") or {}
+    if record.job.device == "cpu":
+        return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores", ""
+    kinds = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
+    names = " + ".join(sorted({name for name, _, _ in kinds})) or "no GPU seen"
+    facts = [f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(kinds)]
+    return names, ", ".join([*facts, *([machine["cpu"]] if machine.get("cpu") else [])]), f"{machine.get('cpu_count') or '?'}-core host"
+
+
+def key_of(record: Record) -> Key:
+    job = record.job
+    model, facts, host = _device(record)
+    scale = job.model.get("scale", "?")
+    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, _weights_words(job.model), scale, job.variant)
+
+
+def _weights_words(model: Mapping) -> str:
+    """"hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
+    words, recipe = model.get("weights", "?"), weights.recipe_of(model)
+    return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
+
+
+def _identity(record: Record) -> tuple[str | None, str]:
+    """What records of a group share that measured the very same thing with the same pins. Their ids need not: what goes into one may grow."""
+    return record.host.get("pins_id"), record.job.fingerprint()
+
+
+def _that_counts(runs: tuple[Record, ...]) -> Record:
+    """Of repeated runs, oldest first: the median one by the mean of its shortest calls, the later of the two in the middle of an even number.
+
+    One run on a busy machine then neither makes nor breaks a row. Where the latest did not come to an end, that is what counts.
+    """
+    ended = [one for one in runs if one.status == "ok" and series(one)]
+    if runs[-1] not in ended:
+        return runs[-1]
+    by_mean = sorted(ended, key=lambda one: statistics.fmean(series(one)[min(series(one))]))
+    middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
+    return max(middle, key=ended.index)
+
+
+def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
+    by_case: dict[tuple[str, int, int], list[Record]] = {}
+    for record in sorted(records, key=lambda one: (one.host["started_at"], one.number, one.id)):
+        by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
+    rows = []
+    for (case, count, _), mine in by_case.items():
+        latest = _identity(mine[-1])
+        runs = tuple(one for one in mine if _identity(one) == latest)
+        rows.append(Row(case, count, _that_counts(runs), runs))
+    order = {case.name: place for place, case in enumerate(article.cases if article else [])}
+    return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
+
+
+def _slug(key: Key) -> str:
+    words = "-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant))
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
+def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Group]:
+    """The groups of all measuring records: GPUs before CPUs, full before tiny, published before controlled."""
+    by_key: dict[Key, list[Record]] = {}
+    for record in records:
+        if record.job.kind == "measure":
+            by_key.setdefault(key_of(record), []).append(record)
+    most = collections.Counter()
+    for key, mine in by_key.items():
+        most[dataclasses.replace(key, variant="")] += len(mine)
+    ordered = sorted(
+        by_key,
+        key=lambda key: (
+            key.article,
+            key.device == "cpu",
+            key.scale == "tiny",
+            key.stack == "current",  # today's versions come after those that are nearer to the article
+            key.stack,
+            key.model,
+            key.facts,
+            key.weights,
+            key.engine != "docker",
+            -most[dataclasses.replace(key, variant="")],  # of several hosts the one with the most results
+            key.host,
+            key.variant != "published",
+            key.variant,
+        ),
+    )
+    groups, used = [], {}
+    for key in ordered:
+        slug = _slug(key)
+        used[slug] = used.get(slug, 0) + 1
+        name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
+        groups.append(Group(key, name, _rows(by_key[key], articles.get(key.article))))
+    return groups

@@ -1,0 +1,41 @@
+"""Milliseconds per token of rows that generated whole batches, by two formulas.
+
+    the article's   time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
+                    the ZeRO rows times the number of GPUs, each of which ran the same sentences
+    corrected       over the tokens that were really made, once
+"""
+
+from scripts import stats
+from scripts.verdicts.row_groups import Row
+
+FORMULAS = ("article", "corrected")
+
+
+def tokens_of_a_call(row: Row, formula: str) -> int:
+    """How many tokens a call of this row counts; 0 for a row that does not tell."""
+    cycles = row.figures.get("cycles") or {}
+    if formula == "corrected":
+        return int(cycles.get("real_tokens") or 0)
+    times = int(cycles.get("ranks") or 1) if row.options.get("tokens_times_ranks") else 1
+    return int(cycles.get("counted_tokens") or 0) * times
+
+
+def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
+    """The mean with its interval; None where the row has no time or tells no tokens."""
+    tokens = tokens_of_a_call(row, formula)
+    if row.status != "ok" or not tokens or not row.new_tokens:
+        return None
+    return stats.scaled(stats.mean(row.timed_ms(row.new_tokens[-1])), 1 / tokens)
+
+
+def padding_error(row: Row) -> float | None:
+    """How far the first sentence's logits are off when it is padded in a batch; None where that was not told or was not finite."""
+    return (row.figures.get("cycles") or {}).get("padded_logits_relative_error")
+
+
+def wrong_when_padded(row: Row) -> bool:
+    """Is the first sentence's answer another one among padded sentences, by more than the output check allows?"""
+    if "padded_logits_relative_error" not in (row.figures.get("cycles") or {}):
+        return False
+    error, allowed = padding_error(row), row.record.job.tolerance
+    return error is None or (allowed is not None and error > allowed)

@@ -1,0 +1,378 @@
+"""The second article in the report: its table over batch sizes, its claims at their edges, what it is made of."""
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bench.job import Job
+from scripts import articles, results
+from scripts.errors import UsageError
+from scripts.report import document
+from scripts.report.plots import bars, token_curves
+from scripts.report.views import mechanisms, token_table
+from scripts.results import Record
+from scripts.run import plan
+from scripts.run.engines import nsight
+from scripts.verdicts import row_groups, rules, token_times
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
+from tests import synthetic
+from tests.synthetic import check
+from tests.typed import chosen
+
+ARTICLE = articles.find("deepspeed-inference")
+SIZES = (1, 8, 16, 32, 64, 128)
+CASES = {case.name: case for case in ARTICLE.cases}
+
+
+def job(case: str, batch_size: int = 1, count: int = 8, new_tokens: int = 100, **changes: object) -> Job:
+    variant = str(changes.pop("variant", "published"))
+    asked = synthetic.job(case, count, article=ARTICLE.slug, variant=variant, new_tokens=(new_tokens,), timed_runs=5)
+    options = {"tokens_times_ranks": True} if case.startswith("ds-zero") else {}
+    return dataclasses.replace(asked, backend=CASES[case].backend, form=CASES[case].form, options=options, prompt={**asked.prompt, "batch_size": batch_size}, **changes)
+
+
+def cell(case: str, batch_size: int, ms_per_token: float, count: int = 8, wrong: int = 0, **facts: object) -> Record:
+    """A row of the table with a time that gives these ms/token by the article's formula; `wrong` tokens are padding behind an end token."""
+    ranks = count if case.startswith("ds-zero") else 1
+    counted = 100 * batch_size
+    record = synthetic.record(job(case, batch_size, count), ms_per_token * counted * ranks, spread=0.001, **facts)
+    if record.guest:
+        record.guest.figures = {"cycles": {"sequences": batch_size, "counted_tokens": counted, "real_tokens": counted - wrong, "ranks": ranks}}
+    return record
+
+
+def published_cells(count: int = 8) -> list[Record]:
+    """Every cell as the article printed it."""
+    return [
+        cell(name, size, case.published_at("ms_per_token", size), count)
+        for name, case in CASES.items()
+        if "ms_per_token" in (case.published or {})
+        for size in SIZES
+    ]
+
+
+def group_of(records: list[Record]) -> Group:
+    (group,) = row_groups.build(records, {ARTICLE.slug: ARTICLE})
+    return group
+
+
+def judge(claim_id: str, records: list[Record]) -> rules.Verdict:
+    claim = next(one for one in ARTICLE.claims if one["id"] == claim_id)
+    return rules.judge(claim, rules.rows_by_case(group_of(records), ARTICLE), claim["new_tokens"])
+
+
+def changed(records: list[Record], case: str, batch_size: int, record: Record | None) -> list[Record]:
+    """The records with one cell in place of another, or without it."""
+    kept = [one for one in records if (one.job.case, one.job.prompt["batch_size"]) != (case, batch_size)]
+    return kept + ([record] if record else [])
+
+
+# ------------------------------------------------------------------------------------------------ ms/token
+def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we_do_not() -> None:
+    row = group_of([cell("ds-zero", 8, 18.56, wrong=400)]).rows[0]
+    assert (token_times.tokens_of_a_call(row, "article"), token_times.tokens_of_a_call(row, "corrected")) == (6400, 400)
+    assert token_times.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
+    assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
+
+
+def table_of(records: list[Record]) -> list[list[str]]:
+    lines = token_table.table(group_of(records), ARTICLE)
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[: lines.index("", 2)] if line.startswith("|")]
+
+
+def test_the_table_has_the_article_s_shape_with_published_measured_and_where_it_differs_corrected_lines() -> None:
+    lines = table_of(changed(published_cells(), "ds-inference", 8, cell("ds-inference", 8, 2.42, wrong=400)))
+    assert lines[0] == ["ms/token in batches of", "GPUs", "1", "8", "16", "32", "64", "128"]
+    assert [line[0] for line in lines[2:]] == [
+        *["accelerate-fp16, published", "accelerate-fp16, measured", "accelerate-int8, published", "accelerate-int8, measured"],
+        *["ds-inference, published", "ds-inference, measured", "ds-inference, corrected"],
+        *["ds-zero, published", "ds-zero, published, each token once", "ds-zero, measured", "ds-zero, corrected"],
+    ]
+    named = {line[0]: line[1:] for line in lines[2:]}
+    assert named["accelerate-fp16, published"] == ["8", "34.04", "7.41", "5.12", "3.69", "3.54", "3.38"]
+    assert named["ds-zero, published, each token once"][1] == "1160", "145.60 by eight GPUs"
+    for name in ("accelerate-fp16", "accelerate-int8", "ds-inference", "ds-zero"):
+        assert [float(one) for one in named[f"{name}, measured"][1:]] == pytest.approx([float(one) for one in named[f"{name}, published"][1:]], rel=0.02)
+
+
+def test_a_case_without_any_row_has_its_line_nevertheless() -> None:
+    lines = {line[0]: line[1:] for line in table_of([one for one in published_cells() if one.job.case != "accelerate-int8"])}
+    assert lines["accelerate-int8, measured"] == ["—", *["not run"] * 6]
+
+
+def test_every_cell_is_a_number_or_says_why_there_is_none() -> None:
+    records = changed(published_cells(), "accelerate-fp16", 64, cell("accelerate-fp16", 64, 1.0, status="oom", reason="CUDA out of memory"))
+    records = changed(records, "accelerate-fp16", 128, None)
+    records = changed(records, "ds-inference", 1, cell("ds-inference", 1, 1.0, status="failed", reason="no kernel"))
+    records = changed(records, "ds-zero", 16, None)
+    records = changed(records, "ds-zero", 32, cell("ds-zero", 32, 4.62, checked=check(0.4, passed=False)))
+    lines = {line[0]: line[2:] for line in table_of(records)}
+    assert lines["accelerate-fp16, measured"][4:] == ["**oom**", "oom at 64"]
+    assert lines["ds-inference, measured"][0] == "**failed**"
+    assert lines["ds-zero, measured"][2] == "not run" and lines["ds-zero, measured"][3] == "4.62 ✗"
+    assert not any(cell == "" for cells in lines.values() for cell in cells)
+
+
+@pytest.mark.parametrize(("error", "right"), [(9e-4, True), (2e-3, False), (None, False)])
+def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_claim(error: float | None, right: bool) -> None:
+    record = cell("ds-zero", 128, 1.17)
+    record.guest.figures["cycles"]["padded_logits_relative_error"] = error
+    records = changed(published_cells(), "ds-zero", 128, record)
+    shown = next(line[-1] for line in table_of(records) if line[0] == "ds-zero, measured")
+    assert shown.endswith("✗") is not right
+    verdict = judge("2.7", records)
+    assert verdict.word == (REPRODUCED if right else NOT_TESTED) and (right or "when padded" in verdict.reason)
+
+
+def commands_of(records: list[Record]) -> list[str]:
+    """The `make` lines below the table."""
+    return [line for line in token_table.table(group_of(records), ARTICLE) if "`make article-" in line]
+
+
+def test_cells_that_were_not_run_have_the_command_that_measures_them_for_each_number_of_gpus() -> None:
+    assert commands_of(published_cells()) == []
+    without = changed(changed(published_cells(), "ds-zero", 64, None), "accelerate-int8", 128, None)
+    line = "- on {}: `make article-deepspeed-inference VARIANT=published STACK=current WEIGHTS=random CASES={} GPUS={}`"
+    assert commands_of(without) == [line.format("8 GPUs", "accelerate-int8,ds-zero", 8)]
+    on_four = [cell("ds-inference", size, 5.0, count=4) for size in SIZES]
+    assert commands_of(on_four) == [
+        line.format("4 GPUs", "accelerate-fp16,accelerate-int8,ds-zero", 4),
+        line.format("8 GPUs", "accelerate-fp16,accelerate-int8,ds-inference,ds-zero", 8),
+    ]
+
+
+def test_sizes_above_an_oom_are_not_asked_for() -> None:
+    full = [one for one in published_cells() if (one.job.case, one.job.prompt["batch_size"]) not in (("ds-zero", 64), ("ds-zero", 128))]
+    assert commands_of([*full, cell("ds-zero", 64, 1.0, status="oom")]) == []
+
+
+def test_what_is_typed_for_the_rest_of_a_table_measures_those_cases() -> None:
+    (line,) = commands_of(changed(published_cells(), "ds-zero", 64, None))
+    typed = dict(word.split("=", 1) for word in shlex.split(line.split("`")[1])[2:])
+    asked = chosen(**{**typed, "ARTICLE": ARTICLE.slug})
+    planned = plan.plan(list(dict.fromkeys(case.backend for case in ARTICLE.cases)), asked, every=True)
+    assert [(one.case.name, one.variant, one.stack) for one in planned] == [("ds-zero", "published", "current")] and asked.gpus == 8
+
+
+def test_a_table_measured_on_fewer_gpus_says_on_how_many() -> None:
+    lines = table_of([*published_cells(), cell("ds-inference", 1, 5.0, count=2)])
+    assert [line[1] for line in lines if line[0] == "ds-inference, measured"] == ["2", "8"]
+
+
+def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> None:
+    group = group_of(published_cells())
+    points = token_curves.measured_points(group, ARTICLE)
+    assert set(points) == {(name, 8) for name in ("accelerate-fp16", "accelerate-int8", "ds-inference", "ds-zero")}
+    assert [size for size, _ in points["ds-zero", 8]] == list(SIZES)
+    picture = token_curves.batch_plot(group, ARTICLE)
+    assert picture.startswith("<?xml") and picture == token_curves.batch_plot(group, ARTICLE)
+    assert token_curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
+
+
+def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
+    some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
+    one = token_curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)
+    both = token_curves.batch_plot(group_of(some), ARTICLE)
+    assert both.count("stroke-dasharray") > one.count("stroke-dasharray")
+    assert both.count("fill: #ffffff; stroke: #009e73") > one.count("fill: #ffffff; stroke: #009e73"), "their points are filled differently, too"
+
+
+def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
+    group = group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)])
+    heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (bars.memory_plot(group), bars.time_plot(group, ARTICLE))]
+    assert heights[0] < 800 and heights[1] < 250, "24 rows and 2, not 194 bars; the sweep's times have a picture of their own"
+
+
+# ------------------------------------------------------------------------------------------------ claims
+@pytest.mark.parametrize("claim", ["2.4", "2.5", "2.6", "2.7"])
+@pytest.mark.parametrize("count", [8, 4])
+def test_the_article_s_own_table_reproduces_its_claims_on_any_number_of_gpus(claim: str, count: int) -> None:
+    assert judge(claim, published_cells(count)).word == REPRODUCED
+
+
+def test_one_cell_in_which_another_is_lower_breaks_the_lowest() -> None:
+    verdict = judge("2.4", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 0.2)))
+    assert verdict.word == NOT_REPRODUCED and "ds-zero" in verdict.reason and "batch 128" in verdict.reason and "17 of 18" in verdict.reason
+
+
+@pytest.mark.parametrize(("record", "words"), [(None, "accelerate-int8 b64 was not run on 8 GPUs"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")])
+def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record: Record | None, words: str) -> None:
+    verdict = judge("2.4", changed(published_cells(), "accelerate-int8", 64, record))
+    assert verdict.word == NOT_TESTED and words in verdict.reason
+
+
+def test_cases_on_different_numbers_of_gpus_are_not_compared() -> None:
+    records = [one for one in published_cells() if one.job.case != "ds-zero"] + [cell("ds-zero", size, 1.0, count=4) for size in SIZES]
+    verdict = judge("2.4", records)
+    assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
+
+
+def test_a_claim_is_judged_on_the_gpus_that_most_of_its_rows_ran_on() -> None:
+    """Two rows on 16 GPUs do not leave a claim untested that 8 GPUs have all rows of, nor mix the two numbers in it."""
+    few = [cell("ds-inference", 32, 9.0, count=16), cell("ds-inference", 128, 9.0, count=16)]
+    for claim in ("2.4", "2.5"):
+        verdict = judge(claim, published_cells() + few)
+        assert verdict.word == REPRODUCED and "(8 GPUs, " in verdict.reason and "16 GPUs" not in verdict.reason
+    assert "(16 GPUs, " in judge("2.5", published_cells() + published_cells(16)).reason
+
+
+def test_a_look_with_two_calls_on_more_gpus_undoes_no_verdict() -> None:
+    """Rows of two timed calls carry no interval; they only count where no number of GPUs has rows that do."""
+    looks = published_cells(16)
+    for record in looks:
+        for measurement in record.guest.measurements:
+            measurement["timed_ms"] = measurement["timed_ms"][:2]
+    for claim in ("2.4", "2.5", "2.6", "2.7"):
+        assert judge(claim, published_cells() + looks) == judge(claim, published_cells())
+        assert "(16 GPUs, " in judge(claim, looks).reason, "what there is is told, where nothing can be judged"
+
+
+def test_cases_that_ran_in_other_batch_sizes_only_are_named_with_their_gpus() -> None:
+    verdict = judge("2.7", [cell("ds-zero", 2, 9.0)])
+    assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
+
+
+def test_a_case_that_never_ran_is_named() -> None:
+    verdict = judge("2.4", [one for one in published_cells() if one.job.case != "accelerate-int8"])
+    assert (verdict.word, verdict.reason) == (NOT_TESTED, "accelerate-int8 was not run here")
+
+
+@pytest.mark.parametrize(("at_128", "word"), [(3.69 / 1.4, REPRODUCED), (3.69 / 1.6, NOT_REPRODUCED), (3.69 * 1.2, REPRODUCED)])
+def test_accelerate_stops_gaining_below_the_bound(at_128: float, word: str) -> None:
+    verdict = judge("2.5", changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, at_128)))
+    assert verdict.word == word and (word == REPRODUCED or "the bound is 1.5" in verdict.reason)
+
+
+@pytest.mark.parametrize(("at_128", "word"), [(0.63 / 1.6, REPRODUCED), (0.63 / 1.4, NOT_REPRODUCED)])
+def test_ds_inference_goes_on_gaining_above_the_bound(at_128: float, word: str) -> None:
+    assert judge("2.5", changed(published_cells(), "ds-inference", 128, cell("ds-inference", 128, at_128))).word == word
+
+
+@pytest.mark.parametrize(("int8_at_1", "int8_at_128", "word"), [(89.64, 3.38 * 1.24, REPRODUCED), (89.64, 3.38 * 1.26, NOT_REPRODUCED), (30.0, 3.82, NOT_REPRODUCED), (89.64, 3.0, REPRODUCED)])
+def test_int8_is_slower_at_one_and_near_at_128(int8_at_1: float, int8_at_128: float, word: str) -> None:
+    records = changed(published_cells(), "accelerate-int8", 1, cell("accelerate-int8", 1, int8_at_1))
+    assert judge("2.6", changed(records, "accelerate-int8", 128, cell("accelerate-int8", 128, int8_at_128))).word == word
+
+
+@pytest.mark.parametrize(("gain", "word"), [(0.81 * 128, REPRODUCED), (0.79 * 128, NOT_REPRODUCED)])
+def test_zero_gains_four_fifths_of_the_batch_or_more(gain: float, word: str) -> None:
+    assert judge("2.7", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 145.6 / gain))).word == word
+
+
+def gptj(case: str, mean_ms: float, count: int = 1, new_tokens: int = 128) -> Record:
+    return synthetic.record(job(case, 1, count, new_tokens), mean_ms, spread=0.001)
+
+
+@pytest.mark.parametrize(("fast_ms", "word"), [(2413.18, REPRODUCED), (5357.65 / 2.02, REPRODUCED), (5357.65 / 1.98, NOT_REPRODUCED)])
+def test_more_than_double_is_more_than_two(fast_ms: float, word: str) -> None:
+    verdict = judge("2.1", [gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", fast_ms)])
+    assert verdict.word == word and (word == REPRODUCED or "the bound is 2" in verdict.reason)
+
+
+@pytest.mark.parametrize(("four_ms", "word"), [(551.79, REPRODUCED), (1482.22 / 2.1, NOT_REPRODUCED), (1482.22 / 3.4, NOT_REPRODUCED), (1500.0, NOT_REPRODUCED)])
+def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, word: str) -> None:
+    records = [gptj("pipeline-deepspeed-1", 1482.22, 1, 42), gptj("pipeline-deepspeed-4", four_ms, 4, 42)]
+    assert judge("2.3", records).word == word
+
+
+def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:
+    from scripts.report.views import claims
+
+    judged = claims.judge_group(group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)]), ARTICLE)
+    assert [(one.claim["id"], one.new_tokens) for one in judged] == [("2.1", 128), ("2.2", 42), ("2.3", 42), ("2.4", 100), ("2.5", 100), ("2.6", 100), ("2.7", 100)]
+
+
+# ------------------------------------------------------------------------------------------------ what it is made of
+def measured(case: str, figures: dict, **changes: object) -> Record:
+    record = synthetic.record(job(case, 1, CASES[case].gpus, variant="controlled", **changes), 1.0)
+    record.guest.measurements, record.guest.figures = [], figures
+    return record
+
+
+def region(implementation: str, us: list[float], **changes: object) -> dict:
+    fields = {"region": "bias_residual", "implementation": implementation, "batch_size": 1, "us": us, "device_us": 2.0, "relative_error": 1e-4, "reason": ""}
+    return {**fields, **changes}
+
+
+FUSION = {"fusion": [region("eager", [30.0, 31.0, 30.0, 31.0, 30.0]), region("deepspeed", [10.0, 10.1, 10.0, 10.1, 10.0]), region("deepspeed", [], batch_size=2, reason="no nvcc")]}
+SCHEDULES = {
+    "new_tokens": 10,
+    "schedules": [
+        {"schedule": "in turn", "stages": 2, "micro_batches": 2, "micro_batch_size": 4, "wall_ms": [1000.0], "busy_ms": [[500.0, 400.0]], "identical": 8},
+        {"schedule": "rolling", "stages": 2, "micro_batches": 2, "micro_batch_size": 4, "wall_ms": [500.0], "busy_ms": [[500.0, 400.0]], "identical": 8},
+    ],
+}
+CACHES = {
+    "kv_offload": {
+        "context_tokens": 1024, "memory_limit_bytes": 48 << 30,
+        "caches": [
+            {"cache": "default", "most_sequences": 30, "searched_to_the_end": False, "batch_size": 30, "first_ms": [100.0] * 5, "all_ms": [260.0] * 5, "new_tokens": 17, "identical": 30},
+            {"cache": "offloaded", "most_sequences": 128, "searched_to_the_end": True, "batch_size": 30, "first_ms": [100.0] * 5, "all_ms": [1700.0] * 5, "new_tokens": 17, "identical": 30},
+        ],
+    }
+}  # fmt: skip
+
+
+def section_of(*records: Record) -> str:
+    return "\n".join(mechanisms.section(group_of(list(records)), ARTICLE))
+
+
+def test_a_fused_region_stands_beside_pytorch_s_operators_and_the_article() -> None:
+    text = section_of(measured("fusion-deepspeed", FUSION))
+    assert re.search(r"\| bias \+ residual \| deepspeed \| 1 \| 30.4 \| 10.0 \| 3.03 \(2.99 to 3.07\) \| 3 \| 2.00 / 2.00 \| 0.01 \|", text), text
+    assert "| bias + residual | deepspeed | 2 | — | no nvcc |" in text
+
+
+def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None:
+    text = section_of(measured("schedule-2", SCHEDULES))
+    assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 | 8 of 8 |" in text
+    assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
+
+
+def test_the_offloaded_cache_has_its_reach_and_its_price() -> None:
+    text = section_of(measured("kv-offload", CACHES))
+    assert "| kv-offload | default | 48 | 1024 | 30 | 30720 | 30 | 10.000" in text
+    assert "| kv-offload | offloaded | 48 | 1024 | 128 or more | 131072 | 30 | 100" in text
+
+
+def test_efficiency_falls_where_more_gpus_help_less() -> None:
+    text = section_of(cell("ds-inference", 1, 20.0, count=1), cell("ds-inference", 1, 12.5, count=2), cell("ds-inference", 1, 10.0, count=4))
+    assert re.search(r"\| ds-inference \| 1 \| 100 \| 1 \| 200\d.* \| — \| 100 \|", text), text
+    assert re.search(r"\| ds-inference \| 1 \| 100 \| 2 \| .* \| 1\.(60|59).* \| 80 \|", text) and re.search(r"\| 4 \| .* \| (2.00|1.99).* \| 50 \|", text)
+
+
+def test_a_row_without_a_timed_call_is_kept_and_has_no_line_among_the_times(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [measured("fusion-deepspeed", FUSION), measured("schedule-2", SCHEDULES), measured("kv-offload", CACHES)])
+    records, skipped = results.load_all(tmp_path / "runs")
+    assert len(records) == 3 and not skipped
+    text = document.write(tmp_path / "runs", tmp_path).read_text()
+    assert "#### What it is made of" in text and "Pipeline schedules" in text
+    assert "| measured mean ± std, ms |" not in text
+
+
+def test_neither_calls_nor_figures_is_a_damaged_result(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, [measured("fusion-deepspeed", {})])
+    records, skipped = results.load_all(tmp_path)
+    assert not records and "without a timed call" in skipped[0].reason
+
+
+def test_nsight_systems_is_refused_around_a_container() -> None:
+    with pytest.raises(UsageError, match="ENGINE is 'docker'.*type ENGINE=host, or PROFILER=torch"):
+        nsight.wrapper("docker")
+
+
+def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> None:
+    asked = dataclasses.replace(job("gptj-deepspeed", 1, 1), kind="profile", form="generate", options={"profiler": "torch"})
+    record = synthetic.record(asked, 1.0, unchecked=True)
+    record.guest.measurements = []
+    devices = {"0": {"kernels": 50, "busy_ms": 6.0}}
+    top = [{"name": "gemm<half>", "count": 12, "ms": 3.25}]
+    record.guest.figures = {"profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}}
+    synthetic.write(tmp_path / "runs", [record])
+    text = document.write(tmp_path / "runs", tmp_path).read_text()
+    assert "## Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm\\<half\\> | 12 | 3.25 |" in text
+    assert "rows that ran" in text and "## Environment" in text

@@ -1,0 +1,124 @@
+"""The articles as data: what is in them is whole and refers to things that exist."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+from bench.models import weights
+from scripts import articles, pins
+from scripts.errors import KitError, UsageError
+
+EVERY = articles.load_all()
+
+
+@pytest.mark.parametrize("article", EVERY.values(), ids=EVERY)
+def test_an_article_refers_to_backends_stacks_and_shapes_that_exist(article):
+    known = pins.load()
+    assert article.stack in known.stacks
+    assert {case.backend for case in article.cases} <= set(known.backends)
+    for model in (article.model, *article.models.values()):
+        assert weights.config_of(model["shape"], "full")["model_type"] == model["architecture"]
+    assert len({case.name for case in article.cases}) == len(article.cases)
+
+
+def test_the_third_article_is_quoted():
+    cases = {case.name: case for case in EVERY["batch-generate"].cases}
+    minutes = {name: case.published["minutes_per_10000_items"] for name, case in cases.items() if case.published}
+    assert minutes == {"single": 7 * 60, "batch": 7}
+    assert {run["new_tokens"] for variant in EVERY["batch-generate"].variants.values() for run in variant["runs"]} == {256}
+    assert {case.load["dtype"] for case in cases.values()} == {"bfloat16"}
+
+
+def test_the_first_article_is_quoted_to_the_last_digit():
+    published = {case.name: case.published for case in EVERY["inference-tools"].cases if case.published}
+    assert published["layer-parallel"] == {"mean_ms": 117.72, "std_ms": 0.58, "p95_ms": 118.402308691293}
+    assert published["deepspeed"]["p95_ms"] == 31.88958093523979
+    assert set(published) == {"layer-parallel", "tensor-parallel", "int8", "deepspeed", "bminf"}
+
+
+def published_ms(article, case, batch_size):
+    """The number of a case that a relation compares: ms/token in the batch size, or the mean of a call."""
+    found = next(one for one in article.cases if one.name == case)
+    return found.published_at("ms_per_token", batch_size) if batch_size else found.published["mean_ms"]
+
+
+def test_each_ratio_of_a_claim_follows_from_the_published_numbers():
+    checked = 0
+    for article in EVERY.values():
+        for claim in article.claims:
+            for relation in claim["relations"]:
+                if "ratio" not in relation:
+                    continue
+                above, below = (relation["case"],) * 2 if "from_batch" in relation else (relation["slower"], relation["faster"])
+                sizes = (relation["from_batch"], relation["to_batch"]) if "from_batch" in relation else (relation.get("batch_size"),) * 2
+                ratio = published_ms(article, above, sizes[0]) / published_ms(article, below, sizes[1])
+                assert relation["ratio"] == pytest.approx(ratio, abs=0.006), relation
+                checked += 1
+    assert checked > 10
+
+
+def test_the_second_article_is_quoted_to_the_last_digit():
+    cases = {case.name: case for case in EVERY["deepspeed-inference"].cases}
+    assert cases["gptj-deepspeed"].published == {"mean_ms": 2413.18, "std_ms": 1.47, "p95_ms": 2415.4563972260803}
+    assert cases["pipeline-deepspeed-4"].published["p95_ms"] == 553.2004246022552
+    table = {name: [cases[name].published_at("ms_per_token", size) for size in (1, 8, 16, 32, 64, 128)] for name in ("accelerate-int8", "ds-zero")}
+    assert table == {"accelerate-int8": [89.64, 15.41, 9.16, 5.83, 4.52, 3.82], "ds-zero": [145.6, 18.56, 9.26, 4.62, 2.35, 1.17]}
+    assert cases["fusion-deepspeed"].published_at("speed_up_bias_residual", 1) == 3.0
+
+
+def test_a_case_has_what_it_does_not_say_from_its_article_and_variant():
+    article = EVERY["deepspeed-inference"]
+    cases = {case.name: case for case in article.cases}
+    assert article.prompt_of(cases["schedule-2"])["text"] == article.prompt["text"] and article.prompt_of(cases["schedule-2"])["tokens"] == 128
+    assert article.protocol_of(cases["ds-zero"])["timed_runs"] == 5 and article.protocol_of(cases["gptj-deepspeed"])["timed_runs"] == 10
+    assert article.runs_of(cases["ds-zero"], "published")[0]["new_tokens"] == 100 and article.runs_of(cases["gptj-deepspeed"], "published")[0]["new_tokens"] == 128
+
+
+def test_a_published_number_is_one_or_one_a_batch_size():
+    case = articles.Case("x", "x", 1, {}, published={"mean_ms": 5.0, "ms_per_token": {"1": 34.04, "8": 7.41}})
+    assert (case.published_at("mean_ms", 8), case.published_at("ms_per_token", 8)) == (5.0, 7.41)
+    assert case.published_at("ms_per_token", 2) is None and case.published_at("p95_ms", 1) is None
+
+
+def test_a_case_has_batch_sizes_of_its_own_else_the_variant_s_else_the_article_s():
+    article = EVERY["inference-tools"]
+    sweeping = dataclasses.replace(article, variants={**article.variants, "published": {**article.variants["published"], "batch_sizes": [1, 8]}})
+    case = article.cases[0]
+    assert article.batch_sizes_of(case, "published") == [1]
+    assert sweeping.batch_sizes_of(case, "published") == [1, 8]
+    assert sweeping.batch_sizes_of(dataclasses.replace(case, batch_sizes=[4]), "published") == [4]
+
+
+def test_an_unknown_article_explains_itself():
+    with pytest.raises(UsageError, match=f"ARTICLE is 'nope', allowed are {', '.join(EVERY)}; type for example"):
+        articles.find("nope")
+
+
+def test_a_backend_that_the_article_never_ran_has_a_controlled_case_of_its_own():
+    (case,) = EVERY["inference-tools"].cases_of("my-backend")
+    assert (case.name, case.backend, case.published) == ("my-backend", "my-backend", None)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    shutil.copytree(articles.ARTICLES, tmp_path / "articles")
+    shutil.copy(articles.ARTICLES.parent / "tolerances.toml", tmp_path)
+    return tmp_path / "articles"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('slug = "inference-tools"', "slug = ", "inference-tools.toml is not a valid article"),
+        ('title = "LLM inference tools compared"', "", "inference-tools.toml is not a valid article.*title"),
+        ('runs = [{ new_tokens = 1, arguments = {} }]', 'runs = []\nbatch_sizes = { until = "full" }', "inference-tools.toml: a sweep is"),
+        ('name = "transformers"\n', 'name = "transformers"\nvariants = ["mine"]\n', "case transformers names the variant 'mine', known are published, controlled"),
+        ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2 names the case 'tensor-paralel'"),
+    ],
+)
+def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):
+    path = copy / "inference-tools.toml"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(KitError, match=message):
+        articles.load_all(copy)

@@ -1,0 +1,242 @@
+"""The third article's rows: rates, hours, tables, plot and verdicts, on made-up runs."""
+
+import dataclasses
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from scripts import articles, results
+from scripts.report import document
+from scripts.report.plots import throughput
+from scripts.report.views import batches
+from scripts.verdicts import rates, row_groups, rules
+from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
+from tests import synthetic
+from tests.synthetic import check, job, record
+
+ARTICLE = articles.find("batch-generate")
+FORMS = {case.name: case.form for case in ARTICLE.cases}
+PADDING = {
+    "new_tokens": 64,
+    "prompt_tokens": [10, 20, 30],
+    "left": {"first_different_token": [None, 7, None], "logits_relative_error": [0.01, 0.02, 0.0]},
+    "right": {"first_different_token": [0, 0, None], "logits_relative_error": [0.6, 0.7, 0.0]},
+}
+WORKLOAD = {
+    "items": 2000, "order": "naive", "new_tokens": 200_000, "prompt_tokens": 90_000, "padded_prompt_tokens": 120_000, "decode_rows": 500_000,
+    "seconds": 100.0, "batches": 8, "resumed": True,
+}
+
+
+def a_run(case: str, mean_ms: float = 6400.0, batch_size: int = 1, *, figures: dict | None = None, tolerance: float = 0.08, **facts: object) -> results.Record:
+    """A run of a case of the article; `figures` in place of those of calls that made 256 tokens for each text."""
+    of_job = {name: facts.pop(name) for name in ("variant", "device", "scale", "timed_runs") if name in facts}
+    asked = job(case, article="batch-generate", new_tokens=(64 if case == "padding" else 256,), **{"timed_runs": 5, "variant": "controlled", **of_job})
+    prompt = {"text": "hey", "batch_size": batch_size}
+    one = record(dataclasses.replace(asked, form=FORMS[case], prompt=prompt, tolerance=tolerance), mean_ms, **facts)
+    if one.guest:
+        calls = {"calls": [{"new_tokens": 256, "timed_tokens": [256 * batch_size] * len(one.guest.measurements[0]["timed_ms"])}]}
+        one.guest.figures, one.guest.batch_size = figures or calls, batch_size
+    return one
+
+
+def sweep(*rates: float) -> list[results.Record]:
+    """Batches of 1, 2, 4… with that many items a second."""
+    return [a_run("batch", 1000 * (1 << place) / rate, 1 << place) for place, rate in enumerate(rates)]
+
+
+def group_of(records: list[results.Record]) -> row_groups.Group:
+    (group,) = row_groups.build(records, {"batch-generate": ARTICLE})
+    return group
+
+
+def judge(relation: dict, *records: results.Record) -> rules.Verdict:
+    claim = {"relations": [relation]}
+    return rules.judge(claim, rules.rows_by_case(group_of(list(records)), ARTICLE), 256)
+
+
+def row_of(one: results.Record) -> row_groups.Row:
+    return group_of([one]).rows[0]
+
+
+def test_a_rate_is_the_batch_over_the_mean_call_with_its_interval_turned_round() -> None:
+    row = row_of(a_run("batch", 8000.0, 64))
+    rate = rates.items_per_s(row)
+    assert rate.value == pytest.approx(8.0, rel=0.01) and rate.low < rate.value < rate.high
+    assert rates.tokens_per_s(row) == pytest.approx(8 * 256, rel=0.01)
+
+
+def test_the_published_seven_hours_and_seven_minutes_are_rates_of_ten_thousand_items() -> None:
+    assert rates.hours(10_000 / (7 * 3600)) == pytest.approx(7)
+    assert [batches.published_minutes(ARTICLE, case) for case in ("single", "batch", "pipeline")] == [7 * 60, 7, None]
+
+
+def test_a_workload_s_rate_is_of_all_its_batches() -> None:
+    row = row_of(a_run("workload-naive", figures={"workload": WORKLOAD}))
+    assert (rates.items_per_s(row).value, rates.tokens_per_s(row)) == (20.0, 2000.0)
+
+
+def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() -> None:
+    calls = {"calls": [{"new_tokens": 256, "timed_tokens": [100] * 5}]}
+    row = row_of(a_run("single", 5000.0, figures=calls))
+    assert rates.tokens_per_s(row) == pytest.approx(20, rel=0.01) and rates.items_per_s(row).value == pytest.approx(0.2, rel=0.01)
+
+
+TOO_LARGE = a_run("batch", batch_size=4096, status="oom", reason="synthetic")
+IN_TIME = {"single": "single", "batched": "batch", "item_ratio_at_least": 60}
+
+
+def test_the_best_batch_size_is_held_against_one_at_a_time() -> None:
+    verdict = judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 50, 70, 65))
+    assert verdict.word == REPRODUCED and verdict.reason.startswith("batch b4 makes 69.8 (")
+    assert "2.39 min instead of 2.77 h" in verdict.reason
+
+
+@pytest.mark.parametrize(("rate", "word"), [(61.0, REPRODUCED), (60.0, NOT_REPRODUCED), (59.0, NOT_REPRODUCED)])
+def test_the_whole_interval_has_to_reach_the_bound(rate: float, word: str) -> None:
+    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, rate), TOO_LARGE).word == word
+
+
+def test_a_sweep_that_has_not_met_the_end_of_the_memory_says_nothing_against_the_claim() -> None:
+    verdict = judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30))
+    assert verdict.word == NOT_TESTED and verdict.reason.endswith("but no batch size was so large that memory ran out")
+    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 70)).word == REPRODUCED
+
+
+def test_a_batch_with_a_wrong_output_is_not_the_best() -> None:
+    wrong = a_run("batch", 10.0, 8, checked=check(0.3, passed=False))
+    assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), wrong).reason
+
+
+def test_without_both_sides_nothing_is_tested() -> None:
+    assert judge(IN_TIME, *sweep(1, 70)) == rules.Verdict(NOT_TESTED, "single was not run here")
+    assert judge(IN_TIME, a_run("single")) == rules.Verdict(NOT_TESTED, "batch was not run here")
+    assert judge(IN_TIME, a_run("single", 1000.0, timed_runs=4), *sweep(1, 70)).reason == "single has no row of 5 timed calls, fewer carry no interval"
+    assert judge(IN_TIME, a_run("single"), a_run("batch", timed_runs=1)).reason == "batch has no row of 5 timed calls, fewer carry no interval"
+
+
+def test_a_batch_that_was_only_tried_whether_it_fits_judges_nothing() -> None:
+    tried = a_run("batch", 10.0, 8, timed_runs=1)
+    assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), tried).reason
+    verdict = judge(GROWS, *sweep(10, 19), a_run("batch", 9000.0, 8, timed_runs=1))
+    assert verdict.word == REPRODUCED and verdict.reason.endswith("; too few calls to judge: 8")
+    wrong = a_run("batch", 9000.0, 8, checked=synthetic.check(0.4, passed=False))
+    assert "too few" not in judge(GROWS, *sweep(10, 19), wrong).reason
+
+
+GROWS = {"case": "batch", "rate_grows_with_batch": True}
+
+
+def test_every_larger_batch_has_to_gain() -> None:
+    verdict = judge(GROWS, *sweep(10, 19, 30, 33))
+    assert verdict.word == REPRODUCED and "from batch size 1 to 8 the least gain: batch size 8 makes 1.099 (" in verdict.reason
+    assert judge(GROWS, *sweep(10, 19, 18.9, 33)).word == NOT_REPRODUCED
+
+
+def test_the_batch_that_ran_out_of_memory_is_no_step() -> None:
+    assert judge(GROWS, *sweep(10, 19), a_run("batch", batch_size=4, status="oom", reason="synthetic")).word == REPRODUCED
+
+
+def test_one_batch_size_tests_nothing() -> None:
+    assert judge(GROWS, *sweep(10)).reason == "batch has 1 batch size with a right output and 5 timed calls, two or more are needed"
+
+
+LEFT = {"case": "padding", "left_padding_needed": True}
+
+
+@pytest.mark.parametrize(
+    ("side", "errors", "word"),
+    [
+        ("left", [0.01, 0.08, 0.0], REPRODUCED),
+        ("left", [0.01, 0.081, 0.0], NOT_REPRODUCED),
+        ("right", [0.6, 0.081, 0.0], REPRODUCED),
+        ("right", [0.6, 0.08, 0.0], NOT_REPRODUCED),
+    ],
+)
+def test_left_padding_has_to_be_within_the_tolerance_and_right_padding_beyond_it(side: str, errors: list[float], word: str) -> None:
+    found = {**PADDING, side: {**PADDING[side], "logits_relative_error": errors}}
+    assert judge(LEFT, a_run("padding", figures={"padding": found})).word == word
+
+
+def test_texts_of_one_length_say_nothing_of_padding() -> None:
+    assert judge(LEFT, a_run("padding", figures={"padding": {**PADDING, "prompt_tokens": [9, 9, 9]}})).word == NOT_TESTED
+
+
+def whole() -> list[results.Record]:
+    oom = a_run("batch", batch_size=16, status="oom", reason="CUDA out of memory. Tried to allocate 1.00 GiB")
+    return [
+        a_run("pipeline", 6600.0),
+        a_run("single", 6400.0),
+        *sweep(0.156, 0.31, 0.61, 1.2),
+        oom,
+        a_run("padding", 1600.0, figures={"padding": PADDING}),
+        a_run("workload-naive", 12_500.0, 256, figures={"workload": WORKLOAD}),
+        a_run("workload-continuous", 12_500.0, 256, figures={"workload": {**WORKLOAD, "seconds": 40.0, "decode_rows": 200_000, "padded_prompt_tokens": 90_000}}),
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("whole")
+    synthetic.write(folder / "runs", whole())
+    return document.write(folder / "runs", folder).read_text(encoding="utf-8")
+
+
+def line_of(page: str, start: str) -> str:
+    return next(line for line in page.splitlines() if line.startswith(start))
+
+
+def test_each_form_and_batch_size_is_a_row_with_its_rate_and_hours_beside_the_published(page: str) -> None:
+    assert "| form | status | batch size | items/s (95 % interval) | tokens/s | 10,000 items take | published |" in page
+    assert "| 17.7 h | 7 h |" in line_of(page, "| single | ok | 1 | 0.156")
+    assert "| 17.8 h | — | 10.00 | 8.00 |" in line_of(page, "| batch | ok | 1 |")
+    assert "| 2.31 h | 7 min |" in line_of(page, "| batch b8 | ok | 8 | 1.2"), "once, beside the nearest, since the article names no batch size"
+    assert line_of(page, "| pipeline | ok |").count("| — |") == 1
+    assert line_of(page, "| batch b16 | **oom** | 16 |")
+
+
+def test_a_workload_tells_its_padding_and_what_it_decoded_in_vain(page: str) -> None:
+    assert "| workload-naive b256 | 256 | 2,000 | 20.0 | 2000 | 8.33 min | 25.0 | 60.0 | yes |" in page
+    assert "| workload-continuous b256 | 256 | 2,000 | 50.0 | 5000 | 3.33 min | 0.0 | 0.0 | yes |" in page
+
+
+def test_padding_on_both_sides_stands_beside_the_text_alone(page: str) -> None:
+    assert "| left | float32 | 3 | 64 | 67 | 8 / 8 | 1 / 2 (8) |" in page
+    assert "| right | float32 | 3 | 64 | 33 | 1 / 1 | 60 / 70 (8) |" in page
+
+
+def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: str) -> None:
+    verdicts_told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and "](#" in line]
+    assert [line.split(" ")[1] for line in verdicts_told] == ["3.1", "3.2", "3.3"]
+    assert "**not reproduced**" in verdicts_told[0] and "**reproduced**" in verdicts_told[1] and "64 new tokens" in verdicts_told[2]
+
+
+def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [a_run("single", device="cpu", scale="tiny")])
+    text = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    assert "10,000 items take |" in text and "| published |" not in text
+    assert text.count("| not tested | so far only: tiny model on a CPU |") == 3
+
+
+def test_the_batches_of_a_workload_are_no_calls_to_wait_for(page: str) -> None:
+    lines = [line for line in page.splitlines() if "workload-naive b256 | ok | float32 |" in line]
+    assert lines == [], "no line in the table of milliseconds a call"
+    timed = [row.case for row in group_of(whole()).rows if row.is_workload]
+    assert timed == ["workload-naive", "workload-continuous"]
+
+
+def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:
+    group = group_of(whole())
+    picture = throughput.draw(group)
+    ElementTree.fromstring(picture)
+    assert picture == throughput.draw(group) and "fill: #ffffff" in picture
+    assert throughput.draw(group_of([a_run("single")])) is None
+
+
+def test_damaged_figures_are_skipped_and_named(tmp_path: Path) -> None:
+    damaged = a_run("workload-naive", figures={"workload": {**WORKLOAD, "seconds": "long"}})
+    synthetic.write(tmp_path / "runs", [damaged, a_run("single")])
+    document.write(tmp_path / "runs", tmp_path)
+    _, skipped = results.load_all(tmp_path / "runs")
+    assert [one.reason for one in skipped] == ["damaged result.json: guest.figures.workload.seconds is 'long'"]

@@ -1,0 +1,90 @@
+"""scripts/images/build.py without Docker: which images are meant, the command line, and how an answer is compared with the lock."""
+
+import os
+
+import pytest
+
+from scripts import paths, pins
+from scripts.commands.images import chosen
+from scripts.errors import PreflightError, UsageError
+from scripts.images import build
+
+LOADED = pins.load()
+IMAGE = LOADED.image("int8", "2023-02")
+RIGHT = {"python": "3.8.20", "cuda": "11.7", "arch_list": list(IMAGE.arch_list), "packages": IMAGE.locked() | {"pip": "23.0.1"}}
+
+
+def test_the_stack_of_an_article_is_the_one_it_names():
+    assert [image.stack for image in chosen("int8", "article", "")] == ["2023-02"]
+    assert [image.stack for image in chosen("int8", "article", "batch-generate")] == ["2024-06"]
+
+
+def test_all_means_every_image_or_those_of_one_stack():
+    assert build.wanted(LOADED, "all", "article") == LOADED.images()
+    assert {image.stack for image in build.wanted(LOADED, "all", "current")} == {"current"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "stack", "message"),
+    [
+        ("vllm", "current", "allowed are transformers, layer-parallel"),
+        ("int8", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
+        ("all", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
+        ("all", "demo", "type `make demo`"),
+        ("int8", "demo", "type `make demo`"),
+    ],
+)
+def test_what_cannot_be_built_says_what_can(backend, stack, message):
+    with pytest.raises(UsageError, match=message):
+        build.wanted(LOADED, backend, stack)
+
+
+def test_an_unknown_article_is_named_with_those_there_are():
+    with pytest.raises(UsageError, match="ARTICLE is 'nope', allowed are .*inference-tools"):
+        chosen("int8", "article", "nope")
+
+
+def test_an_image_that_holds_its_lock_has_no_differences():
+    assert build.differences(IMAGE, RIGHT) == []
+    local = RIGHT | {"packages": RIGHT["packages"] | {"torch": "1.13.1+cu117"}}
+    assert build.differences(IMAGE, local) == []
+
+
+def test_each_difference_is_one_line():
+    wrong = {"python": "3.9.2", "cuda": "", "arch_list": [], "packages": RIGHT["packages"] | {"torch": "2.0.0"}}
+    del wrong["packages"]["bitsandbytes"]
+    assert build.differences(IMAGE, wrong) == [
+        "bitsandbytes: locked 0.37.0, found none",
+        "torch: locked 1.13.1, found 2.0.0",
+        "python: pinned 3.8, found 3.9.2",
+        "cuda of torch: pinned 11.7, found none",
+        "architectures of torch: pinned sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86, found none",
+    ]
+
+
+@pytest.mark.parametrize("named", ["PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
+def test_secrets_are_passed_only_where_the_machine_has_them(monkeypatch, tmp_path, named):
+    for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "PIP_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert not [part for part in build.buildx_command(IMAGE, "x:y") if "secret" in part]
+    (tmp_path / "ca.pem").write_text("x")
+    monkeypatch.setenv(named, str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert [part for part in build.buildx_command(IMAGE, "x:y") if "secret" in part] == [f"--secret=id=ca_bundle,src={tmp_path / 'ca.pem'}"]
+
+
+def test_patches_are_given_only_to_an_image_that_has_them():
+    assert not [part for part in build.buildx_command(IMAGE, "x:y") if "build-context=patches" in part]
+    patched = build.buildx_command(LOADED.image("deepspeed", "hopper"), "x:y")
+    assert f"--build-context=patches={paths.ROOT / 'docker/patches'}" in patched
+
+
+def test_a_missing_docker_command_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PreflightError, match="`docker` command is missing: install"):
+        build.require_buildx()
+    fake = tmp_path / "docker"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    with pytest.raises(PreflightError, match="`docker buildx` is missing: install"):
+        build.require_buildx()

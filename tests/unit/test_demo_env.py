@@ -1,0 +1,38 @@
+"""scripts/run/engines/demo_environments.py: the order of ways to a CPU torch, and what is said when one fails. The real thing is `make demo`."""
+
+import platform
+import sys
+
+import pytest
+
+from scripts import pins
+from scripts.errors import PreflightError
+from scripts.run.engines import demo_environments
+
+LOCK = pins.load().image("transformers", "demo").lock_text()
+ON_LINUX = (sys.platform, platform.machine()) == ("linux", "x86_64")
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="NOT TESTED: CPU builds of torch have their own name on x86_64 Linux only")
+def test_a_folder_of_wheels_comes_first_and_the_cuda_build_last(monkeypatch):
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    ways = list(demo_environments._attempts(LOCK))
+    assert [options for _, options, _ in ways] == [["--find-links=/wheels", "--find-links=/more"], ["--torch-backend=cpu"], []]
+    assert "torch==2.13.0+cpu" in ways[0][2] and "nvidia-" not in ways[1][2]
+    assert ways[2][2] == LOCK
+
+
+def test_without_such_a_folder_nobody_looks_for_one(monkeypatch):
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    assert not [how for how, _, _ in demo_environments._attempts(LOCK) if "PIP_FIND_LINKS" in how]
+
+
+def test_an_environment_for_older_pythons_only_says_so(monkeypatch):
+    image = pins.load().image("tensor-parallel", "demo")
+    monkeypatch.setitem(image.options, "python", ["3.4"])
+    with pytest.raises(PreflightError, match="tensor-parallel needs Python 3.4 beside"):
+        demo_environments._python_for(image)
+
+
+def test_an_environment_without_a_limit_uses_the_python_that_runs_the_kit():
+    assert demo_environments._python_for(pins.load().image("transformers", "demo")) == sys.executable

@@ -1,0 +1,204 @@
+"""What the Markdown pages promise: links that lead somewhere, commands and variables that exist, a README that stays short and names every room."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from scripts import articles
+from scripts.commands.line import VERBS, command_line
+from scripts.images import marked_sections
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_WORDS = 1200
+
+#: Read from the environment by the library that fetches models; not an option.
+OF_THE_HUB = {"HF_TOKEN"}
+
+#: Folders that a command makes and git does not keep, and the example of docs/adding.md.
+NOT_COMMITTED = (
+    "reports/demo",
+    "reports/trials",
+    "reports/site",
+    "reports/runs",
+    "bench/backends/my_backend.py",
+    "archives/",
+)
+
+
+def _pages() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / name for name in listed.stdout.split()]
+
+
+PAGES = _pages()
+WRITTEN_BY_HAND = [page for page in PAGES if page.name != "REPORT.md"]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS[ROOT / "README.md"]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+def _anchors(text: str) -> set[str]:
+    """The places of a page that a link may name: its headings as GitHub spells them, and its own marks."""
+    headings = re.findall(r"^#+ (.*)$", _without_code(text), re.M)
+    spelled = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return spelled | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def _commands() -> list[str]:
+    """Every `make …` in a code block or between backticks of a page that is written by hand."""
+    found = set()
+    for page in WRITTEN_BY_HAND:
+        for command in re.findall(r"(?:^|`)(?:HF_TOKEN=… )?(make [a-z][^`\n#]*)", TEXTS[page], re.M):
+            found.add(command.strip())
+    return sorted(command for command in found if "…" not in command)
+
+
+COMMANDS = _commands()
+
+
+def _targets() -> set[str]:
+    rules = re.findall(r"^([a-z][a-z%\- ]*):(?!=)", MAKEFILE, re.M)
+    return {target for rule in rules for target in rule.split()}
+
+
+def _verb_of(target: str) -> tuple[str, list[str]]:
+    """(verb, arguments) of a target: `bench-deepspeed` is `bench deepspeed`."""
+    stem, _, rest = target.partition("-")
+    if target in VERBS or f"{stem}-%" not in _targets():
+        return target, []
+    return stem, [rest]
+
+
+def _variables_of(command: click.Command) -> set[str]:
+    return {str(parameter.envvar) for parameter in command.params if getattr(parameter, "envvar", None)}
+
+
+def _every_variable() -> set[str]:
+    context = click.Context(command_line)
+    commands = [command_line.get_command(context, verb) for verb in VERBS]
+    return set().union(*(_variables_of(command) for command in commands if command))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_leads_to_a_file_and_a_place_that_exist(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", _without_code(TEXTS[page])):
+        if "://" in link:
+            continue
+        path, _, place = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{_name(page)}: {link}"
+        if place and target in TEXTS:
+            assert place in _anchors(TEXTS[target]), f"{_name(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
+def test_every_file_named_between_backticks_exists(page):
+    for path in re.findall(r"`((?:bench|scripts|tests|docker|docs|reports|\.ci|\.github)/[\w./-]+)[^`]*`", TEXTS[page]):
+        assert path.startswith(NOT_COMMITTED) or (ROOT / path).exists() or (page.parent / path).exists(), (
+            f"{_name(page)}: {path}"
+        )
+
+
+def test_the_pages_show_the_commands_that_the_kit_is_made_for():
+    assert {"make demo", "make test", "make report", "make bench-deepspeed GPUS=2"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_targets_of_the_makefile_and_values_that_its_verb_accepts(command):
+    words = command.split()[1:]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    targets = [word for word in words if "=" not in word]
+    for target in targets:
+        verb, arguments = _verb_of(target)
+        assert target in _targets() or f"{verb}-%" in _targets(), target
+        found = command_line.get_command(click.Context(command_line), verb)
+        if found is None:
+            assert not settings, f"{target} is no verb, so it takes no variables"
+            continue
+        assert set(settings) <= _variables_of(found), f"{verb} does not read {set(settings) - _variables_of(found)}"
+        typed = [word for name, value in settings.items() for word in ("--" + name.lower().replace("_", "-"), value)]
+        found.make_context(verb, [*arguments, *typed])
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
+def test_every_variable_that_a_page_names_is_an_option_of_the_command_line(page):
+    code = re.findall(r"^```sh\n(.*?)^```", TEXTS[page], re.M | re.S) + re.findall(
+        r"`([^`\n]+)`", _without_code(TEXTS[page])
+    )
+    named = {name for piece in code for name in re.findall(r"(?<![\w-])([A-Z][A-Z_]*)=", piece)}
+    assert named - OF_THE_HUB <= _every_variable() | {"PYTHON"}
+
+
+def test_the_table_of_variables_has_every_variable_of_a_measurement():
+    measuring = command_line.get_command(click.Context(command_line), "bench")
+    table = set(re.findall(r"^\| `([A-Z_]+)` \|", TEXTS[ROOT / "docs/use.md"], re.M))
+    assert table == _variables_of(measuring)
+
+
+def test_every_verb_that_users_type_is_in_a_page():
+    shown = {_verb_of(word)[0] for command in COMMANDS for word in command.split()[1:] if "=" not in word}
+    assert set(VERBS) - {"demo-python"} <= shown
+
+
+def test_the_readme_is_short():
+    assert len(README.split()) <= MOST_WORDS
+
+
+def test_the_readme_names_every_room_and_no_other():
+    tree = next(block for block in re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S) if block.startswith("bench/"))
+    named, zone = set(), ""
+    for line in tree.splitlines():
+        room = line.split()[0]
+        zone = room if not line.startswith(" ") else zone
+        named.add(room if room == zone else zone + room)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    files = [Path(name) for name in listed.splitlines() if not name.startswith(".")]
+    top = {f"{path.parts[0]}/" for path in files if len(path.parts) > 1}
+    rooms = {
+        f"{path.parts[0]}/{path.parts[1]}/"
+        for path in files
+        if len(path.parts) > 2 and path.parts[0] in ("scripts", "bench")
+    }
+    assert named == top | rooms
+
+
+def test_the_diagrams_boxes_are_rooms():
+    boxes = re.findall(r"(\w+)(?= ──►|$)", next(line for line in README.splitlines() if "──►" in line))
+    assert boxes == ["pins", "images", "run", "results", "verdicts", "report"]
+    assert all((ROOT / "scripts" / box).is_dir() for box in boxes)
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
+def test_generated_parts_have_both_markers(page):
+    for name in re.findall(r"<!-- (\w+):begin -->", TEXTS[page]):
+        begin, end = marked_sections.pair(name)
+        assert TEXTS[page].count(begin) == TEXTS[page].count(end) == 1
+
+
+def test_the_demos_table_names_cases_of_the_demo():
+    cases = {case.name for case in articles.find("demo").cases}
+    shown = set(re.findall(r"^│ ((?:bloom|gptj|llama)-[a-z0-9-]+)", README, re.M))
+    assert shown and shown <= cases

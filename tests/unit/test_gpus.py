@@ -1,0 +1,253 @@
+"""GPUs against a make-believe driver: a real shared library, loaded as the real one is, in a child process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.cdi import uuid
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB = 1 << 30
+
+SELECT = "with gpus.select({}) as chosen: answer = [gpu.index for gpu in chosen]"
+PREAMBLE = """
+import json, os, sys, time
+from scripts import surroundings
+from scripts.machine import gpus
+from scripts.errors import KitError
+surroundings.use(os.environ)
+answer = None
+try:
+{}
+except KitError as error:
+    answer = {{"exit_code": error.exit_code, "error": str(error)}}
+print(json.dumps(answer))
+"""
+
+
+class Machine:
+    """A machine with make-believe GPUs; `ask` runs Python lines on it that set `answer`."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self.used, self.broken = folder / "used", folder / "broken"
+        hidden = ("XDG_RUNTIME_DIR", "ALLOW_BUSY", "LD_LIBRARY_PATH")
+        kept = {name: value for name, value in os.environ.items() if name not in hidden}
+        self.environment = kept | {
+            "LD_LIBRARY_PATH": str(library),
+            "KIT_LOCKS": str(folder / "locks"),
+            "FAKE_NVML_USED": str(self.used),
+            "FAKE_NVML_BROKEN": str(self.broken),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def start(self, lines: str, gpus: int = 8, **settings: str) -> subprocess.Popen:
+        code = PREAMBLE.format("\n".join("    " + line for line in lines.splitlines()))
+        environment = self.environment | {"FAKE_NVML_GPUS": str(gpus)} | settings
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
+
+    def ask(self, lines: str, gpus: int = 8, **settings: str) -> object:
+        output, _ = self.start(lines, gpus, **settings).communicate(timeout=60)
+        return json.loads(output)
+
+
+@pytest.fixture
+def machine(fake_nvml: Path, tmp_path: Path) -> Machine:
+    return Machine(fake_nvml, tmp_path)
+
+
+@pytest.fixture
+def hold(machine: Machine) -> Callable[[str], subprocess.Popen]:
+    """A function that starts another run holding GPUs; it lives until the test ends."""
+    running = []
+
+    def start(arguments: str) -> subprocess.Popen:
+        process = machine.start(f"with gpus.select({arguments}): print('holding', flush=True); sys.stdin.read()")
+        running.append(process)
+        assert process.stdout.readline() == "holding\n"
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def test_lists_each_gpu_with_its_uuid_memory_and_architecture(machine: Machine) -> None:
+    machine.used.write_text(f"0\n{2 * GIB}\n")
+    gpus = machine.ask("import dataclasses; answer = [dataclasses.asdict(gpu) for gpu in gpus.list_gpus()]", gpus=2)
+    assert gpus[1] == {
+        "index": 1,
+        "uuid": uuid(1),
+        "name": "Fake GPU",
+        "memory_total_bytes": 80 * GIB,
+        "memory_used_bytes": 2 * GIB,
+        "compute_capability": "9.0",
+    }
+    assert [gpu["index"] for gpu in gpus] == [0, 1]
+
+
+def test_tells_the_versions_of_the_driver(machine: Machine) -> None:
+    assert machine.ask("answer = gpus.driver()") == {"driver": "580.65.06", "cuda_driver": "13.0"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"LD_LIBRARY_PATH": ""}], ids=["driver not loaded", "no library"])
+def test_a_machine_without_a_driver_has_no_gpus(machine: Machine, settings: dict[str, str]) -> None:
+    assert machine.ask("answer = [gpus.list_gpus(), gpus.driver()]", gpus=0, **settings) == [[], None]
+
+
+def test_a_driver_that_does_not_answer_is_one_clear_line(machine: Machine) -> None:
+    answer = machine.ask("gpus.list_gpus()", FAKE_NVML_INIT="18")
+    assert answer["exit_code"] == 3
+    assert "version mismatch" in answer["error"] and "nvidia-smi" in answer["error"]
+
+
+def test_an_old_driver_counts_memory_its_own_way(machine: Machine) -> None:
+    assert machine.ask("answer = gpus.list_gpus()[0].memory_used_bytes", FAKE_NVML_OLD="1") == 600 << 20
+
+
+def test_a_count_takes_the_first_free_gpus(machine: Machine) -> None:
+    assert machine.ask(SELECT.format("count=2")) == [0, 1]
+
+
+def test_ids_take_exactly_those_in_their_order(machine: Machine) -> None:
+    assert machine.ask(SELECT.format("ids=[3, 1]")) == [3, 1]
+
+
+def test_two_runs_at_once_get_different_gpus(machine: Machine, hold: Callable) -> None:
+    hold("count=2")
+    hold("ids=[3]")
+    assert machine.ask(SELECT.format("count=3")) == [2, 4, 5]
+
+
+def test_a_held_gpu_is_refused_by_name_with_its_holder(machine: Machine, hold: Callable) -> None:
+    other = hold("ids=[1]")
+    answer = machine.ask(SELECT.format("ids=[0, 1]"))
+    assert answer["exit_code"] == 3
+    assert "GPU 1 is held" in answer["error"] and f"pid {other.pid}" in answer["error"]
+
+
+def test_a_failed_choice_holds_nothing(machine: Machine, hold: Callable) -> None:
+    hold("ids=[1]")
+    lines = "try:\n  with gpus.select(ids=[0, 1]): pass\nexcept KitError: pass\n" + SELECT.format("ids=[0]")
+    assert machine.ask(lines) == [0]
+
+
+def test_a_killed_run_frees_its_gpus(machine: Machine, hold: Callable) -> None:
+    other = hold("count=8")
+    assert "GPU 7 is held" in machine.ask(SELECT.format("count=1"))["error"]
+    other.kill()
+    other.wait()
+    assert machine.ask(SELECT.format("count=8")) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("count=9", ["GPUS=9", "has 2", "0 (Fake GPU), 1 (Fake GPU)", "GPUS=2"]),
+        ("ids=[0, 7]", ["GPU_IDS=0,7", "no GPU 7", "0 (Fake GPU), 1 (Fake GPU)", "GPU_IDS=0"]),
+    ],
+)
+def test_absent_gpus_are_named_with_those_that_are_there(machine: Machine, arguments: str, said: list[str]) -> None:
+    answer = machine.ask(SELECT.format(arguments), gpus=2)
+    assert answer["exit_code"] == 3
+    assert "\n" not in answer["error"]
+    for words in said:
+        assert words in answer["error"]
+
+
+def test_without_gpus_the_way_out_is_named(machine: Machine) -> None:
+    answer = machine.ask(SELECT.format("count=2"), gpus=0)
+    assert "GPUS=2" in answer["error"] and "make demo" in answer["error"]
+
+
+def test_a_gpu_with_a_foreign_process_is_skipped_or_refused(machine: Machine) -> None:
+    busy = {"FAKE_NVML_PROCESSES": f"0:4242:{GIB},2:77:1"}
+    assert machine.ask(SELECT.format("count=2"), **busy) == [1, 3]
+    answer = machine.ask(SELECT.format("ids=[0]"), **busy)
+    assert "GPU 0 is in use by pid 4242" in answer["error"] and "ALLOW_BUSY=1" in answer["error"]
+
+
+def test_memory_in_use_counts_where_no_process_can_be_seen(machine: Machine) -> None:
+    machine.used.write_text(f"{GIB // 2}\n{2 * GIB}\n")
+    assert machine.ask(SELECT.format("ids=[0]")) == [0]
+    assert "GPU 1 has 2.0 GiB in use" in machine.ask(SELECT.format("ids=[1]"))["error"]
+
+
+def test_allow_busy_measures_beside_foreign_processes_but_never_beside_a_run(machine: Machine, hold: Callable) -> None:
+    busy = {"FAKE_NVML_PROCESSES": f"1:4242:{GIB}"}
+    assert machine.ask(SELECT.format("ids=[1], allow_busy=True"), **busy) == [1]
+    hold("ids=[2]")
+    assert "GPU 2 is held" in machine.ask(SELECT.format("ids=[2], allow_busy=True"), **busy)["error"]
+
+
+def test_a_lock_folder_of_somebody_else_is_refused(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "theirs").symlink_to(tmp_path)
+    answer = machine.ask(SELECT.format("count=1"), KIT_LOCKS=str(tmp_path / "theirs"))
+    assert answer["exit_code"] == 3 and "KIT_LOCKS" in answer["error"]
+
+
+SAMPLE = """
+phases = {}
+with gpus.MemorySampler(gpus.list_gpus(), interval_s=0.01) as sampler:
+    for name in ("load", "measure"):
+        began = time.time()
+        print(name, flush=True)
+        sys.stdin.readline()
+        time.sleep(0.2)
+        phases[name] = [began, time.time()]
+answer = sampler.summary(phases | {"later": [time.time() + 100, time.time() + 101]})
+"""
+
+
+def step(process: subprocess.Popen, name: str) -> None:
+    assert process.stdout.readline() == name + "\n"
+
+
+def proceed(process: subprocess.Popen) -> None:
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_memory_peaks_are_told_apart_by_gpu_and_phase(machine: Machine) -> None:
+    machine.used.write_text("100\n200\n")
+    process = machine.start(SAMPLE, gpus=2)
+    step(process, "load")
+    machine.used.write_text("5000\n200\n")
+    time.sleep(0.2)
+    machine.used.write_text("1000\n200\n")
+    proceed(process)
+    step(process, "measure")
+    machine.used.write_text("1000\n7000\n")
+    proceed(process)
+    first, second = json.loads(process.communicate(timeout=60)[0])
+    assert (first["uuid"], first["index"], first["baseline_bytes"], first["peak_used_bytes"]) == (uuid(0), 0, 100, 5000)
+    assert first["peak_by_phase"] == {"load": 5000, "measure": 1000}
+    assert second["peak_by_phase"] == {"load": 200, "measure": 7000}
+    assert first["samples"] > 20 and first["error"] is None
+
+
+def test_a_driver_that_fails_in_mid_run_is_recorded_and_the_rest_kept(machine: Machine) -> None:
+    machine.used.write_text("100\n")
+    process = machine.start(SAMPLE, gpus=1)
+    step(process, "load")
+    time.sleep(0.1)
+    machine.broken.touch()
+    proceed(process)
+    step(process, "measure")
+    proceed(process)
+    (summary,) = json.loads(process.communicate(timeout=60)[0])
+    assert summary["error"] == "Unknown Error"
+    assert summary["baseline_bytes"] == summary["peak_used_bytes"] == 100
+    assert summary["peak_by_phase"] == {"load": 100}
+
+
+def test_without_gpus_the_sampler_does_nothing(machine: Machine) -> None:
+    lines = "with gpus.MemorySampler([]) as sampler: pass\nanswer = sampler.summary({'load': [0, 1]})"
+    assert machine.ask(lines, gpus=0) == []

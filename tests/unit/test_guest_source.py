@@ -1,0 +1,29 @@
+"""The guest's source keeps to what every image has."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+SOURCES = sorted(BENCH.rglob("*.py"))
+
+#: What some image pins; everything else that the guest imports has to be in the standard library.
+PINNED = {"torch", "transformers", "accelerate", "safetensors", "tokenizers", "numpy", "tensor_parallel", "bitsandbytes", "deepspeed", "bminf", "bench"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(BENCH)))
+def test_it_parses_as_python_3_8_and_imports_only_what_images_pin(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        for name in names:
+            assert name.split(".")[0] in PINNED | set(sys.stdlib_module_names), f"{path.name} imports {name}"
+
+
+def test_branches_on_versions_stand_in_compat_alone():
+    for path in SOURCES:
+        if path.name not in ("compat.py",):
+            text = path.read_text(encoding="utf-8")
+            assert "compat.release(" not in text, f"{path.name} compares a version itself"

@@ -1,0 +1,100 @@
+"""The host engine: a job as a child process that is never left behind."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts import pins
+from scripts.errors import KitError
+from scripts.run import engines
+from scripts.run.engines import host
+from scripts.run.options import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = Path(sys.executable)
+
+
+def run(code, timeout_s=20, gpu_uuids=()):
+    lines = []
+    return host.run(PYTHON, ["-c", code], ROOT, list(gpu_uuids), timeout_s, lines.append), lines
+
+
+def test_output_comes_line_by_line_with_the_exit_code():
+    outcome, lines = run("import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)")
+    assert (outcome.exit_code, outcome.timed_out, sorted(lines)) == (3, False, ["one", "two"])
+
+
+def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    _, lines = run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ.get('HF_TOKEN'), os.environ['HF_HUB_OFFLINE'])", gpu_uuids=["GPU-a", "GPU-b"])
+    assert lines == ["GPU-a,GPU-b None 1"]
+
+
+def test_what_a_job_imports_is_compiled_once_and_kept(tmp_path):
+    (tmp_path / "imported.py").write_text("")
+    run(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import imported")
+    assert list(tmp_path.glob("__pycache__/imported.*.pyc"))
+
+
+def test_a_job_that_takes_too_long_is_stopped_with_its_children():
+    code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(p.pid, flush=True); p.wait()"
+    outcome, lines = run(code, timeout_s=1)
+    assert outcome.timed_out and outcome.finished_at - outcome.started_at < 10
+    assert not alive(int(lines[0]))
+
+
+def alive(pid):
+    for _ in range(50):
+        try:
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return False
+        except FileNotFoundError:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_killed_runner_takes_its_job_with_it():
+    code = (
+        "from pathlib import Path; from scripts.run.engines import host; import sys; "
+        "host.run(Path(sys.executable), ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'], Path('.'), [], 60, lambda line: print(line, flush=True))"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    job = int(runner.stdout.readline())
+    assert os.path.exists(f"/proc/{job}")
+    runner.kill()
+    runner.wait()
+    assert not alive(job)
+
+
+def test_an_interpreter_that_is_not_there_is_named():
+    with pytest.raises(KitError, match="/no/python does not start"):
+        host.run(Path("/no/python"), ["-c", ""], ROOT, [], 5, print)
+
+
+def test_each_backend_may_have_an_interpreter_of_its_own(tmp_path):
+    for backend in ("int8", "bminf"):
+        image = pins.load().image(backend, "current")
+        asked = Options(engine="host", python_host=str(tmp_path / "{backend}" / "python"))
+        with pytest.raises(KitError, match=f"{tmp_path}/{backend}/python does not start"):
+            engines.HostEngine(image, [], asked).prepare()
+
+
+def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {PYTHON} -I -S "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(KitError, match="has no torch and transformers"):
+        host.must_have_torch(bare)
+
+
+def test_differences_from_the_pins_are_listed_one_a_line():
+    locked = {"torch": "2.11.0", "transformers": "5.17.0", "bminf": "2.0.1"}
+    assert host.differences({"torch": "2.11.0+cpu", "transformers": "5.16.0"}, locked) == [
+        "transformers: pinned 5.17.0, found 5.16.0",
+        "bminf: pinned 2.0.1, not installed",
+    ]

@@ -1,0 +1,33 @@
+"""docker/README.md: what is generated in it follows from the locks and from the record of the last full build."""
+
+import re
+import tomllib
+
+import pytest
+
+from scripts import paths, pins
+from scripts.errors import KitError
+from scripts.images import image_docs
+
+LOADED = pins.load()
+
+
+def test_an_advisory_concerns_the_versions_between_its_fault_and_its_cure():
+    assert image_docs.affected(LOADED, "torch", "0", "2.0.1") == {"1.13.1": ["2023-02"]}
+    assert image_docs.affected(LOADED, "torch", "2.0", "2.1") == {"2.0.1": ["2023-05"]}
+    assert image_docs.affected(LOADED, "torch", "0", "1.13.1") == {}
+    assert image_docs.affected(LOADED, "no-such-package", "0", "99") == {}
+
+
+def test_every_advisory_is_one_of_a_package_and_has_a_cure():
+    for one in tomllib.loads((paths.ROOT / image_docs.ADVISORIES).read_text())["advisory"]:
+        assert re.fullmatch(r"CVE-\d{4}-\d{4,}", one["id"]) and one["package"] and one["fixed_in"] and one["what"]
+
+
+def test_the_table_names_the_frozen_torch():
+    assert any(line.startswith("| CVE-2025-32434 | torch below 2.6.0 |") and "1.13.1 in 2023-02" in line for line in image_docs.advisory_lines(LOADED))
+
+
+def test_a_page_without_markers_says_which_to_put_in():
+    with pytest.raises(KitError, match="images:begin"):
+        image_docs.put_in("no markers", LOADED)

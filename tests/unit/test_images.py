@@ -1,0 +1,66 @@
+"""scripts/images/inventory.py and scripts/images/rebuild.py without Docker: what is shared is counted once, and what differs is named."""
+
+import datetime
+import io
+import json
+import tarfile
+
+from scripts import pins
+from scripts.images import inventory, rebuild
+
+
+def test_a_layer_that_two_images_have_is_counted_once():
+    own, total = inventory.unique_bytes({"a": {"base": 100, "torch": 50, "one": 3}, "b": {"base": 100, "torch": 50, "two": 4}, "c": {"base": 100}})
+    assert own == {"a": 3, "b": 4, "c": 0}
+    assert total == 157
+
+
+def test_an_age_is_in_its_largest_unit():
+    now = datetime.datetime(2026, 1, 10, 12, 0, tzinfo=datetime.UTC)
+    assert inventory.age("2026-01-08T12:00:00.123456789Z", now) == "2 days"
+    assert inventory.age("2026-01-10T11:00:00Z", now) == "1 hour"
+    assert inventory.age("2026-01-10T11:59:50Z", now) == "now"
+
+
+def test_steps_of_a_history_without_a_layer():
+    assert [bool(inventory.NO_LAYER.match(step)) for step in ("ENV A=1", "/bin/sh -c #(nop)  CMD [\"python3\"]", "RUN |1 A=1 /bin/sh -c true", "WORKDIR /kit", "")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_the_record_as_a_table_says_what_is_stale_and_what_is_missing(tmp_path):
+    loaded = pins.load()
+    image = loaded.image("int8", "2023-02")
+    (tmp_path / "reports").mkdir()
+    one = {"pins_id": "0" * 12, "built": "2026-01-01", "seconds": 60, "id": "sha256:1", "base": image.base, "stand_in": True, "layers": {"a": 1_900_000_000, "b": 100_000_000}}
+    (tmp_path / inventory.RECORD).write_text(json.dumps({"int8/2023-02": one}))
+    lines = inventory.record_lines(pins.Pins(tmp_path, loaded.host, loaded.stacks, loaded.shared, loaded.backends))
+    assert lines[2] == f"| int8:2023-02 | 2026-01-01 | {'0' * 12} (stale) | 60 | 2.00 | 2.00 | {image.base} (stand-in) |"
+    assert "All 1 together: 2.0 GB, of which 1.9 GB are torch" in lines[-1] and "Not built yet: transformers:2023-02" in lines[-1]
+
+
+def layer(**files):
+    """{path: fields} of a layer with these files, as rebuild reads it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, (content, date) in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(content), date
+            tar.addfile(info, io.BytesIO(content))
+    stream.seek(0)
+    with tarfile.open(fileobj=stream, mode="r|") as tar:
+        return {one.name: rebuild.entry(tar, one) for one in tar}
+
+
+def test_two_layers_that_differ_are_told_apart_entry_by_entry():
+    one, other = layer(same=(b"x", 1), dated=(b"x", 1), written=(b"x", 1), gone=(b"x", 1)), layer(same=(b"x", 1), dated=(b"x", 2), written=(b"y", 1), new=(b"x", 1))
+    assert rebuild.layer_differences(one, other) == ["dated: date", "gone: only in the first", "new: only in the second", "written: content"]
+    assert rebuild.layer_differences(one, one) == []
+
+
+def test_the_order_of_a_layer_counts_too():
+    assert rebuild.layer_differences(layer(a=(b"", 1), b=(b"", 1)), layer(b=(b"", 1), a=(b"", 1))) == ["the same entries in another order"]

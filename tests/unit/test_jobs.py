@@ -1,0 +1,150 @@
+"""From a case to a job: dtypes, prompts, references and the ids of runs."""
+
+import dataclasses
+
+from bench.models import weights
+from scripts import articles
+from scripts.run import jobs
+
+ARTICLE = articles.find("inference-tools")
+CASES = {case.name: case for case in ARTICLE.cases}
+
+
+def job_of(name, variant="published", batch_size=None, **changes):
+    target = jobs.Target(**{"stack": "current", "device": "cuda", "device_count": 2, "weights": "random", "scale": "full", **changes})
+    return jobs.measuring_job(ARTICLE, CASES[name], variant, target, jobs.Typed(batch_size))
+
+
+def test_the_published_variant_keeps_the_articles_dtypes():
+    assert {name: job_of(name).load["dtype"] for name in CASES} == {
+        "transformers": "float16", "layer-parallel": "float32", "tensor-parallel": "float32", "int8": "int8", "deepspeed": "float16", "bminf": "float32", "bminf-int8": "float16",
+    }
+
+
+def test_the_controlled_variant_has_one_dtype_and_both_lengths():
+    assert {job_of(name, "controlled").load["dtype"] for name in CASES if name != "int8"} == {"float16"}
+    assert [run["new_tokens"] for run in job_of("deepspeed", "controlled").runs] == [1, 128]
+
+
+def test_the_published_variant_passes_the_articles_empty_generation_arguments():
+    assert job_of("deepspeed").runs == [{"new_tokens": 1, "arguments": {}}]
+
+
+def test_on_a_cpu_float16_becomes_float32():
+    assert job_of("deepspeed", device="cpu").load["dtype"] == "float32"
+    assert job_of("layer-parallel", "controlled", device="cpu").load["dtype"] == "float32"
+
+
+def test_the_tolerance_is_that_of_the_dtype():
+    assert job_of("layer-parallel").tolerance == ARTICLE.tolerances["float32"]["value"]
+    assert job_of("int8").tolerance == job_of("bminf-int8").tolerance == ARTICLE.tolerances["int8"]["value"]
+
+
+def test_real_weights_bring_their_own_tokenizer_and_length():
+    assert job_of("deepspeed", weights="hub").prompt["tokens"] is None
+    assert job_of("deepspeed").prompt["tokens"] == ARTICLE.prompt["tokens"]
+
+
+def test_all_backends_of_a_stack_share_one_right_answer():
+    assert jobs.reference_key(job_of("deepspeed")) == jobs.reference_key(job_of("layer-parallel"))
+    assert jobs.reference_key(job_of("deepspeed")) != jobs.reference_key(job_of("deepspeed", "controlled"))
+    assert jobs.reference_key(job_of("deepspeed")) != jobs.reference_key(job_of("deepspeed", stack="2023-02"))
+
+
+def test_the_right_answer_is_plain_transformers_in_float32():
+    asked = jobs.reference_job(job_of("deepspeed"))
+    assert (asked.kind, asked.backend, asked.load) == ("reference", "transformers", {"dtype": "float32"})
+
+
+def test_the_right_answer_is_of_one_sequence_whatever_the_batch_size_and_the_form():
+    one, batch = job_of("deepspeed"), job_of("deepspeed", batch_size=8)
+    assert batch.prompt["batch_size"] == 8
+    assert jobs.reference_key(batch) == jobs.reference_key(one)
+    assert jobs.reference_job(dataclasses.replace(batch, form="other", options={"items": 1})) == jobs.reference_job(one)
+
+
+def test_a_batch_shows_in_the_runs_id_and_one_sequence_does_not():
+    assert ".published.b8.current." in jobs.run_prefix(job_of("deepspeed", batch_size=8), "abc", "docker", "NVIDIA H200")
+    assert ".published.current." in jobs.run_prefix(job_of("deepspeed"), "abc", "docker", "NVIDIA H200")
+
+
+def test_a_form_and_options_come_from_the_case_over_the_variant():
+    variants = {**ARTICLE.variants, "published": {**ARTICLE.variants["published"], "options": {"items": 1, "seed": 2}}}
+    article = dataclasses.replace(ARTICLE, variants=variants)
+    case = dataclasses.replace(CASES["deepspeed"], form="other", options={"items": 5})
+    job = jobs.measuring_job(article, case, "published", jobs.Target("current", "cuda", 2, "random", "full"))
+    assert (job.form, job.options) == ("other", {"items": 5, "seed": 2})
+
+
+BATCHES = articles.find("batch-generate")
+
+
+def batch_job(name, variant="controlled", scale="full", **changes):
+    (case,) = [case for case in BATCHES.cases if case.name == name]
+    return jobs.measuring_job(BATCHES, case, variant, jobs.Target("current", changes.pop("device", "cuda"), 1, "random", scale), jobs.Typed(**changes))
+
+
+def test_the_articles_options_are_under_the_variants_and_those_under_the_cases():
+    assert batch_job("batch").options["texts"] == "prompt"
+    assert batch_job("batch", "published").options["texts"] == "workload"
+    assert batch_job("single", "published").options["texts"] == "prompt"
+    assert batch_job("batch").options["terminators"] == ["<|eot_id|>"]
+
+
+def test_the_items_of_a_workload_are_as_typed_else_the_articles_else_few_for_a_tiny_model():
+    assert batch_job("workload-naive").options["items"] == 10_000
+    assert batch_job("workload-naive", scale="tiny").options["items"] == 300
+    assert batch_job("workload-naive", scale="tiny", items=7).options["items"] == 7
+    assert "items" not in batch_job("batch", items=7).options
+    assert all("tiny_items" not in batch_job(case.name).options for case in BATCHES.cases)
+
+
+def test_a_case_may_have_runs_of_its_own():
+    assert [run["new_tokens"] for run in batch_job("padding").runs] == [64]
+    assert [run["new_tokens"] for run in batch_job("batch").runs] == [256]
+
+
+def test_a_tiny_model_makes_fewer_tokens_where_the_article_says_so():
+    assert [run["new_tokens"] for name in ("batch", "padding") for run in batch_job(name, scale="tiny").runs] == [32, 32]
+    assert "tiny_new_tokens" not in batch_job("batch", "published").runs[0]
+
+
+def test_timed_calls_are_as_typed_else_the_articles():
+    assert (batch_job("batch").timed_runs, batch_job("batch", timed_runs=1).timed_runs) == (5, 1)
+
+
+def test_on_a_cpu_bfloat16_becomes_float32():
+    assert (batch_job("batch").load["dtype"], batch_job("batch", device="cpu").load["dtype"]) == ("bfloat16", "float32")
+
+
+def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():
+    job = job_of("deepspeed")
+    prefix = jobs.run_prefix(job, "abc", "docker", "NVIDIA H200")
+    assert prefix.startswith("inference-tools.deepspeed.published.current.random-full.cuda2.nvidia-h200.")
+    assert jobs.run_prefix(job, "abd", "docker", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(job, "abc", "host", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "docker", "NVIDIA H200") != prefix
+    moved = dataclasses.replace(job, model={**job.model, "path": "/elsewhere"})
+    assert jobs.run_prefix(moved, "abc", "docker", "NVIDIA H200") == prefix
+
+
+def test_random_weights_name_their_recipe_and_the_hubs_have_none():
+    assert job_of("deepspeed").model["recipe"] == weights.RECIPE
+    assert "recipe" not in job_of("deepspeed", weights="hub").model
+
+
+def test_weights_of_another_recipe_are_another_measurement_with_readings_of_their_own():
+    new = job_of("deepspeed")
+    old = dataclasses.replace(new, model={key: value for key, value in new.model.items() if key != "recipe"})
+    assert new.fingerprint() != old.fingerprint() and jobs.reference_key(new) != jobs.reference_key(old) and jobs.readings_key(new) != jobs.readings_key(old)
+
+
+def test_rows_share_what_the_reference_read_whatever_they_ask_for():
+    assert jobs.readings_key(job_of("deepspeed")) == jobs.readings_key(job_of("layer-parallel", "controlled", batch_size=4))
+
+
+def test_8_bit_rows_are_judged_beside_plain_float16_or_float32_on_a_cpu():
+    def plain(dtype, **changes):
+        return jobs.judge_job(job_of("int8", **changes), dtype, {}).options["dtype"]
+
+    assert (plain("int8"), plain("int8", device="cpu"), plain("bfloat16")) == ("float16", "float32", "bfloat16")

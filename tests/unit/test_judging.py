@@ -1,0 +1,66 @@
+"""The host's part of judging: what becomes of a row whose tokens were judged, or could not be."""
+
+import json
+
+import pytest
+
+from bench.measuring import timed_tokens
+from scripts.errors import KitError
+from scripts.run import checkpoints, judging
+from tests.samples import a_job, a_result
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A work folder in a run's folder, with what a measuring job leaves."""
+    folder = tmp_path / "run" / "work"
+    folder.mkdir(parents=True)
+    (folder / timed_tokens.TOKENS).write_text(json.dumps({"runs": []}))
+    return folder
+
+
+def judged(monkeypatch, work, verdict, **check):
+    def judgement(engine, job, dtype, floors, left, on_line):
+        asked.update(dtype=dtype, floors=floors)
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    asked = {}
+    monkeypatch.setattr(checkpoints, "judgement", judgement)
+    result = a_result(check={"passed": True, "reason": "", **check}, used={"dtype": "float16"})
+    judging.judge(None, a_job(), result, work, print)
+    return result.check, asked
+
+
+def test_a_verdict_against_the_tokens_fails_the_row_with_its_reason(monkeypatch, work):
+    check, asked = judged(monkeypatch, work, {"passed": False, "reason": "the timed tokens lie 2 standard deviations below the best"})
+    assert not check["passed"] and "2 standard deviations" in check["reason"]
+    assert asked["dtype"] == "float16" and asked["floors"] == judging.floors_of("float16")
+
+
+def test_a_verdict_for_the_tokens_leaves_the_check_as_it_is_and_stands_in_it(monkeypatch, work):
+    verdict = {"passed": True, "reason": ""}
+    assert judged(monkeypatch, work, verdict)[0] == {"passed": True, "reason": "", "judged": verdict}
+    assert not judged(monkeypatch, work, verdict, passed=False)[0]["passed"]
+
+
+def test_a_judge_that_cannot_work_is_no_right_output(monkeypatch, work):
+    check, _ = judged(monkeypatch, work, KitError("the judge job ended with oom: too large\nmore"))
+    assert not check["passed"] and check["reason"] == "its tokens were not judged: the judge job ended with oom: too large"
+
+
+def test_the_tokens_stay_beside_the_result(monkeypatch, work):
+    judged(monkeypatch, work, {"passed": True, "reason": ""})
+    assert (work.parent / timed_tokens.TOKENS).read_text() == (work / timed_tokens.TOKENS).read_text()
+
+
+def test_a_form_that_leaves_no_tokens_is_not_judged(monkeypatch, work):
+    (work / timed_tokens.TOKENS).unlink()
+    assert "judged" not in judged(monkeypatch, work, {"passed": False, "reason": "x"})[0]
+
+
+def test_every_dtype_has_floors_below_which_no_honest_row_is_asked_to_be():
+    floors = {dtype: judging.floors_of(dtype) for dtype in ("float32", "float16", "bfloat16", "int8")}
+    for name in judging.FLOORS:
+        assert 0 < floors["float32"][name] < floors["float16"][name] < floors["bfloat16"][name] <= floors["int8"][name]

@@ -1,0 +1,132 @@
+"""What a person meets who types a wrong thing, or has a machine that cannot: one line, and an exit code that is not 0."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow  # a process for each
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make(*arguments, **environment):
+    """`make` as a person runs it who has no results yet, on a machine that shows no GPU unless the environment says otherwise."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DOCKER_HOST")}
+    with tempfile.TemporaryDirectory() as runs:
+        return subprocess.run(["make", *arguments], cwd=ROOT, env=kept | {"RUNS": runs} | environment, capture_output=True, text=True, timeout=120)
+
+
+def error_of(done):
+    """The one line that tells; make's own line follows it."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stdout + done.stderr
+    return lines[0]
+
+
+def test_make_alone_prints_every_target_with_what_it_does():
+    done = make()
+    assert done.returncode == 0
+    targets = re.findall(r"^([a-z][a-z%-]*):", (ROOT / "Makefile").read_text(), re.M)
+    assert {"demo", "bench-%", "test"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^  {target} +[A-Z]\w", done.stdout, re.M), target
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["bench-depspeed"], ["'depspeed'", "deepspeed", "layer-parallel"]),
+        (["bench-deepspeed", "GPUS=two"], ["GPUS", "'two'", "GPUS=2"]),
+        (["bench-deepspeed", "STACK=2022"], ["'2022'", "2023-02", "current"]),
+        (["bench-deepspeed", "ARTICLE=nope"], ["'nope'", "inference-tools"]),
+        (["bench-deepspeed", "VARIANT=best"], ["'best'", "published", "controlled"]),
+        (["bench-transformers", "ARTICLE=batch-generate", "STACK=current", "CASES=singel"], ["'singel'", "single", "batch", "CASES="]),
+        (["article-nope"], ["'nope'", "inference-tools", "make article-"]),
+        (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
+        (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),
+        (["build-nope"], ["'nope'", "layer-parallel"]),
+        (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "make demo"]),
+        (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
+    ],
+)
+def test_a_wrong_value_ends_in_one_line(arguments, parts):
+    done = make(*arguments, LD_LIBRARY_PATH="")
+    assert done.returncode != 0
+    assert all(part in error_of(done) for part in parts), error_of(done)
+
+
+@pytest.mark.parametrize(("more", "told"), [([], "no NVIDIA GPU"), (["DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random"], "no Docker answers")])
+def test_what_stands_in_the_way_of_every_case_is_told_once(more, told):
+    done = make("article-inference-tools", *more, LD_LIBRARY_PATH="", DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert done.returncode != 0 and told in error_of(done) and done.stderr.count(told) == 1 and "Error 3" in done.stderr
+
+
+def test_more_gpus_than_there_are(fake_nvml):
+    done = make("bench-deepspeed", "GPUS=9", LD_LIBRARY_PATH=str(fake_nvml), FAKE_NVML_GPUS="8")
+    assert done.returncode != 0 and "GPUS=9" in error_of(done) and "8" in error_of(done)
+
+
+def test_docker_that_is_not_running(fake_nvml):
+    done = make("bench-layer-parallel", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert done.returncode != 0 and "Docker" in error_of(done)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("UsageError", 2), ("PreflightError", 3), ("KitError", 1)])
+def test_each_kind_of_error_has_its_exit_code(code, exit_code):
+    program = f"from scripts import errors\ndef command(): raise errors.{code}('what, and what to type')\nerrors.run_command(command)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (exit_code, "error: what, and what to type\n")
+
+
+def test_a_folder_for_results_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = make("bench-layer-parallel", "STACK=demo", "ENGINE=host", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", RUNS=str(tmp_path / "file" / "runs"))
+    assert done.returncode != 0 and "cannot be written" in error_of(done)
+
+
+def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_path):
+    done = make("models", "ARTICLE=inference-tools", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1", HF_TOKEN="hf_secret")
+    assert done.returncode != 0
+    line = error_of(done)
+    assert "bigscience/bloomz-7b1-mt cannot be fetched" in line and "WEIGHTS=random" in line
+    assert "hf_secret" not in done.stdout + done.stderr
+
+
+def test_a_model_that_cannot_be_fetched_does_not_keep_the_others_back(tmp_path):
+    done = make("models", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1")
+    assert done.returncode != 0
+    assert all(f"{name} cannot be fetched" in done.stderr for name in ("meta-llama/Meta-Llama-3-8B-Instruct", "bigscience/bloomz-7b1-mt"))
+
+
+@pytest.mark.parametrize("verb", ["bench", "article", "build", "profile", "verify", "rebuild", "sbom"])
+def test_a_verb_without_a_name_says_what_to_type(verb):
+    done = make(verb)
+    assert done.returncode != 0 and f"make {verb}-" in error_of(done)
+
+
+def test_an_interpreter_without_torch_is_named_with_the_way_out():
+    done = make("bench-layer-parallel", "ENGINE=host", "STACK=current", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random")
+    assert done.returncode != 0 and "has no torch" in error_of(done) and "PYTHON_HOST=" in error_of(done)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("MODELS", "/proc/nowhere"), ("KIT_LOCKS", "/proc/nowhere")])
+def test_a_folder_that_cannot_be_made_is_named(variable, value):
+    done = make("bench-layer-parallel", "ENGINE=host", "STACK=demo", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", **{variable: value})
+    assert done.returncode != 0 and value in error_of(done) and f"{variable}=/another/folder" in error_of(done)
+
+
+@pytest.mark.parametrize(("typed", "near"), [("GPU=2", "GPUS"), ("STAK=demo", "STACK")])
+def test_a_misspelled_variable_stops_make_before_anything_runs(typed, near):
+    done = make("bench-deepspeed", typed)
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"{typed.partition('=')[0]} is no variable of the kit; did you mean {near}?" in line
+
+
+def test_variables_that_the_kit_and_make_know_pass():
+    assert make("--dry-run", "bench-deepspeed", "GPUS=2", "HF_TOKEN=x", "PYTHON=python3", "SHELL=bash").returncode == 0

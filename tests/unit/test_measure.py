@@ -1,0 +1,62 @@
+"""The clock: what is called, in which order, and which samples come out."""
+
+import pytest
+
+from bench.measuring import measure
+
+
+class Recorder:
+    """A model, a device and a clock that write down what happens to them; each call takes the next duration."""
+
+    def __init__(self, durations_s, new_tokens=1):
+        self.durations, self.new_tokens, self.now, self.events = list(durations_s), new_tokens, 0.0, []
+
+    def generate(self):
+        self.events.append("generate")
+        self.now += self.durations.pop(0)
+        return self.new_tokens
+
+    def synchronize(self):
+        self.events.append("sync")
+
+    def clock(self):
+        self.events.append("clock")
+        return self.now
+
+
+def run(recorder, **changes):
+    arguments = {"new_tokens": 1, "warmup_runs": 2, "timed_runs": 3, "cold": True, **changes}
+    return measure.measure(recorder.generate, synchronize=recorder.synchronize, clock=recorder.clock, **arguments)
+
+
+def test_the_cold_call_the_warm_ups_and_the_timed_calls_are_kept_apart():
+    samples = run(Recorder([9, 3, 2, 1, 1, 2]))
+    assert samples == {"new_tokens": 1, "cold_ms": 9000, "warmup_ms": [3000, 2000], "timed_ms": [1000, 1000, 2000]}
+
+
+def test_devices_are_awaited_before_the_clock_starts_and_before_it_stops():
+    recorder = Recorder([1])
+    run(recorder, cold=False, warmup_runs=0, timed_runs=1)
+    assert recorder.events == ["sync", "clock", "generate", "sync", "clock"]
+
+
+def test_a_later_run_has_no_cold_call():
+    assert run(Recorder([1, 1, 1, 1, 1]), cold=False)["cold_ms"] is None
+
+
+def test_a_call_that_makes_another_number_of_tokens_has_no_time():
+    with pytest.raises(measure.WrongTokenCount, match="1 new tokens were asked for, 2 came"):
+        run(Recorder([1] * 6, new_tokens=2))
+
+
+def test_progress_is_told_between_the_calls_only():
+    recorder, told = Recorder([1] * 6), []
+    run(recorder, progress=lambda *event: told.append((event, recorder.events[-1])))
+    assert [event for event, _ in told] == [("warmup", 1, 2), ("warmup", 2, 2), ("timed", 1, 3), ("timed", 2, 3), ("timed", 3, 3)]
+    assert {last for _, last in told} == {"clock"}
+
+
+def test_over_ranks_the_slowest_counts_call_by_call():
+    one = {"new_tokens": 1, "cold_ms": 5, "warmup_ms": [1, 4], "timed_ms": [1, 8]}
+    other = {"new_tokens": 1, "cold_ms": 4, "warmup_ms": [2, 3], "timed_ms": [2, 7]}
+    assert measure.slowest_of_ranks([one, other]) == {"new_tokens": 1, "cold_ms": 5, "warmup_ms": [2, 4], "timed_ms": [2, 8]}

@@ -1,0 +1,70 @@
+"""Every variable of `make bench-…`: a wrong value gets one line with the value, what is allowed and what to type."""
+
+import pytest
+
+from scripts.errors import UsageError
+from scripts.run.options import Options
+from tests.typed import chosen
+
+
+def test_nothing_typed_means_the_articles_way_on_gpus_in_docker():
+    asked = chosen()
+    assert (asked.device, asked.engine, asked.weights, asked.scale, asked.stack) == ("cuda", "docker", "hub", "full", "article")
+    assert (asked.gpus, asked.gpu_ids, asked.variant, asked.force, asked.timeout_s) == (None, None, "", False, 3600)
+
+
+def test_make_exports_empty_variables_and_they_count_as_not_typed(monkeypatch):
+    for name in ("GPUS", "GPU_IDS", "STACK", "TIMEOUT_S", "VARIANT", "WEIGHTS", "FORCE", "CASES"):
+        monkeypatch.setenv(name, "")
+    assert chosen() == Options()
+
+
+def test_a_variable_of_the_environment_is_the_option(monkeypatch):
+    monkeypatch.setenv("ALLOW_BUSY", "1")
+    monkeypatch.setenv("GPUS", "2")
+    assert (chosen().allow_busy, chosen().gpus) == (True, 2)
+
+
+def test_gpus_are_a_number_or_a_list():
+    assert chosen(GPUS="2").gpus == 2
+    assert chosen(GPU_IDS="1,3").gpu_ids == (1, 3)
+    assert chosen(BATCH_SIZES="64,1").batch_sizes == (64, 1)
+
+
+def test_cases_are_names_with_commas():
+    assert chosen(CASES="single,batch").cases == ("single", "batch")
+    assert chosen(CASES="").cases == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "parts"),
+    [
+        ({"GPUS": "two"}, ["GPUS", "'two'", "whole number", "GPUS=2"]),
+        ({"GPUS": "0"}, ["GPUS", "'0'", "from 1"]),
+        ({"GPUS": "-1"}, ["GPUS", "'-1'"]),
+        ({"GPU_IDS": "0;1"}, ["GPU_IDS", "'0;1'", "GPU_IDS=0,3"]),
+        ({"GPU_IDS": "1,1"}, ["GPU_IDS", "different"]),
+        ({"GPUS": "2", "GPU_IDS": "0"}, ["GPUS is 2", "GPU_IDS names 1"]),
+        ({"ITEMS": "many"}, ["ITEMS", "'many'", "whole number"]),
+        ({"BATCH_SIZES": "8,0"}, ["BATCH_SIZES", "'8,0'", "from 1", "BATCH_SIZES=1,8,64"]),
+        ({"BATCH_SIZES": "8,8"}, ["BATCH_SIZES", "different"]),
+        ({"DEVICE": "cpu", "GPU_IDS": "0"}, ["GPU_IDS", "DEVICE=cpu"]),
+        ({"DEVICE": "tpu"}, ["DEVICE", "'tpu'", "cuda, cpu"]),
+        ({"VARIANT": "mine"}, ["VARIANT", "'mine'", "published, controlled"]),
+        ({"WEIGHTS": "mine"}, ["WEIGHTS", "hub, random"]),
+        ({"GPU_MODE": "magic"}, ["GPU_MODE", "'magic'", "auto, cdi, nvidia"]),
+        ({"SCALE": "big"}, ["SCALE", "full, tiny"]),
+        ({"ENGINE": "podman"}, ["ENGINE", "docker, host"]),
+        ({"FORCE": "yes"}, ["FORCE", "'yes'"]),
+        ({"ALLOW_BUSY": "yes"}, ["ALLOW_BUSY", "'yes'", "0, 1"]),
+        ({"BATCH_SIZES": "1,01"}, ["BATCH_SIZES", "different"]),
+        ({"TIMEOUT_S": "9" * 5000}, ["TIMEOUT_S", "604,800"]),
+        ({"GPUS": "1000000"}, ["GPUS", "1,024"]),
+        ({"TIMEOUT_S": "soon"}, ["TIMEOUT_S", "'soon'"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(typed, parts):
+    with pytest.raises(UsageError) as error:
+        chosen(**typed)
+    assert all(part in str(error.value) for part in parts), str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,147 @@
+"""docker/pins.toml: what it promises of every image, and how it speaks of what is not there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scripts import paths, pins
+from scripts.errors import KitError, UsageError
+from scripts.pins import requirement_files
+
+LOADED = pins.load()
+EVERY_IMAGE = [LOADED.image(backend, stack) for backend, table in LOADED.backends.items() for stack in table["stacks"]]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of docker/ to spoil."""
+    shutil.copytree(paths.ROOT / "docker", tmp_path / "docker")
+    return tmp_path
+
+
+def edit(root: Path, old: str, new: str) -> None:
+    path = root / "docker/pins.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("image", EVERY_IMAGE, ids=lambda image: f"{image.backend}-{image.stack}")
+def test_the_lock_of_every_image_holds_its_pins(image):
+    locked = image.locked()
+    assert {name: locked.get(name) for name in image.pins} == {name: pin.version for name, pin in image.pins.items()}
+
+
+@pytest.mark.parametrize("image", EVERY_IMAGE, ids=lambda image: f"{image.backend}-{image.stack}")
+def test_every_package_of_every_lock_has_a_hash(image):
+    assert [name for name, block in requirement_files.blocks(image.lock_text()).items() if "--hash=sha256:" not in block] == []
+
+
+def test_the_articles_versions_are_in_their_images():
+    stated = {"transformers": "4.26.0", "tensor-parallel": "1.0.24", "deepspeed": "0.7.7", "bminf": "2.0.1"}
+    for backend, package in (("layer-parallel", "transformers"), ("tensor-parallel", "tensor-parallel"), ("deepspeed", "deepspeed"), ("bminf", "bminf")):
+        pin = LOADED.image(backend, "2023-02").pins[package]
+        assert (pin.version, pin.origin) == (stated[package], "stated")
+
+
+def test_an_unknown_backend_is_named_with_those_there_are():
+    with pytest.raises(UsageError, match="there is no backend 'vllm', allowed are transformers, layer-parallel"):
+        LOADED.image("vllm", "current")
+
+
+def test_an_unknown_stack_is_named_with_those_there_are():
+    with pytest.raises(UsageError, match="STACK is '2019', allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo; type for example"):
+        LOADED.image("int8", "2019")
+
+
+def test_a_backend_that_is_not_in_a_stack_says_where_it_is(copy):
+    with (copy / "docker/pins.toml").open("a") as file:
+        file.write('\n[backend.new]\nsummary = "a test"\nstacks = ["2023-02", "current"]\n')
+    with pytest.raises(UsageError, match="STACK is 'demo', new has 2023-02, current; type for example STACK=2023-02"):
+        pins.load(copy).image("new", "demo")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('origin = "stated", why = "named in the article" }', 'origin = "stated", why = "" }'),
+        ('origin = "stated"', 'origin = "guessed"'),
+        ('origin = "stated", ', ""),
+    ],
+)
+def test_a_pin_without_origin_or_reason_is_refused(copy, old, new):
+    edit(copy, old, new)
+    with pytest.raises(KitError, match=r"\[stack.2023-02\]: transformers needs a version, an origin \(stated, derived, chosen\) and a why"):
+        pins.load(copy)
+
+
+def test_broken_toml_is_one_line_with_its_place(copy):
+    edit(copy, "[host]", "[host")
+    with pytest.raises(KitError, match=r"pins.toml: .*line"):
+        pins.load(copy)
+
+
+def test_a_missing_lock_says_what_to_type(copy):
+    (copy / "docker/int8/current/requirements.txt").unlink()
+    with pytest.raises(KitError, match="make lock render"):
+        pins.load(copy).image("int8", "current").locked()
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "requirements.txt", "torch.txt", "compile.txt", "source.txt"])
+def test_a_changed_file_gives_another_image_name(copy, name):
+    image = pins.load(copy).image("deepspeed", "2023-02")
+    before = image.tag
+    with open(image.folder / name, "a") as file:
+        file.write("# changed\n")
+    assert image.tag != before
+
+
+def test_another_base_image_gives_another_image_name(copy):
+    before = pins.load(copy).image("int8", "current").pins_id
+    edit(copy, "python:3.12-slim-bookworm", "python:3.12-slim-trixie")
+    assert pins.load(copy).image("int8", "current").pins_id != before
+
+
+@pytest.mark.parametrize("name", ["deepspeed-0.7.7-cuda12.patch", "torch_six.py"])
+def test_a_changed_patch_gives_the_images_that_use_it_another_name_and_no_other(copy, name):
+    before = {(image.backend, image.stack): image.tag for image in pins.load(copy).images()}
+    with open(copy / "docker/patches" / name, "a") as file:
+        file.write("# changed\n")
+    after = {(image.backend, image.stack): image.tag for image in pins.load(copy).images()}
+    assert [key for key in before if before[key] != after[key]] == [("deepspeed", "hopper")]
+
+
+def test_the_base_that_a_compiler_comes_from_needs_an_origin_too(copy):
+    edit(copy, 'base = { version = "debian:trixie-slim", origin = "derived"', 'base = { version = "debian:trixie-slim", origin = ""')
+    with pytest.raises(KitError, match=r"\[backend.deepspeed.2024-06.compile\]: base needs a version, an origin"):
+        pins.load(copy)
+
+
+def test_two_backends_of_one_environment_may_not_want_two_versions(copy):
+    edit(copy, '[backend.int8.demo.pins]\n', '[backend.int8.demo.pins]\ntransformers = { version = "5.0.0", origin = "chosen", why = "x" }\n')
+    with pytest.raises(KitError, match="int8 wants transformers 5.0.0 in the environment 'common', which has 5.17.0"):
+        pins.load(copy).environment_pins("common")
+
+
+def test_a_cpu_lock_has_the_cpu_build_of_torch_and_nothing_of_cuda():
+    full = LOADED.image("transformers", "demo").lock_text()
+    cpu = requirement_files.cpu_only(full)
+    names = requirement_files.versions(cpu)
+    assert names["torch"] == requirement_files.versions(full)["torch"] + "+cpu"
+    assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
+    assert all(digest in requirement_files.blocks(cpu)["torch"] for digest in LOADED.stacks["demo"]["cpu_wheels"].values())
+    assert set(requirement_files.versions(full)) - set(names) >= {"triton", "nvidia-cublas"}
+
+
+def test_a_backend_may_be_the_same_as_another_one_on_a_stack():
+    zero, kernels = LOADED.image("deepspeed-zero", "2023-05"), LOADED.image("deepspeed", "2023-05")
+    assert (zero.pins, zero.options, zero.lock_text()) == (kernels.pins, kernels.options, kernels.lock_text())
+    assert zero.tag != kernels.tag
+
+
+@pytest.mark.parametrize("wrong", ['"nope"', '"bminf"', '"deepspeed-zero"', '"deepspeed"\nadded_files = {}'])
+def test_the_same_as_nothing_or_as_itself_is_refused(copy, wrong):
+    edit(copy, '[backend.deepspeed-zero.2023-05]\nsame_as = "deepspeed"', f"[backend.deepspeed-zero.2023-05]\nsame_as = {wrong}")
+    with pytest.raises(KitError, match=r"\[backend.deepspeed-zero.2023-05\]: same_as is"):
+        pins.load(copy)

@@ -1,0 +1,54 @@
+"""Which cases of an article run, in which variants and batch sizes."""
+
+import pytest
+
+from scripts import articles
+from scripts.errors import UsageError
+from scripts.run import plan
+from tests.typed import chosen
+
+ARTICLE = articles.find("batch-generate")
+CASES = {case.name: case for case in ARTICLE.cases}
+
+
+def planned(**typed):
+    asked = chosen(**{"ARTICLE": "batch-generate", "STACK": "current", **typed})
+    return [(one.case.name, one.variant) for one in plan.plan(["transformers"], asked, every=True)]
+
+
+def test_a_whole_article_is_every_case_in_every_variant_that_it_has():
+    everything = planned()
+    assert {("batch", "published"), ("batch", "controlled"), ("padding", "controlled")} <= set(everything)
+    assert ("padding", "published") not in everything
+    assert {name for name, _ in everything} == set(CASES)
+
+
+def test_a_variant_leaves_out_the_cases_that_do_not_have_it():
+    assert planned(VARIANT="published") == [("pipeline", "published"), ("single", "published"), ("batch", "published")]
+
+
+def test_cases_may_be_chosen():
+    assert planned(CASES="padding,single", VARIANT="controlled") == [("single", "controlled"), ("padding", "controlled")]
+
+
+def test_a_case_that_is_not_there_is_named():
+    with pytest.raises(UsageError, match="CASES names 'singel', batch-generate has pipeline, single"):
+        planned(CASES="singel")
+
+
+def sizes(case, **typed):
+    return plan.batch_sizes_of(ARTICLE, CASES[case], "controlled", chosen(**typed))
+
+
+def test_batch_sizes_that_were_typed_stand_in_for_a_sweep_and_for_nothing_else():
+    assert sizes("batch")["until"] == "oom"
+    assert sizes("batch", BATCH_SIZES="1,64") == (1, 64)
+    assert sizes("single", BATCH_SIZES="1,64") == [1]
+    assert sizes("workload-naive", BATCH_SIZES="1,64") == [256]
+    assert sizes("batch", DEVICE="cpu") == [1, 2, 4, 8]
+
+
+def test_an_article_without_a_sweep_takes_what_was_typed():
+    article = articles.find("inference-tools")
+    assert plan.batch_sizes_of(article, article.cases[0], "controlled", chosen()) == [1]
+    assert plan.batch_sizes_of(article, article.cases[0], "controlled", chosen(BATCH_SIZES="8")) == (8,)

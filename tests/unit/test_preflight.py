@@ -1,0 +1,85 @@
+"""What a machine cannot do is said before anything moves: recorded facts of real machines, no GPU needed."""
+
+import dataclasses
+
+import pytest
+
+from scripts import pins
+from scripts.errors import PreflightError
+from scripts.machine.gpus import Gpu
+from scripts.run import preflight
+from tests.samples import a_job
+
+GIB = 1 << 30
+PARAMETERS = 7_069_016_064
+KNOWN = pins.load()
+OLD, CURRENT = KNOWN.image("deepspeed", "2023-02"), KNOWN.image("deepspeed", "current")
+
+
+def a_gpu(name, capability, gib):
+    return Gpu(index=0, uuid="GPU-0", name=name, memory_total_bytes=gib * GIB, memory_used_bytes=0, compute_capability=capability)
+
+
+H200 = preflight.Machine([a_gpu("NVIDIA H200", "9.0", 140)] * 2, "13.0", 200 * GIB, 100 * GIB, 100 * GIB)
+TWO_3090 = preflight.Machine([a_gpu("NVIDIA GeForce RTX 3090", "8.6", 24)] * 2, "11.7", 60 * GIB, 100 * GIB, 100 * GIB)
+
+
+def found(image, machine, job=None, **changes):
+    arguments = {"parameters": PARAMETERS, "weights_bytes": 2 * PARAMETERS, "docker": True, "built": True, **changes}
+    return preflight.problems(job or a_job(), image, machine=machine, **arguments)
+
+
+def test_the_articles_stack_is_refused_on_an_h200_naming_sm_90_the_arch_list_and_the_way_out():
+    (line,) = found(OLD, H200)
+    for part in ("NVIDIA H200", "sm_90", "1.13.1", "sm_86", "STACK=current"):
+        assert part in line
+
+
+def test_the_current_stack_runs_on_an_h200_and_the_articles_on_its_own_machine():
+    assert found(CURRENT, H200) == []
+    assert found(OLD, TWO_3090) == []
+
+
+def test_the_current_stack_needs_a_driver_for_its_cuda():
+    assert any("11.7" in line and "driver" in line for line in found(CURRENT, TWO_3090))
+
+
+def test_one_3090_cannot_hold_the_float32_model_and_is_told_how_much_it_takes():
+    one = dataclasses.replace(TWO_3090, gpus=TWO_3090.gpus[:1])
+    (line,) = found(OLD, one, a_job(device_count=1, load={"dtype": "float32"}))
+    assert "24 GiB" in line and "29 GiB" in line and "GPUS=2" in line
+
+
+def test_a_memory_limit_is_what_a_case_with_one_needs():
+    job = a_job(device_count=1, load={"dtype": "float32", "memory_limit_bytes": 8 * GIB})
+    assert found(OLD, dataclasses.replace(TWO_3090, gpus=TWO_3090.gpus[:1]), job) == []
+
+
+def test_all_problems_come_at_once():
+    poor = dataclasses.replace(H200, memory_available_bytes=GIB, models_free_bytes=GIB, runs_free_bytes=0)
+    lines = found(OLD, poor, built=False)
+    assert len(lines) == 4
+    with pytest.raises(PreflightError) as error:
+        preflight.check(lines)
+    assert all(line in str(error.value) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("capability", "archs", "expected"),
+    [
+        ("8.6", ("sm_80",), True),
+        ("8.0", ("sm_86",), False),
+        ("8.9", ("sm_86",), True),
+        ("9.0", ("sm_86",), False),
+        ("9.0", ("compute_80",), True),
+        ("12.0", ("sm_100",), False),
+        ("12.0", ("sm_120",), True),
+        ("9.0", ("sm_90a",), True),
+    ],
+)
+def test_which_code_a_gpu_runs(capability, archs, expected):
+    assert preflight.runs_on(capability, archs) is expected
+
+
+def test_nothing_stands_in_the_way_of_nothing():
+    preflight.check([])

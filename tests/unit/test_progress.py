@@ -1,0 +1,23 @@
+"""What a person without a terminal sees of a long run: how far it is and what is left, now and then."""
+
+import json
+
+import pytest
+
+from scripts.run import progress
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s left"), (59.4, "59 s left"), (90, "2 min left"), (3599, "1 h 00 min left"), (7500, "2 h 05 min left")])
+def test_what_is_left_is_told_in_words(seconds, words):
+    assert progress.left(seconds) == words
+
+
+def test_items_are_told_at_once_then_every_half_minute_and_at_the_end(capsys, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.JobDisplay("a job") as display:
+        for done, at in ((64, 1000.0), (128, 1010.0), (192, 1031.0), (10_000, 1032.0)):
+            now[0] = at
+            display.line("@" + json.dumps({"run": "items", "done": done, "total": 10_000, "new_tokens": 256, "left_s": 600.0 if done < 10_000 else 0.0}))
+    told = [line for line in capsys.readouterr().err.splitlines() if "items" in line]
+    assert told == ["  a job: 64 of 10,000 items, 10 min left", "  a job: 192 of 10,000 items, 10 min left", "  a job: 10,000 of 10,000 items, 0 s left"]

@@ -1,0 +1,120 @@
+"""make publish: onto a branch, on top of what is there, and nothing private."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.errors import KitError
+from scripts.share import publish, secrets_scan
+from tests import synthetic
+from tests.synthetic import job, record
+
+ROOT = Path(__file__).resolve().parents[2]
+AUTHOR = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "Test"), ("EMAIL", "test@example.org"))}
+
+
+def git(folder, *arguments):
+    return subprocess.run(["git", *arguments], cwd=folder, env=os.environ | AUTHOR, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def remote(tmp_path):
+    path = tmp_path / "remote.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(path))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, value in AUTHOR.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "made"
+    path.mkdir()
+    (path / "index.html").write_text("one")
+    return path
+
+
+def test_each_publication_is_a_commit_on_top_of_the_last(remote, folder):
+    assert "1 insertion" in publish.push(folder, str(remote), "gh-pages")
+    assert publish.push(folder, str(remote), "gh-pages") == "nothing changed"
+    (folder / "index.html").write_text("two")
+    publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "rev-list", "--count", "gh-pages") == "2"
+    assert git(remote, "show", "gh-pages:index.html") == "two"
+
+
+def test_what_others_pushed_stays_in_the_history(remote, folder, tmp_path):
+    git(tmp_path, "clone", "--quiet", str(remote), "other")
+    other = tmp_path / "other"
+    (other / "theirs.txt").write_text("theirs")
+    git(other, "add", "."), git(other, "commit", "--quiet", "-m", "theirs"), git(other, "push", "--quiet", "origin", "HEAD:gh-pages")
+    publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "log", "--format=%s", "gh-pages").splitlines() == ["The report", "theirs"]
+
+
+def test_a_branch_that_refuses_is_told_and_stays_as_it_is(remote, folder):
+    hook = remote / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho no >&2; exit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(KitError, match="git push with .*remote.git"):
+        publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "branch", "--list") == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("x\nhf_" + "a" * 30, "page.html, line 2: a token of a model hub"),
+        ("/home/alice/models/x", "a home folder"),
+        ("https://alice:pass@example.org/", "a password in an address"),
+        ("on node bigbox-7.", "this machine's name"),
+        ("/srv/people/alice/kit", "your home folder"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
+    ],
+)
+def test_what_is_private_is_found_and_not_repeated(tmp_path, content, what):
+    (tmp_path / "page.html").write_text(content)
+    (found,) = secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/srv/people/alice")))
+    assert found.endswith(what) and content.strip() not in found
+
+
+def test_what_is_not_private_may_go_out(tmp_path):
+    (tmp_path / "page.html").write_text("https://example.org/home/ bigbox-71 hf_hub models/random/x /root/x")
+    assert list(secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/root")))) == []
+
+
+def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
+    with pytest.raises(KitError, match=r"no bundle was written, for these files hold .*:\n  runs/a.json, line 1: a home folder"):
+        secrets_scan.refuse([(Path("runs/a.json"), b"/home/alice/x"), (Path("b.json"), b"fine")], "no bundle was written")
+
+
+def run(**typed):
+    kept = {name: value for name, value in os.environ.items() if name not in ("RUNS", "OUT", "REMOTE", "BRANCH", "FORMAT")}
+    return subprocess.run([sys.executable, "-m", "scripts", "publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):
+    synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), 50.0)])
+    done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote), BRANCH="pages")
+    assert done.returncode == 0, done.stderr
+    assert "int8" in git(remote, "show", "pages:index.html") and "insertions" in done.stdout
+    again = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote), BRANCH="pages")
+    assert again.stdout.strip().endswith("nothing changed"), "the same results give the same site"
+
+
+@pytest.mark.slow
+def test_a_secret_in_a_result_stops_it(remote, tmp_path):
+    synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), status="failed", reason="401 for hf_" + "b" * 30)])
+    done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote))
+    assert done.returncode == 1 and "a token of a model hub" in done.stderr and git(remote, "branch", "--list") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("typed", "told"), [({}, "REMOTE is missing"), ({"REMOTE": "x", "BRANCH": "a..b"}, "BRANCH is 'a..b', allowed is")])
+def test_a_wrong_value_explains_itself(typed, told):
+    done = run(**typed)
+    assert done.returncode == 2 and told in done.stderr

@@ -1,0 +1,302 @@
+import copy
+import dataclasses
+import functools
+import json
+import operator
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.job import to_json
+from scripts import articles, paths, results
+from scripts.errors import KitError
+from scripts.report import document
+from scripts.verdicts import row_groups
+from tests import synthetic
+from tests.synthetic import job, record
+
+
+def page(folder: Path, records: list[results.Record]) -> str:
+    """The report on some records, as text."""
+    shutil.rmtree(folder, ignore_errors=True)
+    synthetic.write(folder / "runs", records)
+    return document.write(folder / "runs", folder).read_text(encoding="utf-8")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in [folder / "REPORT.md", *sorted((folder / "plots").glob("*"))]}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    page(folder, synthetic.article_runs())
+    return folder
+
+
+def text_of(folder: Path) -> str:
+    return (folder / "REPORT.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> None:
+    before = files(whole)
+    subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", str(whole / "runs"), "--out", str(whole)], cwd=paths.ROOT, check=True, capture_output=True)
+    assert files(whole) == before
+
+
+def test_the_words_of_the_first_table_are_told_before_it(whole: Path, tmp_path: Path) -> None:
+    before = text_of(whole).partition("| article | device |")[0]
+    assert "- *current*: today's versions" in before and "- *random*: seeded random weights" in before and "- *published*: the article's own" in before
+    assert "*hopper*" not in before
+    hopper = page(tmp_path, [record(job("int8", stack="hopper"), 50.0)]).partition("| article | device |")[0]
+    assert "- *hopper*: the first article's libraries" in hopper and "*current*" not in hopper
+
+
+def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path) -> None:
+    records = synthetic.article_runs()
+    gone = next(one for one in records if one.job.case == "tensor-parallel")
+    changed = page(tmp_path, [one for one in records if one is not gone]).splitlines()
+    lost = [line for line in text_of(whole).splitlines() if line not in changed]
+    new = [line for line in changed if line not in text_of(whole).splitlines()]
+    assert lost and all(re.search("tensor-parallel|Tensor parallelism|5 of 6|not exactly|Not exactly", line) for line in lost)
+    assert new and all(re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested", line) for line in new)
+
+
+def test_a_damaged_result_is_named_and_the_report_still_comes(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [record(job("int8"))])
+    (tmp_path / "runs" / "cut-01").mkdir()
+    (tmp_path / "runs" / "cut-01" / "result.json").write_text('{"schema"')
+    text = document.write(tmp_path / "runs", tmp_path).read_text()
+    assert "- cut-01: damaged result.json" in text and "int8" in text
+
+
+def test_every_link_within_the_page_and_to_a_file_leads_somewhere(whole: Path) -> None:
+    text = text_of(whole)
+    anchors = re.findall(r'<a id="([^"]+)">', text)
+    assert len(anchors) == len(set(anchors))
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert {target[1:] for target in targets if target.startswith("#")} <= set(anchors)
+    outside = [target for target in targets if not target.startswith("#")]
+    assert outside and all((whole / target).is_file() for target in outside)
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_header(whole: Path) -> None:
+    width = 0
+    for line in text_of(whole).splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not (width and cells) or cells == width
+        width = cells
+
+
+def test_published_stands_beside_measured_with_the_article_s_own_digits(whole: Path) -> None:
+    line = next(line for line in text_of(whole).splitlines() if 'published--int8-1"' in line)
+    assert "143.30 ± 3.02" in line and "| 0.63 |" in line
+
+
+def test_only_the_published_variant_on_a_gpu_has_published_numbers_beside_it(tmp_path: Path) -> None:
+    for other in ({"variant": "controlled"}, {"device": "cpu", "scale": "tiny"}, {"article": "demo"}, {"article": "of long ago"}):
+        assert "published mean" not in page(tmp_path, [record(job("int8", **other))])
+
+
+def test_rows_that_did_not_run_are_rows_with_their_reason(whole: Path) -> None:
+    text = text_of(whole)
+    assert re.search(r'controlled--int8-1"></a>int8 \| \*\*oom\*\*', text)
+    assert "- int8 on 1: oom — CUDA out of memory. Tried to allocate \\| 1.00 GiB" in text
+    assert "bminf 2.0.1 needs \\<torch\\> 1.x" in text
+
+
+def test_a_failed_output_check_marks_the_row_and_keeps_its_numbers(whole: Path) -> None:
+    line = next(line for line in text_of(whole).splitlines() if 'published--bminf-1"' in line)
+    assert "**output FAILED**" in line and "698.9 ± 1.9" in line
+
+
+def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
+    text = text_of(whole)
+    assert re.search(r'tensor-parallel-2"></a>tensor-parallel † \|', text)
+    assert "† not exactly the pinned environment, see [its environment](#environment-" in text
+    assert "- tensor-parallel on 2: torch: pinned 9.9.9, found 9.9.8" in text
+
+
+def test_of_two_runs_the_later_counts_and_the_spread_is_told(whole: Path) -> None:
+    line = next(line for line in text_of(whole).splitlines() if 'published--deepspeed-2"' in line)
+    assert "12.5" in line and "11.9" not in line
+    assert re.search(r"deepspeed .*11\.9\d to 12\.5\d? in 2 runs", text_of(whole))
+
+
+def test_of_three_runs_the_median_counts_whichever_was_the_last_unless_that_one_failed(tmp_path: Path) -> None:
+    runs = [record(job("int8"), mean, number=place, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 90.0, 60.0), 1)]
+    assert re.search(r"\| ok \|.*\| 59\.99\d* ± ", page(tmp_path / "median", runs))
+    failed = record(job("int8"), status="failed", reason="it fell over", number=4, started_at="2026-11-24T04:10:00Z")
+    assert "int8 on 1: failed — it fell over" in page(tmp_path / "failed", [*runs, failed])
+
+
+def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
+    one = record(job("int8"), 100.0)
+    one.host.update(began=1000.0, prepare_s=2.5, wall_s=12.5)
+    one.guest.phases = {"import": [1000.5, 1004.5], "load": [1004.5, 1008.0], "measure": [1008.0, 1009.8], "check": [1009.8, 1010.0]}
+    older = record(job("deepspeed", 2), 100.0)
+    text = page(tmp_path, [one, older])
+    assert "| int8 | 1 | 2.5 | 0.5 | 4.0 | 3.5 | 0.7 | 1.0 | 0.2 | 2.6 | 15.0 |" in text
+    assert "| deepspeed | 2 | — | — | — | — | 0.7 | 1.0 | — | 10.8 | 12.5 |" in text
+
+
+def test_rows_of_hosts_of_different_sizes_are_never_in_one_table_or_one_ratio(tmp_path: Path) -> None:
+    rows = [record(job("deepspeed", 2), 15.0), record(job("layer-parallel", 2), 50.0), record(job("deepspeed", 2), 30.0, number=2, seed=1)]
+    rows[2].host["machine"] = {**rows[2].host["machine"], "cpu_count": 32}
+    text = page(tmp_path, rows)
+    assert "SYNTHETIC GPU in a 2-core host" in text and "SYNTHETIC GPU in a 32-core host" in text
+    assert "in 2 runs" not in text and "over repeated runs; published 3.83" not in text
+    assert re.search(r"1\.5 .*3\.3\d* times as fast as layer-parallel", text)
+
+
+def test_a_row_s_environment_ends_in_the_line_that_runs_it_again(whole: Path) -> None:
+    assert "- deepspeed on 2: `make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current" in text_of(whole)
+
+
+def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_other_pins_do_not(tmp_path: Path) -> None:
+    repeated = [record(job("int8"), mean, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 60.0, 70.0))]
+    named = [dataclasses.replace(one, id=one.id.replace("-01", f"-{place}-01")) for place, one in enumerate(repeated)]
+    assert re.search(r"50\S* to 70\S* in 3 runs", page(tmp_path / "same", named))
+    named[0].host["pins_id"] = "of other pins"
+    assert re.search(r"60\S* to 70\S* in 2 runs", page(tmp_path / "other", named))
+
+
+def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
+    text = text_of(whole)
+    caveat, table = text.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), text.index("| 1.1 ")
+    assert caveat < text.index("*Not reproduced*: it does not") < text.index("](#measured-inference-tools)") < table
+    assert "none of the 7 claims of “DeepSpeed Inference optimisations in practice” was tested; `make article-deepspeed-inference` does" in text
+    demo = page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
+    assert "Not run yet" not in demo and "*Not reproduced*" not in demo
+
+
+def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
+    short = text_of(whole).partition("## In short")[2].partition("## What was run on what")[0]
+    assert re.search(r"- DeepSpeed takes 3\.83 times less .* \*\*not reproduced\*\*: deepspeed \(2 GPUs, float32\) is 4\.9\d* times .*, on \[SYNTHETIC", short)
+    assert [line[:19] for line in short.strip().splitlines() if line.startswith("- ")] == ["- DeepSpeed-Inferen", "- DeepSpeed takes 3", "- As published, the"]
+    assert "## In short" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
+
+
+def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [record(job("int8"), 50.0)])
+    assert "FINDINGS.md" not in document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    (tmp_path / "FINDINGS.md").write_text("# Findings\n")
+    assert "](FINDINGS.md)" in document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+
+
+def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
+    first = text_of(whole).partition("## LLM inference tools compared")[0]
+    assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs, float32\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs, float32\)", first)
+    assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed \(2 GPUs, float32\) is 4\.9\d* times", first)
+
+
+def test_a_tiny_model_on_a_cpu_leaves_every_claim_not_tested(tmp_path: Path) -> None:
+    text = page(tmp_path, [record(job("deepspeed", 2, device="cpu", scale="tiny")), record(job("int8", device="cpu", scale="tiny"))])
+    assert "reproduced**" not in text
+    assert text.count("| not tested | so far only: tiny model on a CPU |") == 5
+
+
+def test_an_empty_folder_says_what_to_type(tmp_path: Path) -> None:
+    text = page(tmp_path, [])
+    assert "make demo" in text and "make bench-layer-parallel" in text
+
+
+def test_plots_are_whole_svg_on_a_ground_of_their_own(whole: Path) -> None:
+    pictures = sorted((whole / "plots").glob("*.svg"))
+    assert len(pictures) == 8
+    for picture in pictures:
+        ElementTree.parse(picture)
+        text = picture.read_text()
+        assert "fill: #ffffff" in text and "<dc:date>" not in text
+
+
+def test_a_plot_of_runs_that_are_gone_goes_too(tmp_path: Path) -> None:
+    page(tmp_path, [record(job("int8"))])
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "runs").mkdir()
+    document.write(tmp_path / "runs", tmp_path)
+    assert not list((tmp_path / "plots").glob("*"))
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [record(job("int8"))])
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(KitError, match="cannot write the report") as caught:
+        document.write(tmp_path / "runs", tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_runs_folder_that_does_not_exist_is_named() -> None:
+    done = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", "no/such"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "no/such', which is no folder" in done.stderr
+
+
+def test_sparse_records_are_rows_too(tmp_path: Path) -> None:
+    """An early failure knows little of its machine; a guest may leave out what it could not find."""
+    full = record(job("int8"))
+    bare = {"engine": "docker", "started_at": "2026-11-21T04:10:00Z"}
+    guest = dataclasses.replace(full.guest, load_s=None, memory={}, check=None, used={}, environment={})
+    text = page(
+        tmp_path, [dataclasses.replace(full, host=bare, guest=guest), dataclasses.replace(record(job("bminf"), status="failed", reason="died"), host=bare)]
+    )
+    assert "ok, output not checked" in text and "- bminf on 1: failed — died" in text
+
+
+def test_a_gpu_that_gave_no_memory_sample_has_no_number(tmp_path: Path) -> None:
+    one = record(job("int8"))
+    one.host["gpu_memory"][0]["peak_used_bytes"] = None
+    text = page(tmp_path, [one])
+    assert "| int8 | 1 | — | 8.00 / 9.00 |" in text
+    assert "memory.svg" not in text
+
+
+def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_path: Path) -> None:
+    one, other = record(job("int8"), 50.0), record(job("deepspeed"), 10.0)
+    assert "in, µs: before / after" not in page(tmp_path, [one, other])
+    one.guest.launch_us = {"before": 5.25, "after": 10.5}
+    text = page(tmp_path, [one, other])
+    assert "the host starts an operator in, µs: before / after" in text
+    assert "| 5.25 / 10.5 |" in next(line for line in text.splitlines() if line.startswith("| int8 | 1 | A | 3.2 |"))
+    assert "| — | 10 |" in next(line for line in text.splitlines() if line.startswith("| deepspeed | 1 | A | 3.2 |"))
+
+
+def test_a_row_whose_model_lies_on_fewer_gpus_than_it_had_says_so(tmp_path: Path) -> None:
+    one = record(job("layer-parallel", 2))
+    one.guest.used["parameters_per_device"] = {"cuda:1": 7}
+    assert "- layer-parallel on 2: its library put the whole model on 1 GPU and left 1 empty" in page(tmp_path, [one])
+    one.guest.used["parameters_per_device"]["cuda:0"] = 7
+    assert "empty" not in page(tmp_path, [one])
+
+
+def fields_of(value: object, path: tuple = ()) -> Iterator[tuple]:
+    """The path of every field of a JSON document, of lists the first item's."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield (*path, name)
+        yield from fields_of(one, (*path, name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [None, {}, ["x"], 1e308])
+def test_whatever_field_is_damaged_the_run_is_skipped_or_shown_and_the_report_comes(tmp_path: Path, value: object) -> None:
+    good = record(job("layer-parallel", 2, new_tokens=(1, 16)), (30.0, 190.0))
+    whole = json.loads(to_json(record(job("deepspeed", 2, new_tokens=(1, 16)), (10.0, 90.0))))
+    known = articles.load_all()
+    (tmp_path / whole["id"]).mkdir()
+    for path in fields_of(whole):
+        damaged = copy.deepcopy(whole)
+        *above, last = path
+        functools.reduce(operator.getitem, above, damaged)[last] = value
+        (tmp_path / whole["id"] / "result.json").write_text(json.dumps(damaged))
+        records, skipped = results.load_all(tmp_path)
+        by_article = {group.key.article: [group] for group in row_groups.build([*records, good], known)}
+        text = document.markdown([*records, good], skipped, known, by_article, document.judge(by_article, known), {}, "runs")
+        assert (len(records), len(skipped)) in ((1, 0), (0, 1))
+        assert text.count(whole["id"]) >= 1

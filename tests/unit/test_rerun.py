@@ -1,0 +1,56 @@
+"""The line that the report gives for a row asks for the very job that was measured."""
+
+import dataclasses
+
+import pytest
+
+from scripts import articles, paths, results
+from scripts.report import rerun_command
+from scripts.run import jobs, plan
+from tests.synthetic import job, record
+from tests.typed import chosen
+
+KNOWN = articles.load_all()
+STORED, _ = results.load_all(paths.ROOT / "reports" / "runs")
+JOBS = {one.job.fingerprint(): one for one in STORED}
+
+
+def asked_again(one):
+    """The job that the line of a result asks for."""
+    typed = rerun_command.variables(one, KNOWN[one.job.article])
+    asked = chosen(**typed)
+    (planned,) = plan.plan([one.job.backend], asked, every=False)
+    sizes = plan.batch_sizes_of(planned.article, planned.case, planned.variant, asked)
+    (size,) = sizes
+    target = jobs.Target(planned.stack, asked.device, asked.gpus, asked.weights, asked.scale)
+    wanted = jobs.measuring_job(planned.article, planned.case, planned.variant, target, jobs.Typed(size, asked.items, asked.timed_runs))
+    return jobs.profile_job(wanted, asked.profiler) if one.job.kind == "profile" else wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", JOBS.values(), ids=lambda one: one.id)
+def test_every_committed_result_can_be_asked_for_again(one):
+    assert asked_again(one).fingerprint() == one.job.fingerprint()
+
+
+def test_the_line_can_be_typed():
+    line = rerun_command.line(record(job("deepspeed", 2)), KNOWN["inference-tools"])
+    assert line == "make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current WEIGHTS=random CASES=deepspeed GPUS=2 FORCE=1"
+
+
+def test_a_profile_is_asked_for_by_its_own_verb():
+    profiled = dataclasses.replace(job("deepspeed", 2), kind="profile", options={"profiler": "nsys"})
+    line = rerun_command.line(record(profiled), KNOWN["inference-tools"])
+    assert line.startswith("make profile-deepspeed ARTICLE=inference-tools") and " PROFILER=nsys " in line
+
+
+def test_a_row_of_a_cpu_says_so():
+    line = rerun_command.line(record(job("int8", device="cpu", scale="tiny")), KNOWN["inference-tools"])
+    assert "SCALE=tiny DEVICE=cpu" in line
+
+
+def test_the_rest_of_a_table_without_containers_names_an_interpreter_for_each_backend():
+    one = record(job("ds-inference", 8, article="deepspeed-inference"))
+    one.host["engine"] = "host"
+    typed = "VARIANT=published STACK=current WEIGHTS=random CASES=ds-zero GPUS=2 ENGINE=host PYTHON_HOST='/path/to/{backend}/bin/python3'"
+    assert rerun_command.rest_of_table(one, KNOWN["deepspeed-inference"], ["ds-zero"], 2) == f"make article-deepspeed-inference {typed}"

@@ -1,0 +1,162 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.job import to_json
+from scripts import paths, results
+from scripts.errors import KitError
+from tests import synthetic
+
+FIXTURES = Path(__file__).parent / "fixtures" / "runs"
+
+
+def test_what_is_stored_is_what_is_loaded(tmp_path: Path) -> None:
+    record = synthetic.record(synthetic.job("layer-parallel", 2, new_tokens=(1, 16)))
+    results.store(tmp_path / record.id, record)
+    assert results.load_all(tmp_path) == ([record], [])
+
+
+def test_a_result_is_never_overwritten(tmp_path: Path) -> None:
+    record = synthetic.record(synthetic.job("int8"))
+    path = results.store(tmp_path / record.id, record)
+    before = path.read_bytes()
+    with pytest.raises(KitError, match="FORCE=1"):
+        results.store(tmp_path / record.id, synthetic.record(synthetic.job("int8"), 5.0))
+    assert path.read_bytes() == before
+
+
+def test_a_result_that_cannot_be_written_is_kept_elsewhere_with_the_line_that_brings_it_in(tmp_path: Path) -> None:
+    record = synthetic.record(synthetic.job("int8"))
+    wall = tmp_path / "runs with a space"
+    wall.write_text("a file where the folder should be")
+    with pytest.raises(KitError) as caught:
+        results.store(wall / record.id, record)
+    message = str(caught.value)
+    assert "\n" not in message and "Not a directory" in message
+    wall.unlink()
+    subprocess.run(message.partition("bring it in with: ")[2], shell=True, check=True)
+    assert results.load_all(wall) == ([record], [])
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from scripts import results
+from scripts.errors import run_command
+from tests import synthetic
+record = synthetic.record(synthetic.job("int8"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # no file of this process may grow beyond 100 bytes
+run_command(lambda: results.store(Path(sys.argv[1]) / record.id, record) and 0)
+"""
+
+
+def test_where_no_disk_takes_it_the_result_is_printed(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, cwd=paths.ROOT, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1 and "File too large" in done.stderr
+    assert json.loads(done.stdout)["status"] == "ok"
+    assert not list(tmp_path.glob("*/*"))
+
+
+def _folder(runs: Path, text: str, name: str = "a.b-01") -> None:
+    (runs / name).mkdir(parents=True)
+    (runs / name / "result.json").write_text(text, encoding="utf-8")
+
+
+def _changed(**fields: object) -> str:
+    record = json.loads(to_json(synthetic.record(synthetic.job("int8"))))
+    return json.dumps({**record, "id": "a.b-01", **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (_changed()[:300], "damaged"),
+        ("", "damaged"),
+        ("[]", "expected a JSON object"),
+        ("[" * 100_000, "damaged"),
+        (_changed(schema=2), "schema is 2, this kit reads 1"),
+        (_changed(extra=1), "unknown field 'extra'"),
+        (_changed(id="a.b-02"), "not of this folder"),
+        (_changed(status="fine"), "status is 'fine'"),
+        (_changed(status="failed"), "without a reason"),
+        (_changed(guest=None), "without an answer"),
+        (_changed(job={"schema": 1}), "job.article is 'None'"),
+        (_changed(host={}), "host.engine is 'None'"),
+        (_changed(host={"engine": "docker", "started_at": "2026", "gpus": {}}), "host.gpus is '{}'"),
+        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "NaN"),
+    ],
+)
+def test_a_damaged_result_is_named_and_the_others_still_come(tmp_path: Path, text: str, reason: str) -> None:
+    record = synthetic.record(synthetic.job("layer-parallel"))
+    synthetic.write(tmp_path, [record])
+    _folder(tmp_path, text)
+    records, skipped = results.load_all(tmp_path)
+    assert records == [record]
+    assert [one.path.name for one in skipped] == ["a.b-01"]
+    assert reason in skipped[0].reason
+
+
+def test_a_folder_without_a_result_is_an_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "a.b-01").mkdir()
+    (tmp_path / "a.b-01" / "job.json").write_text("{}")
+    _, skipped = results.load_all(tmp_path)
+    assert "has not finished" in skipped[0].reason
+
+
+def test_no_runs_folder_is_no_runs(tmp_path: Path) -> None:
+    assert results.load_all(tmp_path / "none") == ([], [])
+
+
+def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
+    assert results.next_id("a.b", tmp_path) == "a.b-01"
+    for name in ("a.b-01", "a.b-09", "a.b-100", "a.b.c-07", "a.b-x"):
+        (tmp_path / name).mkdir()
+    assert results.existing("a.b", tmp_path) == ["a.b-01", "a.b-09", "a.b-100"]
+    assert results.next_id("a.b", tmp_path) == "a.b-101"
+
+
+@pytest.mark.parametrize(("status", "expected"), [("ok", True), ("oom", True), ("unsupported", True), ("failed", False), ("timeout", False)])
+def test_failed_runs_and_timeouts_are_tried_again(tmp_path: Path, status: str, expected: bool) -> None:
+    record = synthetic.record(synthetic.job("int8"), status=status, reason="" if status == "ok" else "synthetic")
+    synthetic.write(tmp_path, [record])
+    prefix = record.id.rsplit("-", 1)[0]
+    assert (results.done(prefix, tmp_path) is not None) == expected
+
+
+def test_the_latest_run_that_counts_is_found_behind_a_failed_and_an_unfinished_one(tmp_path: Path) -> None:
+    asked = synthetic.job("int8")
+    first, second = synthetic.record(asked), synthetic.record(asked, status="failed", reason="synthetic", number=2)
+    synthetic.write(tmp_path, [first, second])
+    prefix = first.id.rsplit("-", 1)[0]
+    (tmp_path / f"{prefix}-03").mkdir()
+    assert results.done(prefix, tmp_path) == first
+
+
+def test_committed_results_of_this_schema_can_still_be_read() -> None:
+    records, skipped = results.load_all(FIXTURES)
+    assert {record.status for record in records} == {"ok", "oom", "unsupported"}
+    assert len(skipped) == 1
+
+
+@pytest.mark.full
+def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
+    """A twentieth of them, with the packages of a real environment, at best of three: reading may take as long as the whole report should."""
+    record = synthetic.record(synthetic.job("int8", new_tokens=(1, 128)))
+    record.guest.environment["packages"] = {f"package-{number}": f"{number}.0.1" for number in range(100)}
+    text = to_json(record)
+    for number in range(1, 501):
+        name = f"{record.id[:-2]}{number:02d}"
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(text.replace(record.id, name))
+    taken_s = []
+    for _ in range(3):
+        began = time.process_time()
+        records, skipped = results.load_all(tmp_path)
+        taken_s.append(time.process_time() - began)
+        assert (len(records), len(skipped)) == (500, 0)
+    assert min(taken_s) < 5 / 20

@@ -1,0 +1,44 @@
+"""Bills of materials: what an image answers is in them, and those that are committed are of the locks."""
+
+import json
+
+import pytest
+
+from scripts import pins
+from scripts.images import sbom
+from scripts.pins import requirement_files
+
+LOADED = pins.load()
+FOUND = {
+    "python": "3.8.18",
+    "packages": {"PyYAML": "6.0", "torch": "1.13.1"},
+    "archives": {"torch": "ab" * 32},
+    "debian": ["libc6=2.36-9+deb12u10"],
+    "compiled_with": ["gcc-11=11.3.0-12"],
+}
+
+
+def test_a_bill_names_every_package_with_its_file_and_the_base():
+    said = json.loads(sbom.text(LOADED.image("deepspeed", "2023-02"), FOUND, stand_in=True))
+    assert (said["bomFormat"], said["specVersion"]) == ("CycloneDX", "1.6")
+    components = {one["purl"]: one for one in said["components"]}
+    assert set(components) == {"pkg:pypi/pyyaml@6.0", "pkg:pypi/torch@1.13.1", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?distro=debian-12"}
+    assert components["pkg:pypi/torch@1.13.1"]["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
+    values = [one["value"] for one in said["metadata"]["component"]["properties"]]
+    assert "python:3.8-slim-bookworm (stand-in)" in values and "gcc-11=11.3.0-12" in values
+
+
+def test_the_same_image_gives_the_same_bill():
+    image = LOADED.image("int8", "2023-02")
+    assert sbom.text(image, FOUND, stand_in=False) == sbom.text(image, FOUND, stand_in=False)
+
+
+@pytest.mark.parametrize("image", [image for image in LOADED.images() if sbom.path_of(image).exists()], ids=lambda image: f"{image.backend}-{image.stack}")
+def test_a_committed_bill_is_of_the_lock_unless_it_says_that_it_is_of_another(image):
+    said = json.loads(sbom.path_of(image).read_text())
+    if said["metadata"]["component"]["version"] != f"{image.stack}-{image.pins_id}":
+        pytest.skip("of an earlier image; `make sbom-…` writes it anew")
+    held = {one["name"]: one for one in said["components"] if one["purl"].startswith("pkg:pypi/")}
+    assert {name: one["version"].partition("+")[0] for name, one in held.items()} == image.locked()
+    blocks, compiled = requirement_files.blocks(image.lock_text()), image.options.get("compile", {}).get("source")
+    assert [name for name, one in held.items() if name != compiled and f"sha256:{one['hashes'][0]['content']}" not in blocks[name]] == []

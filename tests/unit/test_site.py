@@ -1,0 +1,86 @@
+"""make report FORMAT=html: a site that opens from a disk without a network."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from scripts.errors import KitError
+from scripts.report import document
+from scripts.share import site
+from tests import synthetic
+
+pytestmark = pytest.mark.slow  # a whole site
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Page(HTMLParser):
+    """What a page loads, where it leads to and which of its places can be led to."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.loaded, self.links, self.ids = [], [], set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids.add(attributes.get("id"))
+        if tag in ("img", "script") and attributes.get("src"):
+            self.loaded.append(attributes["src"])
+        if tag == "link" and attributes.get("rel") == "stylesheet":
+            self.loaded.append(attributes["href"])
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    synthetic.write(folder / "runs", synthetic.article_runs())
+    document.write(folder / "runs", folder)
+    return site.build(folder, folder / "runs")
+
+
+def test_nothing_is_loaded_from_elsewhere_and_all_of_it_is_there(built):
+    page = Page(built)
+    assert any(one.endswith(".svg") for one in page.loaded) and any(one.endswith("sort.js") for one in page.loaded)
+    for one in page.loaded:
+        assert not urlsplit(one).scheme and not one.startswith("//"), one
+        assert (built.parent / unquote(urlsplit(one).path)).is_file(), one
+
+
+def test_every_link_within_the_site_leads_somewhere(built):
+    page = Page(built)
+    inside = [link for link in page.links if not urlsplit(link).scheme]
+    assert len(inside) > 20
+    for link in inside:
+        path, place = unquote(urlsplit(link).path), unquote(urlsplit(link).fragment)
+        assert not path or (built.parent / path).exists(), link
+        assert path or not place or place in page.ids, link
+
+
+def test_tables_within_details_are_tables_and_raw_results_are_beside_the_page(built):
+    assert re.search(r"<details[^>]*>\s*<summary>Where the time of each run went</summary>.*?<table>", built.read_text(encoding="utf-8"), re.S)
+    assert list(built.parent.glob("runs/*/result.json")) and not list(built.parent.rglob("log.txt"))
+
+
+def test_runs_that_lie_elsewhere_are_told(tmp_path):
+    with pytest.raises(KitError, match="lie outside of .*; type OUT="):
+        (tmp_path / "out").mkdir()
+        site.build(tmp_path / "out", tmp_path / "runs")
+
+
+def test_a_browser_shows_it_without_a_complaint(built, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip("NOT TESTED: no Chromium on this machine")
+    quiet = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+    command = [chromium, *quiet, "--enable-logging=stderr", f"--user-data-dir={tmp_path}", "--virtual-time-budget=5000", "--dump-dom", built.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr
+    assert 'role="columnheader button"' in done.stdout, "the tables can be sorted"

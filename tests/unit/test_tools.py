@@ -1,0 +1,104 @@
+"""How the tools come into .venv: from locks that agree, with the user's settings of pip, and never in silence."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import pins
+from scripts.commands import variables
+from scripts.machine import installs, steps
+from scripts.pins import requirement_files, uv
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def locked(group):
+    return requirement_files.versions(pins.load().host_lock(group).read_text(encoding="utf-8"))
+
+
+def test_the_groups_have_the_same_version_of_what_they_share():
+    versions = {}
+    for group in pins.load().host_pins:
+        for name, version in locked(group).items():
+            versions.setdefault(name, set()).add(version)
+    assert [name for name, found in versions.items() if len(found) > 1] == []
+
+
+def test_what_the_demo_needs_is_without_the_site_and_the_tests():
+    run = locked("run")
+    assert {"rich", "matplotlib", "docker"} <= run.keys() and not {"mkdocs-material", "pytest", "ruff", "scipy"} & run.keys()
+
+
+#: A module's name where the distribution's is another.
+DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py", "cyclonedx": "cyclonedx-python-lib", "packageurl": "packageurl-python"}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def test_every_package_that_the_host_s_code_imports_is_declared():
+    declared = {requirement_files.normalized(name) for group in ("run", "site") for name in pins.load().host_pins[group]}
+    modules = {name.partition(".")[0] for path in (ROOT / "scripts").rglob("*.py") for name in imported(path)}
+    foreign = modules - set(sys.stdlib_module_names) - {"scripts", "bench"}
+    missing = {name for name in foreign if requirement_files.normalized(DISTRIBUTIONS.get(name, name)) not in declared}
+    assert foreign and missing == set()
+
+
+@pytest.fixture
+def pip_settings(monkeypatch, tmp_path):
+    """A user whose pip looks at a mirror, by a file, and at a folder, by a variable."""
+    for name in list(uv.OF_PIP.values()):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://mirror.example/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    uv.settings_of_pip.cache_clear()
+    yield monkeypatch
+    uv.settings_of_pip.cache_clear()
+
+
+def test_uv_looks_where_the_user_s_pip_does(pip_settings):
+    found = uv.settings_of_pip(sys.executable)
+    assert (found["UV_DEFAULT_INDEX"], found["UV_FIND_LINKS"]) == ("https://mirror.example/simple", "/wheels,/more")
+
+
+def test_what_is_set_for_uv_itself_stays(pip_settings):
+    pip_settings.setenv("UV_DEFAULT_INDEX", "https://other.example/simple")
+    assert "UV_DEFAULT_INDEX" not in uv.settings_of_pip(sys.executable)
+
+
+def test_an_installer_s_progress_names_the_task_the_size_and_the_time_left(monkeypatch, capfd):
+    monkeypatch.setattr(installs, "TELL_EVERY_S", 0.2)
+    program = "import sys, time\nopen('/dev/null', 'wb').write(b'x' * 4_000_000)\ntime.sleep(0.7)\nprint('done')\nsys.exit(3)"
+    done = installs.run("fetching", [sys.executable, "-c", program], {}, disk_mb=10)
+    assert (done.returncode, done.stdout) == (3, "done\n")
+    assert "  fetching: 4 of about 10 MB, " in capfd.readouterr().err
+
+
+def test_the_time_left_is_that_of_the_steps_so_far(monkeypatch):
+    clock = iter([0.0, 10.0, 30.0])
+    monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))
+    counted = steps.Steps(3)
+    assert [counted.next(), counted.next(), counted.next()] == ["[1 of 3]", "[2 of 3, about 20 s left]", "[3 of 3, about 15 s left]"]
+
+
+def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
+    monkeypatch.setattr(steps, "QUIET_S", 0.05)
+    beat = steps.Heartbeat()
+    beat.start()
+    beat.phase("job: import")
+    steps.time.sleep(0.3)
+    beat.stop()
+    assert capsys.readouterr().err.count("  job: import, 0 s so far") >= 2
+
+
+@pytest.mark.parametrize(("name", "near"), [("GPU", "GPUS"), ("STAK", "STACK"), ("stack", "STACK"), ("BATCHSIZE", "BATCH_SIZES")])
+def test_a_misspelled_variable_gets_the_nearest_name(name, near):
+    assert f"{name} is no variable of the kit; did you mean {near}?" in variables.advice(name, ["GPUS", "GPU_IDS", "STACK", "BATCH_SIZES", "PIP_%"])

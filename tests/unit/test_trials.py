@@ -1,0 +1,43 @@
+"""Trials on tiny models or a CPU stay apart from the results that the committed report shows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import results
+from scripts.run.options import Options
+from tests.typed import chosen
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("scale", "device", "is_trial"), [("tiny", "cuda", True), ("full", "cpu", True), ("full", "cuda", False)])
+def test_a_trial_goes_to_its_own_folder(scale, device, is_trial):
+    assert Options(scale=scale, device=device).runs == (results.TRIALS if is_trial else results.RUNS)
+
+
+def test_a_folder_that_is_typed_takes_trials_too():
+    assert chosen(SCALE="tiny", DEVICE="cpu", RUNS="/somewhere").runs == Path("/somewhere")
+
+
+def test_the_command_that_is_named_shows_the_folder_s_report():
+    assert results.where_shown(ROOT / "reports" / "runs") == "type make report to see it in reports/REPORT.md"
+    assert results.where_shown(results.TRIALS) == "type make report RUNS=reports/trials/runs to see it in reports/trials/REPORT.md"
+
+
+def test_git_ignores_trials():
+    done = subprocess.run(["git", "check-ignore", "--quiet", "reports/trials/runs/x/result.json"], cwd=ROOT)
+    assert done.returncode == 0
+
+
+def test_runs_of_a_named_folder_are_reported_beside_it(tmp_path):
+    from tests import synthetic
+
+    synthetic.write(tmp_path / "trials" / "runs", [synthetic.record(synthetic.job("int8"), 50.0)])
+    kept = {name: value for name, value in os.environ.items() if name not in ("OUT", "FORMAT")}
+    done = subprocess.run([sys.executable, "-m", "scripts", "report"], cwd=ROOT, env=kept | {"RUNS": str(tmp_path / "trials" / "runs")}, capture_output=True, text=True)
+    assert done.returncode == 0 and "int8" in (tmp_path / "trials" / "REPORT.md").read_text(), done.stderr
+    assert "report: drawing plots [1 of 4]" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout

@@ -1,0 +1,95 @@
+"""Unpacking an archive from elsewhere: on every Python that the kit runs on, and never outside its folder."""
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from scripts.errors import KitError
+from scripts.machine import unpack
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def member(name, content=b"", **fields):
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    for field, value in fields.items():
+        setattr(entry, field, value)
+    return entry, content
+
+
+def archive(*members):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as packed:
+        for entry, content in members:
+            packed.addfile(entry, io.BytesIO(content))
+    return tarfile.open(fileobj=io.BytesIO(stream.getvalue()))
+
+
+def test_files_and_folders_come_out_as_they_went_in(tmp_path):
+    unpack.unpack(archive(member("a", type=tarfile.DIRTYPE), member("a/b.txt", b"one"), member("./c/d.txt", b"two")), tmp_path)
+    assert ((tmp_path / "a/b.txt").read_bytes(), (tmp_path / "c/d.txt").read_bytes()) == (b"one", b"two")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "why"),
+    [
+        (member("/tmp/outside", b"x"), "leads outside"),
+        (member("a/../../outside", b"x"), "leads outside"),
+        (member("..", type=tarfile.DIRTYPE), "leads outside"),
+        (member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "a link or a device"),
+        (member("link", type=tarfile.LNKTYPE, linkname="good.txt"), "a link or a device"),
+        (member("pipe", type=tarfile.FIFOTYPE), "a link or a device"),
+        (member("disk", type=tarfile.BLKTYPE), "a link or a device"),
+        (member("good.txt", b"again"), "twice"),
+    ],
+)
+def test_a_hostile_member_is_named_and_writes_nothing(tmp_path, hostile, why):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with pytest.raises(KitError, match=why) as told:
+        unpack.unpack(archive(member("good.txt", b"good"), hostile), inside)
+    assert repr(hostile[0].name) in str(told.value)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file() or path.is_symlink()] == ["inside/good.txt"]
+    assert (inside / "good.txt").read_bytes() == b"good"
+
+
+def test_members_that_are_larger_than_the_limit_together_are_refused_before_they_fill_the_disk(tmp_path):
+    with pytest.raises(KitError, match="'b' exceeds the limit of 10 bytes"):
+        unpack.unpack(archive(member("a", b"123456"), member("b", b"123456")), tmp_path, limit_bytes=10)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_member_s_permissions_do_not_come_along(tmp_path):
+    unpack.unpack(archive(member("program", b"x", mode=0o4777)), tmp_path)
+    assert (tmp_path / "program").stat().st_mode & 0o7111 == 0
+
+
+def test_compare_and_verify_bundle_run_on_a_python_without_tarfile_s_filters(tmp_path):
+    """As Debian 12's 3.11.2 has it: `extractall` knows no argument `filter`, and the module has no `data_filter`."""
+    content = b"a result"
+    sums = f"{hashlib.sha256(content).hexdigest()}  LICENSE\n".encode()
+    with tarfile.open(tmp_path / "bundle.tar", "w") as packed:
+        for entry, text in (member("llm-repro-bundle/LICENSE", content), member("llm-repro-bundle/SHA256SUMS", sums)):
+            packed.addfile(entry, io.BytesIO(text))
+    program = (
+        "import sys, tarfile\n"
+        "new = tarfile.TarFile.extractall\n"
+        "del tarfile.data_filter\n"
+        "tarfile.TarFile.extractall = lambda self, path='.', members=None, *, numeric_owner=False: new(self, path)\n"
+        "from scripts import results\n"
+        "from scripts.report import comparison\n"
+        "from scripts.share import bundle\n"
+        "from pathlib import Path\n"
+        "assert len(comparison.records_of('A', 'HEAD', results.RUNS)) > 50\n"
+        "bundle.verify(Path(sys.argv[1]))\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "bundle.tar")]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,37 @@
+"""The kit's version stands in one place, and everything that carries it agrees."""
+
+import re
+import types
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from scripts import __version__
+from scripts.commands.line import command_line
+from scripts.results import result_schema
+from scripts.run import host_facts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_command_line_prints_it():
+    assert CliRunner().invoke(command_line, ["--version"]).output.strip() == __version__
+
+
+def test_the_citation_carries_it():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == __version__
+
+
+def test_the_changelog_begins_with_it():
+    releases = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert releases[0] == __version__
+
+
+def test_a_result_carries_it_and_is_still_read():
+    engine = types.SimpleNamespace(differences=lambda result: [])
+    outcome = types.SimpleNamespace(started_at=0.0, finished_at=1.0)
+    sampler = types.SimpleNamespace(summary=lambda phases: [])
+    facts = host_facts.at_end(engine, outcome, None, sampler)
+    assert facts["kit_version"] == __version__
+    result_schema.check({"engine": "host", **facts}, result_schema.HOST, "host")
