@@ -32,9 +32,9 @@ METHOD = f"""
 - **Memory**: the peak of each GPU as the host's NVML saw it by UUID, sampled during the whole run (everything on the GPU is in it); torch's
   own allocated and reserved peaks; the peak resident set of the guest, summed over its processes. Of several GPUs the fullest counts.
 - **Output check**: relative error of the logits at the last prompt position, |x − ref| / |ref| in the 2-norm, against plain transformers
-  in float32 on the same weights and prompt; a tolerance for each dtype. Where a form leaves the tokens of its timed calls, a float32 model reads them as well: how far below
-  its best choice each lies, in standard deviations of that step's logits, beside plain transformers in the row's dtype (docs/output-check.md). A row whose check fails keeps its
-  numbers, marked, and supports no claim.
+  in float32 on the same weights and prompt; a tolerance for each dtype. Where a form leaves the tokens of its timed calls, a float32 model reads
+  them as well: how far below its best choice each lies, in standard deviations of that step's logits, beside plain transformers in the row's
+  dtype (docs/output-check.md). A row whose check fails keeps its numbers, marked, and supports no claim.
 - **Verdicts**: *A is faster than B* is reproduced where the whole 95 % interval of mean(B) / mean(A) lies above 1, and, where the claim is
   about a size, the ratio is within the factor that the article's file states. Claims are judged within one group of rows: one stack,
   GPU model, kind of host (short calls wait for its processor), set of weights, scale and variant. Rows of a CPU or of a tiny model judge no claim
