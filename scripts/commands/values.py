@@ -1,5 +1,6 @@
 """What may be typed for an option; a wrong value is one line: its name, the value, what is allowed, an example."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ class Folder(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
-            path = Path(value).resolve()
+            path = Path(os.path.abspath(value))  # a link stays a link: its own place is what was typed
             path.exists()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error

@@ -104,7 +104,7 @@ def command(*arguments, **typed):
 
 
 def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_path):
-    done = command(OUT=str(tmp_path))
+    done = command("bundle", OUT=str(tmp_path))
     path = tmp_path / f"{bundle.NAME}.tar.gz"
     assert done.returncode == 0 and hashlib.sha256(path.read_bytes()).hexdigest() in done.stdout, done.stderr
     unpacked = unpack(path, tmp_path)
@@ -119,6 +119,6 @@ def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_pat
 
 @pytest.mark.full
 def test_the_kit_s_own_bundle_is_a_good_one(tmp_path):
-    assert command(OUT=str(tmp_path)).returncode == 0
-    done = command("verify", BUNDLE=str(tmp_path / f"{bundle.NAME}.tar.gz"))
+    assert command("bundle", OUT=str(tmp_path)).returncode == 0
+    done = command("verify-bundle", BUNDLE=str(tmp_path / f"{bundle.NAME}.tar.gz"))
     assert done.returncode == 0, done.stderr
