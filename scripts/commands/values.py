@@ -1,6 +1,5 @@
 """What may be typed for an option; a wrong value is one line: its name, the value, what is allowed, an example."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,7 +103,7 @@ class Folder(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
-            path = Path(os.path.abspath(value))  # a link stays a link: its own place is what was typed
+            path = Path.cwd() / value  # not resolved: a link is named by its own place
             path.exists()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
