@@ -43,15 +43,17 @@ def _of_images(command: Callable) -> Callable:
 
 
 @click.command
+@click.argument("backend")
+@STACK
+@ARTICLE
 @WHEELS
-@_of_images
-def build(images: list[Image], wheels: Path | None) -> None:
-    """Build the image of a backend, or of all."""
-    for image in images:
+def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
+    """Build the image of a backend, or of all, which also keeps a record of them."""
+    for image in chosen(backend, stack, article):
         began = time.monotonic()
         new = building.build(image, wheels)
         print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
-        if len(images) > 1 and (new or not inventory.is_recorded(image)):
+        if backend == "all" and (new or not inventory.is_recorded(image)):
             inventory.record(connect(), image, time.monotonic() - began if new else None)
 
 

@@ -1,11 +1,11 @@
 """`make build-all` keeps a record of what it built, and goes on where it was cut off."""
 
 import json
-import sys
 
 import pytest
 
 from scripts import pins
+from scripts.commands import line
 from scripts.images import build, inventory
 from tests.images.conftest import rendered
 
@@ -18,12 +18,11 @@ def build_all(kit, monkeypatch):
     load = pins.load
     monkeypatch.setattr(pins, "load", lambda root=kit: load(root))
     monkeypatch.setattr(inventory, "RECORD", str(kit / "reports/images.json"))
-    monkeypatch.setattr(sys, "argv", ["build", "all"])
     monkeypatch.delenv("STACK", raising=False)
     monkeypatch.delenv("ARTICLE", raising=False)
 
     def run():
-        build.main()
+        line.invoke(["build", "all"])
         return json.loads((kit / "reports/images.json").read_text())
 
     return run
