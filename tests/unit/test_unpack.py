@@ -81,7 +81,7 @@ def test_compare_and_verify_bundle_run_on_a_python_without_tarfile_s_filters(tmp
     program = (
         "import sys, tarfile\n"
         "new = tarfile.TarFile.extractall\n"
-        "del tarfile.data_filter\n"
+        "vars(tarfile).pop('data_filter', None)\n"
         "tarfile.TarFile.extractall = lambda self, path='.', members=None, *, numeric_owner=False: new(self, path)\n"
         "from scripts import results\n"
         "from scripts.report import comparison\n"
