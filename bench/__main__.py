@@ -100,7 +100,7 @@ def run_measure(job, result, phases, folder):
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     result.memory = memory_of_ranks(ranks.gather(memory(job)))
     if job.reference and loaded:
-        input_ids = loaded.input_ids[:check.CHECKED_ROWS]
+        input_ids = loaded.input_ids[: check.CHECKED_ROWS]
         logits = phases.run("check", lambda: last_logits(loaded, input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
         if loaded.answers:
@@ -126,10 +126,8 @@ def run_reference(job, result, phases, folder):
         import torch
 
         with torch.no_grad():
-            tokens = loaded.model.generate(
-                input_ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_length=input_ids.shape[1] + new_tokens
-            )
-        return last_logits(loaded, input_ids), tokens[:, input_ids.shape[1]:]
+            tokens = loaded.model.generate(input_ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_length=input_ids.shape[1] + new_tokens)
+        return last_logits(loaded, input_ids), tokens[:, input_ids.shape[1] :]
 
     logits, tokens = phases.run("reference", answer)
     check.save_reference(job.reference, logits, tokens, input_ids)
@@ -143,10 +141,18 @@ def run_judge(job, result, phases, folder):
 def run_weights(job, result, phases, folder):
     model = job.model
     device = "cuda" if job.device == "cuda" else "cpu"
-    result.used = phases.run("weights", lambda: weights.write_checkpoint(
-        model["path"], model["shape"], model["scale"], model["seed"], device, recipe=weights.recipe_of(model),
-        progress=lambda done, total: say(shard=done, total=total),
-    ))
+    result.used = phases.run(
+        "weights",
+        lambda: weights.write_checkpoint(
+            model["path"],
+            model["shape"],
+            model["scale"],
+            model["seed"],
+            device,
+            recipe=weights.recipe_of(model),
+            progress=lambda done, total: say(shard=done, total=total),
+        ),
+    )
 
 
 def run_profile(job, result, phases, folder):

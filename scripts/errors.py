@@ -1,9 +1,9 @@
 """The ways a command of the kit ends early, each with its exit code.
 
-    KitError            exit 1   something failed while it ran
-    ├── UsageError      exit 2   a value that was typed is wrong
-    └── PreflightError  exit 3   this machine cannot do what was asked
-        └── NothingRuns          nor any other case of the same command: the next ones are not tried
+KitError            exit 1   something failed while it ran
+├── UsageError      exit 2   a value that was typed is wrong
+└── PreflightError  exit 3   this machine cannot do what was asked
+    └── NothingRuns          nor any other case of the same command: the next ones are not tried
 """
 
 import errno

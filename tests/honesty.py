@@ -83,9 +83,7 @@ def articles_model(job):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         # Not the article's: low_cpu_mem_usage, which shortens the loading by minutes and changes nothing afterwards.
         model = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float16, low_cpu_mem_usage=True)
-        return deepspeed.init_inference(
-            model=model, mp_size=job.device_count, dtype=torch.float16, replace_method="auto", replace_with_kernel_inject=True
-        )
+        return deepspeed.init_inference(model=model, mp_size=job.device_count, dtype=torch.float16, replace_method="auto", replace_with_kernel_inject=True)
     sys.exit(f"error: the article has no script for {job.case!r}")
 
 

@@ -7,10 +7,7 @@ from bench.models import pretrained
 def unsupported(job):
     if job.model["architecture"] != "llama":
         return ""
-    return (
-        "tensor_parallel 2.0.0 cannot cut Llama's attention of transformers 4.36 and later (scaled_dot_product_attention; "
-        "its eager form fails in generate)"
-    )
+    return "tensor_parallel 2.0.0 cannot cut Llama's attention of transformers 4.36 and later (scaled_dot_product_attention; its eager form fails in generate)"
 
 
 def load(job):

@@ -161,14 +161,16 @@ def _regret(said, readings):
 def _too_large(whose, found, allowed):
     return [
         "{} lie {:.2g} standard deviations below the best ({}), {:.2g} is allowed".format(whose, found[part], words, allowed["regret_" + part])
-        for part, words in (("p90", "90 %"), ("max", "the worst")) if not found[part] <= allowed["regret_" + part]
+        for part, words in (("p90", "90 %"), ("max", "the worst"))
+        if not found[part] <= allowed["regret_" + part]
     ]
 
 
 def _too_far(errors, allowed):
     return [
         "the logits of the {} are {:.2g} off, {:.2g} is allowed".format(words, errors[name], allowed)
-        for name, words in (("prompt", "prompt's last position"), ("late", "late step")) if not errors[name] <= allowed
+        for name, words in (("prompt", "prompt's last position"), ("late", "late step"))
+        if not errors[name] <= allowed
     ]
 
 
@@ -185,10 +187,7 @@ def _logits_error(said, logits, readings):
     """{prompt, late}: the largest error over the rows whose logits were kept, each against the reading of the row's own tokens."""
     rows = said["again"]["tokens"]
     right = [readings.of(said, said["prompt"], row)[1] for row in rows]
-    return {
-        name: max(min(_error(own, one[place]) for one in right) for own in logits[name])
-        for place, name in enumerate(("prompt", "late"))
-    }
+    return {name: max(min(_error(own, one[place]) for one in right) for own in logits[name]) for place, name in enumerate(("prompt", "late"))}
 
 
 def _model(job, dtype):
@@ -227,10 +226,14 @@ def _decoded(job, said, new_tokens, readings):
     keep = timed_tokens.keeper(ids.shape[1], steps)
     with torch.no_grad():
         output = plain.model.generate(
-            ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_length=ids.shape[1] + new_tokens,
+            ids,
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=new_tokens,
+            min_length=ids.shape[1] + new_tokens,
             logits_processor=transformers.LogitsProcessorList([keep]),
         )
-    tokens, logits = output[0, ids.shape[1]:].tolist(), [keep.kept[step][0].numpy() for step in steps]
+    tokens, logits = output[0, ids.shape[1] :].tolist(), [keep.kept[step][0].numpy() for step in steps]
     del plain, output
     gc.collect()
     if job.device == "cuda":

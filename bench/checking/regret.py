@@ -17,7 +17,7 @@ def read(model, prompt, tokens):
     ids = torch.cat([prompt, answer[:, :-1]], dim=1)
     with torch.no_grad():
         logits = model(ids, attention_mask=torch.ones_like(ids)).logits
-    return logits[0, prompt.shape[1] - 1:].float()
+    return logits[0, prompt.shape[1] - 1 :].float()
 
 
 def regrets(logits, tokens, end_tokens=()):

@@ -19,7 +19,7 @@ def run(job, loaded, say):
     def one_call(arguments):
         encoded = texts.encode(job, tokenizer, batch).to(loaded.device)
         output = loaded.model.generate(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], **arguments)
-        seen["encoded"], rows = encoded, output[:, encoded["input_ids"].shape[1]:].tolist()
+        seen["encoded"], rows = encoded, output[:, encoded["input_ids"].shape[1] :].tolist()
         seen["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         return rows
 

@@ -63,7 +63,9 @@ def _line(answers, tokenizer, width_of):
     new_tokens = sum(len(one.generated_tokens) for one in answers)
     return {
         "items": [[int(one.request_id), len(one.generated_tokens), tokenizer.decode(one.generated_tokens, skip_special_tokens=True)] for one in answers],
-        "prompt_tokens": prompt_tokens, "padded_prompt_tokens": prompt_tokens, "decode_rows": new_tokens,
+        "prompt_tokens": prompt_tokens,
+        "padded_prompt_tokens": prompt_tokens,
+        "decode_rows": new_tokens,
     }
 
 
@@ -85,7 +87,7 @@ def run(job, loaded, say):
     batching = transformers.ContinuousBatchingConfig(**settings)
     config = transformers.GenerationConfig(**arguments_of(job, tokenizer))
     with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=batching, timeout=5) as manager:
-        _warm_up(manager, [prompts[item.number] for item in waiting[:job.prompt["batch_size"]]])
+        _warm_up(manager, [prompts[item.number] for item in waiting[: job.prompt["batch_size"]]])
         synchronize()
         progress = Progress(say, job, len(done))
         written, answers = time.perf_counter(), []

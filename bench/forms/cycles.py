@@ -35,7 +35,7 @@ def padded(tokenizer, sentences, cut):
 
     ids = tokenizer(sentences).input_ids  # all at once, as the benchmark does: a fast tokenizer shares them among threads
     if cut:
-        ids = [one[:words(sentence)] for one, sentence in zip(ids, sentences)]
+        ids = [one[: words(sentence)] for one, sentence in zip(ids, sentences)]
     longest = max(len(one) for one in ids)
     rows = [[tokenizer.pad_token_id] * (longest - len(one)) + one for one in ids]
     masks = [[0] * (longest - len(one)) + [1] * len(one) for one in ids]
@@ -44,6 +44,7 @@ def padded(tokenizer, sentences, cut):
 
 def padding_error(loaded, tokenizer, sentences, cut):
     """|x - y| / |y| of the first sentence's last logits, x padded among the others and y alone; None where it is not finite."""
+
     def last_logits(some):
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, some, cut).items()}
         return loaded.model(**inputs).logits[0, -1].float()
@@ -65,7 +66,7 @@ def run(job, loaded, say):
     def call():
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
         output = loaded.model.generate(**inputs, **one["arguments"])
-        kept["new"] = output[:, inputs["input_ids"].shape[1]:]
+        kept["new"] = output[:, inputs["input_ids"].shape[1] :]
         tokenizer.batch_decode(output, skip_special_tokens=True)
         return kept["new"].shape[1]
 
@@ -80,7 +81,7 @@ def run(job, loaded, say):
         "memory": {"before": before, "after": environment.gpu_memory(job)},
     }
     with torch.no_grad():
-        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[:check.CHECKED_ROWS], cut)
+        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[: check.CHECKED_ROWS], cut)
     first_is_prompt = sentences[0] == job.prompt["text"]
     return [measurement], kept["new"][:1] if first_is_prompt else None, {"cycles": figures}
 

@@ -10,7 +10,7 @@ def run(job, loaded, say):
     for number, one in enumerate(job.runs):
         measurement, calls = _measure(job, loaded, one, number == 0, say)
         measurements.append(measurement)
-        loaded.answers.append(timed_tokens.of_run(one["new_tokens"], [made.tolist() for made in calls[-job.timed_runs:]], measurement["timed_ms"]))
+        loaded.answers.append(timed_tokens.of_run(one["new_tokens"], [made.tolist() for made in calls[-job.timed_runs :]], measurement["timed_ms"]))
         if one["new_tokens"] == most:
             longest = calls[-1]
     return measurements, longest, {}

@@ -51,6 +51,7 @@ def run(job, loaded, say):
     context, new_tokens = options["context_tokens"], options["new_tokens"]
     found = []
     for cache in CACHES:
+
         def fits(sequences, cache=cache):
             say(run=cache, sequences=sequences)
             return _fits(loaded, _prompt(loaded, sequences, context), cache, new_tokens)
@@ -92,10 +93,8 @@ def _generate(loaded, prompt, cache, new_tokens):
 
     arguments = {} if cache == "default" else {"cache_implementation": cache}
     with torch.no_grad():
-        output = loaded.model.generate(
-            prompt, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_new_tokens=new_tokens, **arguments
-        )
-    return output[:, prompt.shape[1]:].cpu()
+        output = loaded.model.generate(prompt, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_new_tokens=new_tokens, **arguments)
+    return output[:, prompt.shape[1] :].cpu()
 
 
 def _fits(loaded, prompt, cache, new_tokens):

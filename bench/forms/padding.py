@@ -36,7 +36,7 @@ def run(job, loaded, say):
     padded = {side: _padded(job, tokenizer, batch, side, loaded.device) for side in ("left", "right")}
 
     def answers(ids, mask, arguments=asked):
-        return model.generate(input_ids=ids, attention_mask=mask, **arguments)[:, ids.shape[1]:].tolist()
+        return model.generate(input_ids=ids, attention_mask=mask, **arguments)[:, ids.shape[1] :].tolist()
 
     measurements, _, figures = texts.time_runs(job, tokenizer, lambda arguments: answers(*padded["left"], arguments=arguments), say)
     with torch.no_grad():
@@ -51,6 +51,6 @@ def run(job, loaded, say):
             logits = _first_logits(model, ids, mask)
             figures["padding"][side] = {
                 "first_different_token": [_first_different(row, right) for row, right in zip(answers(ids, mask), alone)],
-                "logits_relative_error": [check.relative_error(logits[row:row + 1], right) for row, right in enumerate(logits_alone)],
+                "logits_relative_error": [check.relative_error(logits[row : row + 1], right) for row, right in enumerate(logits_alone)],
             }
     return measurements, None, figures

@@ -13,6 +13,7 @@ def run(job, loaded, say):
     pipeline = transformers.pipeline("text-generation", model=loaded.model, tokenizer=tokenizer, device=loaded.device)
     text = texts.rendered(job, tokenizer, job.prompt["text"])
     with recorder.recording(loaded.model) as calls:
+
         def one_call(arguments):
             pipeline(text, **arguments)
             return calls.new.tolist()

@@ -38,12 +38,18 @@ def run(job, loaded, say):
             say(run=name, done=number + 1, total=job.warmup_runs + job.timed_runs)
         tokens = torch.cat(runs[-1][0])
         expected = tokens if expected is None else expected
-        timed = runs[job.warmup_runs:]
-        found.append({
-            "schedule": name, "stages": len(parts), "micro_batches": len(batches), "micro_batch_size": len(batches[0]),
-            "wall_ms": [wall_ms for _, wall_ms, _ in timed], "busy_ms": [busy_ms for _, _, busy_ms in timed],
-            "identical": int((tokens == expected).all(dim=1).sum()),
-        })
+        timed = runs[job.warmup_runs :]
+        found.append(
+            {
+                "schedule": name,
+                "stages": len(parts),
+                "micro_batches": len(batches),
+                "micro_batch_size": len(batches[0]),
+                "wall_ms": [wall_ms for _, wall_ms, _ in timed],
+                "busy_ms": [busy_ms for _, _, busy_ms in timed],
+                "identical": int((tokens == expected).all(dim=1).sum()),
+            }
+        )
     for part in parts:
         part.caches.clear()
     loaded.model.to(loaded.device)  # together again, for the output check

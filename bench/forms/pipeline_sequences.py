@@ -40,4 +40,4 @@ def run(job, loaded, say):
                 return made[-1]
 
             measurements.append(measure.measure_run(job, one, call, cold=number == 0, say=say))
-    return measurements, None, {"pipeline": {"sequences": calls.new.shape[0], "tokens_by_call": made[-job.timed_runs:], "prompt_tokens": prompt_tokens}}
+    return measurements, None, {"pipeline": {"sequences": calls.new.shape[0], "tokens_by_call": made[-job.timed_runs :], "prompt_tokens": prompt_tokens}}

@@ -26,9 +26,15 @@ def make_weights(hidden, dtype, device):
         return (torch.randn(shape, generator=generator, device=device) * 0.02).to(dtype)
 
     return types.SimpleNamespace(
-        norm_weight=1 + values(hidden), norm_bias=values(hidden), qkv_weight=values(3 * hidden, hidden), qkv_bias=values(3 * hidden),
-        attention_bias=values(hidden), inner_weight=values(4 * hidden, hidden), inner_bias=values(4 * hidden),
-        outer_weight=values(hidden, 4 * hidden), outer_bias=values(hidden),
+        norm_weight=1 + values(hidden),
+        norm_bias=values(hidden),
+        qkv_weight=values(3 * hidden, hidden),
+        qkv_bias=values(3 * hidden),
+        attention_bias=values(hidden),
+        inner_weight=values(4 * hidden, hidden),
+        inner_bias=values(4 * hidden),
+        outer_weight=values(hidden, 4 * hidden),
+        outer_bias=values(hidden),
     )
 
 
@@ -42,8 +48,11 @@ def make_activations(hidden, batch_size, past_tokens, dtype, device):
         return torch.randn(shape, generator=generator, device=device).to(dtype)
 
     return types.SimpleNamespace(
-        residual=values(batch_size, 1, hidden), attention_out=values(batch_size, 1, hidden), ff_out=values(batch_size, 1, hidden),
-        past_qkv=values(batch_size, past_tokens, 3 * hidden), new_qkv=values(batch_size, 1, 3 * hidden),
+        residual=values(batch_size, 1, hidden),
+        attention_out=values(batch_size, 1, hidden),
+        ff_out=values(batch_size, 1, hidden),
+        past_qkv=values(batch_size, past_tokens, 3 * hidden),
+        new_qkv=values(batch_size, 1, 3 * hidden),
     )
 
 
@@ -121,8 +130,18 @@ def deepspeed_calls(weights, inputs, heads):
     def attend(qkv, layer):
         # The operator multiplies queries and keys each by the fourth root's inverse of the head size.
         return attention_op(
-            query_key_value=qkv, attn_mask=torch.empty(1), heads=heads, num_kv=-1, norm_factor=(hidden // heads) ** -0.25, no_masking=True,
-            layer_id=layer, num_layers=2, alibi=None, is_prompt=qkv.shape[1] > 1, token_idx=None, position_ids=None,
+            query_key_value=qkv,
+            attn_mask=torch.empty(1),
+            heads=heads,
+            num_kv=-1,
+            norm_factor=(hidden // heads) ** -0.25,
+            no_masking=True,
+            layer_id=layer,
+            num_layers=2,
+            alibi=None,
+            is_prompt=qkv.shape[1] > 1,
+            token_idx=None,
+            position_ids=None,
         )[0]
 
     # The prompt goes into both layers' caches; only the last layer moves the position on, so calls of the first one stay at the new token.
@@ -136,8 +155,14 @@ def deepspeed_calls(weights, inputs, heads):
 
     def layernorm_ff_gelu(attention_out, attention_bias, residual, inner_weight, outer_weight):
         return ff_op(
-            input=attention_out, residual=residual, weight_interm=inner_weight, weight_out=outer_weight, input_bias=attention_bias,
-            bias=weights.inner_bias, gamma=weights.norm_weight, beta=weights.norm_bias,
+            input=attention_out,
+            residual=residual,
+            weight_interm=inner_weight,
+            weight_out=outer_weight,
+            input_bias=attention_bias,
+            bias=weights.inner_bias,
+            gamma=weights.norm_weight,
+            beta=weights.norm_bias,
         )[0]
 
     def layernorm_qkv_bias(states, weight):
@@ -167,6 +192,7 @@ def calls_of(implementation, weights, inputs, heads):
 
 def exact_answers(weights, inputs, heads):
     """{region: result} of the eager functions in float32."""
+
     def wide(tensors):
         return types.SimpleNamespace(**{name: tensor.float() for name, tensor in vars(tensors).items()})
 

@@ -22,6 +22,7 @@ def unsupported(job):
 
 def summary(job, outputs):
     """{items, new_tokens (useful ones), prompt_tokens, padded_prompt_tokens, decode_rows (rows x steps), seconds, batches, resumed}"""
+
     def total(name):
         return sum(batch[name] for batch in outputs.batches)
 
@@ -80,7 +81,7 @@ def answer(job, loaded, tokenizer, items, arguments):
         input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], stopping_criteria=stop_each(width, targets), **arguments
     )
     rows = output[:, width:].tolist()
-    answers = [row[:min(item.new_tokens, length)] for row, item, length in zip(rows, items, texts.made(rows, set(arguments["eos_token_id"])))]
+    answers = [row[: min(item.new_tokens, length)] for row, item, length in zip(rows, items, texts.made(rows, set(arguments["eos_token_id"])))]
     return {
         "items": [[item.number, len(row), tokenizer.decode(row, skip_special_tokens=True)] for item, row in zip(items, answers)],
         "prompt_tokens": int(encoded["attention_mask"].sum()),
@@ -92,8 +93,10 @@ def answer(job, loaded, tokenizer, items, arguments):
 def arguments_of(job, tokenizer):
     """Greedy, so that an item's answer does not depend on its neighbours' draws."""
     return {
-        "do_sample": False, "max_new_tokens": job.runs[0]["new_tokens"],
-        "eos_token_id": texts.terminators(job, tokenizer), "pad_token_id": tokenizer.pad_token_id,
+        "do_sample": False,
+        "max_new_tokens": job.runs[0]["new_tokens"],
+        "eos_token_id": texts.terminators(job, tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
     }
 
 
@@ -116,7 +119,7 @@ def run(job, loaded, say):
         if waiting:  # what is compiled, chosen or allocated on first use, up to the longest answer, is not the workload's time
             answer(job, loaded, tokenizer, waiting[:size], arguments)
         for start in range(0, len(waiting), size):
-            batch = waiting[start:start + size]
+            batch = waiting[start : start + size]
             synchronize()
             began = time.perf_counter()
             line = answer(job, loaded, tokenizer, batch, arguments)

@@ -138,13 +138,18 @@ def factors_of(text):
 
 def markdown(table):
     """The table as Markdown, a line for each candidate and decoding."""
-    lines = ["| weights | prompt tokens | decoding | distinct tokens | regret p50 / p90 / max | logits error prompt / late / largest |",
-             "|---|---|---|---|---|---|"]
+    lines = [
+        "| weights | prompt tokens | decoding | distinct tokens | regret p50 / p90 / max | logits error prompt / late / largest |",
+        "|---|---|---|---|---|---|",
+    ]
     for candidate in table["candidates"]:
         for row in candidate["rows"]:
             errors = row.get("logits_error")
             cells = [
-                candidate["weights"], str(row["prompt_tokens"]), row["decoding"], "{} of {}".format(row["distinct"], row["tokens"]),
+                candidate["weights"],
+                str(row["prompt_tokens"]),
+                row["decoding"],
+                "{} of {}".format(row["distinct"], row["tokens"]),
                 " / ".join("{:.3f}".format(row["regret"][part]) for part in ("p50", "p90", "max")),
                 " / ".join("{:.4f}".format(errors[part]) for part in ("prompt", "late", "largest")) if errors else "-",
             ]
@@ -167,9 +172,14 @@ def run(asked):
     pair = Pair(asked.shape, asked.scale, asked.dtype, asked.device)
     prompts = [prompt_ids(pair.config, asked.text, count, asked.device) for count in asked.prompt_tokens]
     table = {
-        "shape": asked.shape, "scale": asked.scale, "dtype": asked.dtype, "new_tokens": asked.new_tokens,
-        "torch": torch.__version__, "transformers": transformers.__version__,
-        "device": torch.cuda.get_device_name(0) if asked.device != "cpu" else "cpu", "candidates": [],
+        "shape": asked.shape,
+        "scale": asked.scale,
+        "dtype": asked.dtype,
+        "new_tokens": asked.new_tokens,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": torch.cuda.get_device_name(0) if asked.device != "cpu" else "cpu",
+        "candidates": [],
     }
     print("{} built after {:.1f} s".format(asked.shape, time.monotonic() - began), flush=True)
     for text in asked.candidates:

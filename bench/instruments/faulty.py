@@ -50,7 +50,7 @@ def _inputs(model, rows, width, step):
 
     length, device = width + step, rows[0].prompt.device
     mask = torch.ones(len(rows), length, dtype=torch.int64, device=device)
-    positions = torch.arange(length, device=device).repeat(len(rows), 1)[:, 0 if step == 0 else -1:]
+    positions = torch.arange(length, device=device).repeat(len(rows), 1)[:, 0 if step == 0 else -1 :]
     for place, row in enumerate(rows):
         if row.hidden_prompt:
             mask[place, 0] = 0
@@ -63,6 +63,7 @@ def _inputs(model, rows, width, step):
 
 def _skip(model, layer, place):
     """A hook by which a layer hands on its input in one row of the batch; its cache is filled as ever."""
+
     def hook(module, arguments, named, output):
         hidden = arguments[0] if arguments else named["hidden_states"]
         whole = output if isinstance(output, tuple) else (output,)

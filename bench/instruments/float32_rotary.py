@@ -43,9 +43,7 @@ def last_logits(shape, scale, seed, input_ids, recipe=1):
         """The module with the checkpoint's random weights."""
         names = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
         tensors = {
-            name: weights.random_tensor(
-                prefix + name, extents, seed, dtype, "cpu", times=weights.multiplier(prefix + name, factors)
-            ).float()
+            name: weights.random_tensor(prefix + name, extents, seed, dtype, "cpu", times=weights.multiplier(prefix + name, factors)).float()
             for name, extents in names.items()
         }
         module.load_state_dict(tensors, strict=False)
@@ -80,9 +78,7 @@ def main(job_path, out=None):
         weights.write_tokenizer(folder, weights.config_of(job.model["shape"], job.model["scale"]))
         input_ids = prompts.token_ids(job.prompt, folder)[:1]
     with torch.no_grad():
-        right, wrong = last_logits(
-            job.model["shape"], job.model["scale"], job.model["seed"], input_ids, weights.recipe_of(job.model)
-        )
+        right, wrong = last_logits(job.model["shape"], job.model["scale"], job.model["seed"], input_ids, weights.recipe_of(job.model))
     found = {"job": job.id, "prompt_tokens": input_ids.shape[1], "logits_relative_error": float((wrong - right).norm() / right.norm())}
     if out:
         write_whole(out, to_json(found))

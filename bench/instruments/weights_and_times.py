@@ -43,7 +43,7 @@ def run(asked):
         batch_size, count = (int(number) for number in shape.split("x"))
         rows = prompt.repeat(batch_size, 1)
         for call in range(-asked.warmup_runs, asked.timed_runs):
-            for text in asked.candidates[::-1 if call % 2 else 1]:
+            for text in asked.candidates[:: -1 if call % 2 else 1]:
                 ms = measure.time_call(functools.partial(_made, models[text], rows, count), count, synchronize, asked.clock)
                 if call >= 0:
                     samples[text][shape].append(ms)

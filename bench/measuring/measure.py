@@ -47,6 +47,7 @@ def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, cl
 
 def measure_run(job, run, generate, cold, say):
     """`measure` of one of the job's runs as its protocol wants it; `say` is told how far it is."""
+
     def progress(word, done, total):
         say(run=word, done=done, total=total, new_tokens=run["new_tokens"])
 
@@ -70,6 +71,7 @@ def synchronizer(job):
 
 def slowest_of_ranks(measurements_by_rank):
     """One measurement from each rank's measurement of the same calls: call by call, the slowest rank counts."""
+
     def slowest(samples):
         return None if samples[0] is None else max(samples)
 

@@ -43,8 +43,21 @@ def start(count, job_path, result_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", str(count),
-        "--master_addr", "127.0.0.1", "--master_port", str(port), "-m", "bench", job_path, result_path,
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "1",
+        "--nproc_per_node",
+        str(count),
+        "--master_addr",
+        "127.0.0.1",
+        "--master_port",
+        str(port),
+        "-m",
+        "bench",
+        job_path,
+        result_path,
     ]
     # A container without a network has only the loopback interface; NCCL looks for another one unless told.
     environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))

@@ -12,7 +12,7 @@ class Recorder:
     def __call__(self, *arguments, **named):
         output = self.generate(*arguments, **named)
         self.ids = named.get("input_ids", arguments[0] if arguments else None)
-        self.new = getattr(output, "sequences", output)[:, self.ids.shape[1]:]
+        self.new = getattr(output, "sequences", output)[:, self.ids.shape[1] :]
         return output
 
 

@@ -21,6 +21,7 @@ KEPT_ROWS = 8
 
 def greedy(job):
     """Does every run of the job take the largest logit at each step, up to its number of tokens? Only then the reference can judge a token."""
+
     def is_greedy(run):
         asked = run["arguments"]
         return not asked.get("do_sample") and asked.get("num_beams", 1) == 1 and not run.get("up_to")
@@ -57,8 +58,11 @@ def of_run(new_tokens, every, timed_ms):
     """A run's part of tokens.json, from the new tokens of each timed call, a list of each row's, and the calls' times."""
     other = next((call for call in every if call != every[0]), None)
     return {
-        "new_tokens": new_tokens, "timed_ms": timed_ms, "digests": [digest(call) for call in every],
-        "tokens": unique(every[0]), "other_tokens": unique(other) if other else None,
+        "new_tokens": new_tokens,
+        "timed_ms": timed_ms,
+        "digests": [digest(call) for call in every],
+        "tokens": unique(every[0]),
+        "other_tokens": unique(other) if other else None,
     }
 
 
@@ -86,8 +90,13 @@ def write(job, loaded, form, runs, clock):
     """
     longest = max(job.runs, key=lambda run: run["new_tokens"])
     found = {
-        "greedy": greedy(job), "end_tokens": end_tokens(loaded.model), "prompt": loaded.prompt_ids[0].tolist(),
-        "late_step": late_step(longest["new_tokens"]), "runs": runs, "again": {"reason": "tokens are sampled"}, "fresh": [],
+        "greedy": greedy(job),
+        "end_tokens": end_tokens(loaded.model),
+        "prompt": loaded.prompt_ids[0].tolist(),
+        "late_step": late_step(longest["new_tokens"]),
+        "runs": runs,
+        "again": {"reason": "tokens are sampled"},
+        "fresh": [],
     }
     if found["greedy"]:
         found["again"] = _again(job, loaded, form, longest)

@@ -121,7 +121,7 @@ def generate(job, loaded, run, input_ids, **more):
     arguments = dict(asked_of(job, tokenizer_of(job), run), **more)
     with torch.no_grad():
         output = loaded.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **arguments)
-    return output[:, input_ids.shape[1]:]
+    return output[:, input_ids.shape[1] :]
 
 
 def judged(job):
@@ -153,6 +153,6 @@ def time_runs(job, tokenizer, call, say, kept=None):
         with torch.no_grad():
             measurements.append(measure.measure_run(job, run, generate, cold=number == 0, say=say))
         if kept is not None:
-            kept.append(timed_tokens.of_run(run["new_tokens"], made_by_call[-job.timed_runs:], measurements[-1]["timed_ms"]))
-        tokens.append({"new_tokens": run["new_tokens"], "timed_tokens": counts[-job.timed_runs:]})
+            kept.append(timed_tokens.of_run(run["new_tokens"], made_by_call[-job.timed_runs :], measurements[-1]["timed_ms"]))
+        tokens.append({"new_tokens": run["new_tokens"], "timed_tokens": counts[-job.timed_runs :]})
     return measurements, list(rows), {"calls": tokens}

@@ -45,23 +45,70 @@ _STREAMS = 1
 SHARD_BYTES = 1 << 30
 
 _BLOOM = {
-    "architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 250880, "hidden_size": 4096, "n_layer": 30,
-    "n_head": 32, "layer_norm_epsilon": 1e-05, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3, "unk_token_id": 0,
-    "hidden_dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True, "torch_dtype": "float16",
-    "apply_residual_connection_post_layernorm": False, "slow_but_exact": False, "pretraining_tp": 1, "tie_word_embeddings": True,
+    "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
+    "vocab_size": 250880,
+    "hidden_size": 4096,
+    "n_layer": 30,
+    "n_head": 32,
+    "layer_norm_epsilon": 1e-05,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 3,
+    "unk_token_id": 0,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "initializer_range": 0.02,
+    "use_cache": True,
+    "torch_dtype": "float16",
+    "apply_residual_connection_post_layernorm": False,
+    "slow_but_exact": False,
+    "pretraining_tp": 1,
+    "tie_word_embeddings": True,
 }
 _GPTJ = {
-    "architectures": ["GPTJForCausalLM"], "model_type": "gptj", "vocab_size": 50400, "n_positions": 2048, "n_embd": 4096,
-    "n_layer": 28, "n_head": 16, "rotary_dim": 64, "n_inner": None, "activation_function": "gelu_new", "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0, "attn_pdrop": 0.0, "layer_norm_epsilon": 1e-05, "bos_token_id": 50256, "eos_token_id": 50256,
-    "initializer_range": 0.02, "use_cache": True, "tie_word_embeddings": False, "torch_dtype": "float16",
+    "architectures": ["GPTJForCausalLM"],
+    "model_type": "gptj",
+    "vocab_size": 50400,
+    "n_positions": 2048,
+    "n_embd": 4096,
+    "n_layer": 28,
+    "n_head": 16,
+    "rotary_dim": 64,
+    "n_inner": None,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "layer_norm_epsilon": 1e-05,
+    "bos_token_id": 50256,
+    "eos_token_id": 50256,
+    "initializer_range": 0.02,
+    "use_cache": True,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
 }
 _LLAMA = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
-    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "max_position_embeddings": 8192, "rope_theta": 500000.0, "rms_norm_eps": 1e-05, "hidden_act": "silu", "bos_token_id": 128000,
-    "eos_token_id": 128001, "attention_bias": False, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True,
-    "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "rope_theta": 500000.0,
+    "rms_norm_eps": 1e-05,
+    "hidden_act": "silu",
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "initializer_range": 0.02,
+    "use_cache": True,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
 }
 
 #: The articles' models by shape: the fields of their config.json that decide what is computed.
@@ -75,10 +122,29 @@ SHAPES = {
 #: What `scale = tiny` changes of an architecture, so that a CPU runs it in milliseconds.
 _TINY = {
     "bloom": {"vocab_size": 1024, "hidden_size": 128, "n_layer": 4, "n_head": 8, "torch_dtype": "float32"},
-    "gptj": {"vocab_size": 1024, "n_embd": 128, "n_layer": 4, "n_head": 8, "rotary_dim": 8, "n_positions": 512,
-             "bos_token_id": 0, "eos_token_id": 2, "torch_dtype": "float32"},
-    "llama": {"vocab_size": 1024, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4, "num_attention_heads": 8,
-              "num_key_value_heads": 4, "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"},
+    "gptj": {
+        "vocab_size": 1024,
+        "n_embd": 128,
+        "n_layer": 4,
+        "n_head": 8,
+        "rotary_dim": 8,
+        "n_positions": 512,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
+    },
+    "llama": {
+        "vocab_size": 1024,
+        "hidden_size": 128,
+        "intermediate_size": 352,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 512,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
+    },
 }
 
 
@@ -183,8 +249,14 @@ def write_tokenizer(folder, config):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(special)
     tokenizer.save(os.path.join(folder, "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>",
-                "pad_token": "<pad>", "model_max_length": 2048}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "model_max_length": 2048,
+    }
     with open(os.path.join(folder, "tokenizer_config.json"), "w") as stream:
         json.dump(settings, stream, indent=1, sort_keys=True)
 
@@ -202,9 +274,7 @@ def write_checkpoint(folder, shape, scale, seed, device="cpu", shard_bytes=SHARD
     weight_map, values = {}, 0
     for number, shard in enumerate(shards, start=1):
         file_name = "model.safetensors" if len(shards) == 1 else "model-{:05d}-of-{:05d}.safetensors".format(number, len(shards))
-        tensors = {
-            name: random_tensor(name, extents, seed, dtype, device, times=multiplier(name, factors)).cpu() for name, extents in shard
-        }
+        tensors = {name: random_tensor(name, extents, seed, dtype, device, times=multiplier(name, factors)).cpu() for name, extents in shard}
         save_file(tensors, os.path.join(folder, file_name), metadata={"format": "pt"})
         weight_map.update({name: file_name for name in tensors})
         values += sum(tensor.numel() for tensor in tensors.values())

@@ -114,10 +114,7 @@ def _profile_line(record: results.Record) -> str:
     found = (record.guest.figures or {}).get("profile") if record.guest else None
     if record.status != "ok" or not found:
         return f"{record.status}: {record.reason}"
-    return (
-        f"{found['new_tokens']} new tokens in {found['wall_ms']:.2f} ms, "
-        f"{found['profiled_wall_ms']:.2f} ms under {found['profiler']}"
-    )
+    return f"{found['new_tokens']} new tokens in {found['wall_ms']:.2f} ms, {found['profiled_wall_ms']:.2f} ms under {found['profiler']}"
 
 
 def _profile(planned: runner.Planned, asked: Options) -> int:

@@ -32,9 +32,7 @@ class Choice(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.words:
-            raise UsageError(
-                f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={self.words[0]}"
-            )
+            raise UsageError(f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={self.words[0]}")
         return value
 
 

@@ -20,10 +20,7 @@ def tables(loaded: Pins) -> str:
         for name in ("python", "base"):
             if name in table:
                 lines.append(f"| {name} | {table[name]['version']} | {table[name]['origin']} | {table[name]['why']} | all |")
-        lines += [
-            f"| {pin.name} | {pin.version} | {pin.origin} | {pin.why} | {', '.join(names)} |"
-            for pin, names in _pins_of(loaded, stack)
-        ]
+        lines += [f"| {pin.name} | {pin.version} | {pin.origin} | {pin.why} | {', '.join(names)} |" for pin, names in _pins_of(loaded, stack)]
         lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 

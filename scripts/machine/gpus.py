@@ -89,9 +89,7 @@ def driver() -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def select(
-    count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False
-) -> Iterator[list[Gpu]]:
+def select(count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False) -> Iterator[list[Gpu]]:
     """Hold `count` free GPUs, or exactly those of `ids`, until the end of the block.
 
     Free is what no other run of this user holds and no foreign process works on; `allow_busy` leaves the second out.
@@ -122,8 +120,7 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
     present = list_gpus()
     if not present:
         raise NothingRuns(
-            f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, "
-            "or type make demo, which runs tiny models on the CPU"
+            f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type make demo, which runs tiny models on the CPU"
         )
     there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
     if ids:

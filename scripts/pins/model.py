@@ -220,8 +220,6 @@ def _pins(table: dict, place: str) -> dict[str, Pin]:
     found = {}
     for name, pin in table.items():
         if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):
-            raise KitError(
-                f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why"
-            )
+            raise KitError(f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why")
         found[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
     return found

@@ -79,9 +79,5 @@ def torch_layer(text: str, not_torchs: set[str]) -> str:
 
     `not_torchs` names CUDA packages that a backend asked for itself; they belong to its own layer.
     """
-    kept = [
-        block
-        for name, block in blocks(text).items()
-        if (name == "torch" or needs_cuda(name)) and name not in not_torchs
-    ]
+    kept = [block for name, block in blocks(text).items() if (name == "torch" or needs_cuda(name)) and name not in not_torchs]
     return "".join(kept)

@@ -77,9 +77,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
             made = work / "checkpoint"
             made.mkdir()
             made.chmod(0o777)  # the container's user is not this one
-            writing = dataclasses.replace(
-                job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)}
-            )
+            writing = dataclasses.replace(job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)})
             facts = must_answer(engine, writing, work, on_line).used
             (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
             permissions.open_to_all(made)
@@ -104,9 +102,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     return path
 
 
-def judgement(
-    engine: Engine, job: Job, dtype: str, floors: dict, answers: list[Path], on_line: Callable[[str], None]
-) -> dict:
+def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[Path], on_line: Callable[[str], None]) -> dict:
     """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
     root = engine.models
     path = root / "readings" / f"{jobs.readings_key(job)}.npz"

@@ -98,8 +98,7 @@ def _disk_problems(machine: Machine, needed_bytes: int) -> Iterator[str]:
         yield f"{free}, about {needed_bytes / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"
     if machine.runs_free_bytes < RESULTS_BYTES:
         yield (
-            f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least {RESULTS_BYTES >> 20} MiB there, "
-            "or type RUNS=/another/folder"
+            f"{machine.runs_free_bytes >> 20} MiB are free where the results go; free at least {RESULTS_BYTES >> 20} MiB there, or type RUNS=/another/folder"
         )
 
 

@@ -1,11 +1,11 @@
 """The relations that the article on batches makes, each as it is judged.
 
-    single/batched/item_ratio_at_least   reproduced where the whole 95 % interval of items/s of the best batch size over those of
-                         the case `single` is at or above the bound; not tested where it is below, as long as no batch size ran out of memory
-    rate_grows_with_batch     reproduced where from each batch size with five timed calls to the next larger one the whole 95 %
-                         interval of the ratio of items/s lies above 1
-    left_padding_needed  reproduced where every padded text's first logits are within the dtype's tolerance of those of the text
-                         alone when padded on the left, and none are when padded on the right
+single/batched/item_ratio_at_least   reproduced where the whole 95 % interval of items/s of the best batch size over those of
+                     the case `single` is at or above the bound; not tested where it is below, as long as no batch size ran out of memory
+rate_grows_with_batch     reproduced where from each batch size with five timed calls to the next larger one the whole 95 %
+                     interval of the ratio of items/s lies above 1
+left_padding_needed  reproduced where every padded text's first logits are within the dtype's tolerance of those of the text
+                     alone when padded on the left, and none are when padded on the right
 """
 
 import itertools

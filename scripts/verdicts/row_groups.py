@@ -234,7 +234,7 @@ def key_of(record: Record) -> Key:
 
 
 def _weights_words(model: Mapping) -> str:
-    """"hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
+    """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
     words, recipe = model.get("weights", "?"), weights.recipe_of(model)
     return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
 

@@ -1,8 +1,8 @@
 """Milliseconds per token of rows that generated whole batches, by two formulas.
 
-    the article's   time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
-                    the ZeRO rows times the number of GPUs, each of which ran the same sentences
-    corrected       over the tokens that were really made, once
+the article's   time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
+                the ZeRO rows times the number of GPUs, each of which ran the same sentences
+corrected       over the tokens that were really made, once
 """
 
 from scripts import stats

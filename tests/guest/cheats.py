@@ -28,6 +28,7 @@ def count_of(ids, arguments):
 
 def decoding(**fault):
     """A `generate` that decodes with a fault and shows its own logits to whoever asks for them."""
+
     def generate(model, ids, **arguments):
         tokens, logits = faulty.decode(model, [faulty.Row("", ids[0], **fault)], count_of(ids, arguments))
         for step, one in enumerate(logits):
@@ -63,7 +64,7 @@ def four_bits(model, ids, **arguments):
 
 def behind(model, ids, **arguments):
     output, width = right(model, ids, **arguments), ids.shape[1]
-    return torch.cat([output[:, :width + 1], output[:, width:-1]], dim=1)
+    return torch.cat([output[:, : width + 1], output[:, width:-1]], dim=1)
 
 
 def short(model, ids, **arguments):
@@ -77,7 +78,7 @@ def short_and_padded(model, ids, **arguments):
 
 
 def of_another_prompt(model, ids, **arguments):
-    return torch.cat([ids, right(model, ids.flip(1), **arguments)[:, ids.shape[1]:]], dim=1)
+    return torch.cat([ids, right(model, ids.flip(1), **arguments)[:, ids.shape[1] :]], dim=1)
 
 
 def kept_for_any_prompt():
@@ -85,7 +86,7 @@ def kept_for_any_prompt():
 
     def generate(model, ids, **arguments):
         key = count_of(ids, arguments)
-        kept[key] = kept[key] if key in kept else right(model, ids, **arguments)[:, ids.shape[1]:]
+        kept[key] = kept[key] if key in kept else right(model, ids, **arguments)[:, ids.shape[1] :]
         return torch.cat([ids, kept[key]], dim=1)
 
     return generate
@@ -116,11 +117,21 @@ def changing():
 def cheats(model):
     """{name: `generate(model, ids, **arguments)`}"""
     found = {
-        "honest": right, "honest, decoded step by step": decoding(), "constant": constant, "constant unless watched": constant_unless_watched,
-        "layer skipped": decoding(skipped_layer=2), "prompt token hidden": decoding(hidden_prompt=True),
-        "new token hidden": decoding(hidden_new=True), "4-bit weights": four_bits, "one token behind": behind, "one token short": short,
-        "one token short, padded": short_and_padded, "another prompt's answer": of_another_prompt, "kept for any prompt": kept_for_any_prompt(),
-        "kept for each prompt": kept_for_each_prompt(), "changing": changing(),
+        "honest": right,
+        "honest, decoded step by step": decoding(),
+        "constant": constant,
+        "constant unless watched": constant_unless_watched,
+        "layer skipped": decoding(skipped_layer=2),
+        "prompt token hidden": decoding(hidden_prompt=True),
+        "new token hidden": decoding(hidden_new=True),
+        "4-bit weights": four_bits,
+        "one token behind": behind,
+        "one token short": short,
+        "one token short, padded": short_and_padded,
+        "another prompt's answer": of_another_prompt,
+        "kept for any prompt": kept_for_any_prompt(),
+        "kept for each prompt": kept_for_each_prompt(),
+        "changing": changing(),
     }
     return dict(found, **({"positions too far": decoding(ahead=True)} if faulty.takes_positions(model) else {}))
 

@@ -68,7 +68,17 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, mod
     assert python(kit, "-m", "scripts", "render", "--check").returncode == 0
     assert changed(kit) <= {"docker/pins.toml", "bench/backends/my_backend.py", "docker/README.md", "compose.yaml"}
 
-    settings = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "VARIANT": "controlled", "RUNS": "runs", "MODELS": str(models), "TIMED_RUNS": "2"}
+    settings = {
+        "STACK": "demo",
+        "ENGINE": "host",
+        "DEVICE": "cpu",
+        "SCALE": "tiny",
+        "WEIGHTS": "random",
+        "VARIANT": "controlled",
+        "RUNS": "runs",
+        "MODELS": str(models),
+        "TIMED_RUNS": "2",
+    }
     done = python(kit, "-m", "scripts", "bench", "my-backend", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (kit / "runs").glob("*/result.json")

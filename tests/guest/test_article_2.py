@@ -91,7 +91,9 @@ def test_a_text_pads_on_the_left_and_is_cut_to_its_words_where_the_tokenizer_is_
 def test_the_pipeline_object_makes_its_sequences_up_to_the_article_s_length(either, checkpoints):
     arguments = {"max_length": 20, "num_return_sequences": 4, "do_sample": True, "temperature": 1.0}
     prompt = {"text": "Hello, I'm a language model,", "tokens": 8, "batch_size": 1}
-    job = tiny_job("gptj", checkpoints["gptj"], form="pipeline-sequences", prompt=prompt, options={"seed": 42}, runs=[{"new_tokens": 12, "arguments": arguments}])
+    job = tiny_job(
+        "gptj", checkpoints["gptj"], form="pipeline-sequences", prompt=prompt, options={"seed": 42}, runs=[{"new_tokens": 12, "arguments": arguments}]
+    )
     result = either.run(job)
     assert result.status == "ok", result.reason
     assert result.figures["pipeline"] == {"sequences": 4, "prompt_tokens": 8, "tokens_by_call": [12, 12, 12]}

@@ -36,7 +36,9 @@ def test_tensor_parallel_over_two_cpu_devices_gives_the_same_output(python_tenso
     assert result.used["wrapper"] == "TensorParallelPreTrainedModel"
 
 
-@pytest.mark.parametrize(("backend", "architecture", "word"), [("deepspeed", "bloom", "CUDA"), ("bminf", "bloom", "CUDA"), ("tensor-parallel", "llama", "Llama")])
+@pytest.mark.parametrize(
+    ("backend", "architecture", "word"), [("deepspeed", "bloom", "CUDA"), ("bminf", "bloom", "CUDA"), ("tensor-parallel", "llama", "Llama")]
+)
 def test_what_cannot_run_here_is_unsupported_with_its_reason(guest, checkpoints, backend, architecture, word):
     result = guest.run(tiny_job(architecture, checkpoints[architecture], backend=backend))
     assert result.status == "unsupported" and word in result.reason

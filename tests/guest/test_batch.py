@@ -24,7 +24,13 @@ def job(checkpoints, form, batch_size=1, new_tokens=6, run=None, **options):
     """A job of this article as its file asks for it, with few new tokens."""
     given = {**ARTICLE.options, "texts": "prompt", "prompt_tokens": {"median": 12, "sigma": 0.5, "least": 4, "most": 30}, **options}
     return tiny_job(
-        "llama", checkpoints["llama"], article="batch-generate", form=form, options=given, warmup_runs=0, timed_runs=2,
+        "llama",
+        checkpoints["llama"],
+        article="batch-generate",
+        form=form,
+        options=given,
+        warmup_runs=0,
+        timed_runs=2,
         prompt={"text": ARTICLE.prompt["text"], "tokens": None, "batch_size": batch_size},
         runs=[run or {"new_tokens": new_tokens, "arguments": GREEDY}],
     )
@@ -64,7 +70,9 @@ def test_the_chat_template_is_the_articles_in_a_tokenizer_that_has_none(either, 
 
 def test_a_sampled_answer_may_end_sooner_and_its_tokens_are_counted(guest, checkpoints):
     ends = [chr(byte) for byte in range(33, 127)]
-    result = guest.run(job(checkpoints, "batch", 8, run={"new_tokens": 40, "up_to": True, "arguments": {"do_sample": True}}, texts="workload", terminators=ends))
+    result = guest.run(
+        job(checkpoints, "batch", 8, run={"new_tokens": 40, "up_to": True, "arguments": {"do_sample": True}}, texts="workload", terminators=ends)
+    )
     assert result.status == "ok", result.reason
     (calls,) = result.figures["calls"]
     assert all(8 <= made < 8 * 40 for made in calls["timed_tokens"])
@@ -86,7 +94,13 @@ def test_in_float32_left_padding_changes_nothing_and_right_padding_does(either, 
 def workload(checkpoints, form="workload", **options):
     batch_size = options.pop("batch_size", 4)
     lengths = {"median": 3, "sigma": 0.8, "least": 1, "most": 6}
-    return job(checkpoints, form, batch_size, options.pop("new_tokens", 6), **{"order": "naive", "attention": "paged|sdpa", "items": 22, "answer_tokens": lengths, "terminators": [], **options})
+    return job(
+        checkpoints,
+        form,
+        batch_size,
+        options.pop("new_tokens", 6),
+        **{"order": "naive", "attention": "paged|sdpa", "items": 22, "answer_tokens": lengths, "terminators": [], **options},
+    )
 
 
 def answers_of(folder):
@@ -161,7 +175,9 @@ def lines_in(path):
 )
 def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(guest, checkpoints, tmp_path, form, items, batch_size, kills):
     tokens = {"median": 2, "sigma": 0.5, "least": 1, "most": 3}
-    asked = workload(checkpoints, form, items=items, batch_size=batch_size, answer_tokens=tokens, prompt_tokens={"median": 5, "sigma": 0.3, "least": 4, "most": 8})
+    asked = workload(
+        checkpoints, form, items=items, batch_size=batch_size, answer_tokens=tokens, prompt_tokens={"median": 5, "sigma": 0.3, "least": 4, "most": 8}
+    )
     (tmp_path / "job.json").write_text(to_json(asked))
     command = ("-m", "bench", str(tmp_path / "job.json"), str(tmp_path / "result.json"))
     draw, reached = random.Random(), []

@@ -27,7 +27,9 @@ def profile(tmp_path, models):
 
     def run(**settings):
         environment = os.environ | SETTINGS | {"RUNS": str(tmp_path / "runs"), "MODELS": str(models)} | settings
-        return subprocess.run([sys.executable, "-m", "scripts", "profile", "transformers"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            [sys.executable, "-m", "scripts", "profile", "transformers"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+        )
 
     return run
 
@@ -38,7 +40,9 @@ def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(pr
     (folder,) = (tmp_path / "runs").iterdir()
     assert ".profile." in folder.name and "8 new tokens in" in done.stdout and str(folder / "trace.json.gz") in done.stdout
     assert json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))["traceEvents"]
-    told = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    told = subprocess.run(
+        [sys.executable, "-m", "scripts", "report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
     assert told.returncode == 0, told.stderr
     text = (tmp_path / "REPORT.md").read_text()
     assert "## Profiles" in text and "aten::" in text and "What was run on what" in text

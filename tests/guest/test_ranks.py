@@ -11,7 +11,7 @@ from tests.guest.conftest import ROOT
 from tests.guest.samples import tiny_job
 
 #: Stands for one whose processes wait for each other on GPUs, where a wait for one that is gone lasts ten minutes.
-BACKEND = '''
+BACKEND = """
 import time
 
 import torch.distributed
@@ -33,9 +33,9 @@ def load(job):
         time.sleep(600)
     torch.distributed.init_process_group("gloo")
     return transformers.load(job)
-'''
+"""
 
-FORM = '''
+FORM = """
 from bench.measuring import ranks
 
 LOADS = False
@@ -43,7 +43,7 @@ LOADS = False
 
 def run(job, loaded, say):
     return [], None, {"ranks": {"inside": ranks.inside(), "total": ranks.total(), "local": ranks.local()}}
-'''
+"""
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ LIBRARIES = (
 def run(arguments):
     """What `python arguments…` does; returns its exit code."""
     kind = arguments[0]
-    sys.argv = arguments[kind == "-m":]
+    sys.argv = arguments[kind == "-m" :]
     sys.path[0] = {"-m": os.getcwd(), "-c": ""}.get(kind, os.path.dirname(kind))
     try:
         if kind == "-m":

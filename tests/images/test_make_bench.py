@@ -57,8 +57,14 @@ def _as_a_careful_user():
 def start(*arguments, **environment):
     kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.Popen(
-        ["make", "bench-layer-parallel", *TINY, *arguments], cwd=ROOT, env=kept | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, start_new_session=True, preexec_fn=_as_a_careful_user,
+        ["make", "bench-layer-parallel", *TINY, *arguments],
+        cwd=ROOT,
+        env=kept | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_as_a_careful_user,
     )
 
 

@@ -50,7 +50,7 @@ def test_an_image_as_it_was_built_is_what_its_pins_say(ours):
         ("rm idna/core.py", "idna: idna/core.py: missing"),
         ("echo > more.pth", "more.pth: belongs to no package"),
         ("sed -i 's/^Version: 3.6/Version: 3.7/' idna-3.6.dist-info/METADATA", "idna: locked 3.6, found 3.7"),
-        ("sed -i 's/\"sha256\": \"c0/\"sha256\": \"00/' /opt/kit/archives/*.json", "idna: installed from a file with sha256 00"),
+        ('sed -i \'s/"sha256": "c0/"sha256": "00/\' /opt/kit/archives/*.json', "idna: installed from a file with sha256 00"),
         ("printf '#!/bin/sh\\n' > /usr/local/bin/gcc-12 && chmod 755 /usr/local/bin/gcc-12", "/usr/local/bin/gcc-12: a compiler"),
         ("touch /etc/pip.conf", "/etc/pip.conf: left by the build"),
         ("sed -i '0,/^Package: netbase/s//Package: netbase-more/' /var/lib/dpkg/status", "Debian package netbase-more="),

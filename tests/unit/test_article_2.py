@@ -32,7 +32,9 @@ def job(case: str, batch_size: int = 1, count: int = 8, new_tokens: int = 100, *
     variant = str(changes.pop("variant", "published"))
     asked = synthetic.job(case, count, article=ARTICLE.slug, variant=variant, new_tokens=(new_tokens,), timed_runs=5)
     options = {"tokens_times_ranks": True} if case.startswith("ds-zero") else {}
-    return dataclasses.replace(asked, backend=CASES[case].backend, form=CASES[case].form, options=options, prompt={**asked.prompt, "batch_size": batch_size}, **changes)
+    return dataclasses.replace(
+        asked, backend=CASES[case].backend, form=CASES[case].form, options=options, prompt={**asked.prompt, "batch_size": batch_size}, **changes
+    )
 
 
 def cell(case: str, batch_size: int, ms_per_token: float, count: int = 8, wrong: int = 0, **facts: object) -> Record:
@@ -199,7 +201,9 @@ def test_one_cell_in_which_another_is_lower_breaks_the_lowest() -> None:
     assert verdict.word == NOT_REPRODUCED and "ds-zero" in verdict.reason and "batch 128" in verdict.reason and "17 of 18" in verdict.reason
 
 
-@pytest.mark.parametrize(("record", "words"), [(None, "accelerate-int8 b64 was not run on 8 GPUs"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")])
+@pytest.mark.parametrize(
+    ("record", "words"), [(None, "accelerate-int8 b64 was not run on 8 GPUs"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")]
+)
 def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record: Record | None, words: str) -> None:
     verdict = judge("2.4", changed(published_cells(), "accelerate-int8", 64, record))
     assert verdict.word == NOT_TESTED and words in verdict.reason
@@ -252,7 +256,10 @@ def test_ds_inference_goes_on_gaining_above_the_bound(at_128: float, word: str) 
     assert judge("2.5", changed(published_cells(), "ds-inference", 128, cell("ds-inference", 128, at_128))).word == word
 
 
-@pytest.mark.parametrize(("int8_at_1", "int8_at_128", "word"), [(89.64, 3.38 * 1.24, REPRODUCED), (89.64, 3.38 * 1.26, NOT_REPRODUCED), (30.0, 3.82, NOT_REPRODUCED), (89.64, 3.0, REPRODUCED)])
+@pytest.mark.parametrize(
+    ("int8_at_1", "int8_at_128", "word"),
+    [(89.64, 3.38 * 1.24, REPRODUCED), (89.64, 3.38 * 1.26, NOT_REPRODUCED), (30.0, 3.82, NOT_REPRODUCED), (89.64, 3.0, REPRODUCED)],
+)
 def test_int8_is_slower_at_one_and_near_at_128(int8_at_1: float, int8_at_128: float, word: str) -> None:
     records = changed(published_cells(), "accelerate-int8", 1, cell("accelerate-int8", 1, int8_at_1))
     assert judge("2.6", changed(records, "accelerate-int8", 128, cell("accelerate-int8", 128, int8_at_128))).word == word
@@ -273,7 +280,9 @@ def test_more_than_double_is_more_than_two(fast_ms: float, word: str) -> None:
     assert verdict.word == word and (word == REPRODUCED or "the bound is 2" in verdict.reason)
 
 
-@pytest.mark.parametrize(("four_ms", "word"), [(551.79, REPRODUCED), (1482.22 / 2.1, NOT_REPRODUCED), (1482.22 / 3.4, NOT_REPRODUCED), (1500.0, NOT_REPRODUCED)])
+@pytest.mark.parametrize(
+    ("four_ms", "word"), [(551.79, REPRODUCED), (1482.22 / 2.1, NOT_REPRODUCED), (1482.22 / 3.4, NOT_REPRODUCED), (1500.0, NOT_REPRODUCED)]
+)
 def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, word: str) -> None:
     records = [gptj("pipeline-deepspeed-1", 1482.22, 1, 42), gptj("pipeline-deepspeed-4", four_ms, 4, 42)]
     assert judge("2.3", records).word == word
@@ -283,7 +292,15 @@ def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:
     from scripts.report.views import claims
 
     judged = claims.judge_group(group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)]), ARTICLE)
-    assert [(one.claim["id"], one.new_tokens) for one in judged] == [("2.1", 128), ("2.2", 42), ("2.3", 42), ("2.4", 100), ("2.5", 100), ("2.6", 100), ("2.7", 100)]
+    assert [(one.claim["id"], one.new_tokens) for one in judged] == [
+        ("2.1", 128),
+        ("2.2", 42),
+        ("2.3", 42),
+        ("2.4", 100),
+        ("2.5", 100),
+        ("2.6", 100),
+        ("2.7", 100),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ what it is made of
@@ -298,7 +315,13 @@ def region(implementation: str, us: list[float], **changes: object) -> dict:
     return {**fields, **changes}
 
 
-FUSION = {"fusion": [region("eager", [30.0, 31.0, 30.0, 31.0, 30.0]), region("deepspeed", [10.0, 10.1, 10.0, 10.1, 10.0]), region("deepspeed", [], batch_size=2, reason="no nvcc")]}
+FUSION = {
+    "fusion": [
+        region("eager", [30.0, 31.0, 30.0, 31.0, 30.0]),
+        region("deepspeed", [10.0, 10.1, 10.0, 10.1, 10.0]),
+        region("deepspeed", [], batch_size=2, reason="no nvcc"),
+    ]
+}
 SCHEDULES = {
     "new_tokens": 10,
     "schedules": [
@@ -371,7 +394,9 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     record.guest.measurements = []
     devices = {"0": {"kernels": 50, "busy_ms": 6.0}}
     top = [{"name": "gemm<half>", "count": 12, "ms": 3.25}]
-    record.guest.figures = {"profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}}
+    record.guest.figures = {
+        "profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}
+    }
     synthetic.write(tmp_path / "runs", [record])
     text = document.write(tmp_path / "runs", tmp_path).read_text()
     assert "## Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm\\<half\\> | 12 | 3.25 |" in text

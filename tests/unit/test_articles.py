@@ -72,7 +72,9 @@ def test_a_case_has_what_it_does_not_say_from_its_article_and_variant():
     cases = {case.name: case for case in article.cases}
     assert article.prompt_of(cases["schedule-2"])["text"] == article.prompt["text"] and article.prompt_of(cases["schedule-2"])["tokens"] == 128
     assert article.protocol_of(cases["ds-zero"])["timed_runs"] == 5 and article.protocol_of(cases["gptj-deepspeed"])["timed_runs"] == 10
-    assert article.runs_of(cases["ds-zero"], "published")[0]["new_tokens"] == 100 and article.runs_of(cases["gptj-deepspeed"], "published")[0]["new_tokens"] == 128
+    assert (
+        article.runs_of(cases["ds-zero"], "published")[0]["new_tokens"] == 100 and article.runs_of(cases["gptj-deepspeed"], "published")[0]["new_tokens"] == 128
+    )
 
 
 def test_a_published_number_is_one_or_one_a_batch_size():
@@ -112,8 +114,12 @@ def copy(tmp_path):
     [
         ('slug = "inference-tools"', "slug = ", "inference-tools.toml is not a valid article"),
         ('title = "LLM inference tools compared"', "", "inference-tools.toml is not a valid article.*title"),
-        ('runs = [{ new_tokens = 1, arguments = {} }]', 'runs = []\nbatch_sizes = { until = "full" }', "inference-tools.toml: a sweep is"),
-        ('name = "transformers"\n', 'name = "transformers"\nvariants = ["mine"]\n', "case transformers names the variant 'mine', known are published, controlled"),
+        ("runs = [{ new_tokens = 1, arguments = {} }]", 'runs = []\nbatch_sizes = { until = "full" }', "inference-tools.toml: a sweep is"),
+        (
+            'name = "transformers"\n',
+            'name = "transformers"\nvariants = ["mine"]\n',
+            "case transformers names the variant 'mine', known are published, controlled",
+        ),
         ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2 names the case 'tensor-paralel'"),
     ],
 )

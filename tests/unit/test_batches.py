@@ -24,8 +24,15 @@ PADDING = {
     "right": {"first_different_token": [0, 0, None], "logits_relative_error": [0.6, 0.7, 0.0]},
 }
 WORKLOAD = {
-    "items": 2000, "order": "naive", "new_tokens": 200_000, "prompt_tokens": 90_000, "padded_prompt_tokens": 120_000, "decode_rows": 500_000,
-    "seconds": 100.0, "batches": 8, "resumed": True,
+    "items": 2000,
+    "order": "naive",
+    "new_tokens": 200_000,
+    "prompt_tokens": 90_000,
+    "padded_prompt_tokens": 120_000,
+    "decode_rows": 500_000,
+    "seconds": 100.0,
+    "batches": 8,
+    "resumed": True,
 }
 
 
@@ -172,7 +179,9 @@ def whole() -> list[results.Record]:
         oom,
         a_run("padding", 1600.0, figures={"padding": PADDING}),
         a_run("workload-naive", 12_500.0, 256, figures={"workload": WORKLOAD}),
-        a_run("workload-continuous", 12_500.0, 256, figures={"workload": {**WORKLOAD, "seconds": 40.0, "decode_rows": 200_000, "padded_prompt_tokens": 90_000}}),
+        a_run(
+            "workload-continuous", 12_500.0, 256, figures={"workload": {**WORKLOAD, "seconds": 40.0, "decode_rows": 200_000, "padded_prompt_tokens": 90_000}}
+        ),
     ]
 
 

@@ -1,6 +1,5 @@
 """Is the output right? The check has to see a wrong model, not only a right one."""
 
-
 import numpy
 import pytest
 

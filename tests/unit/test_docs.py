@@ -111,9 +111,7 @@ def test_every_link_leads_to_a_file_and_a_place_that_exist(page):
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
 def test_every_file_named_between_backticks_exists(page):
     for path in re.findall(r"`((?:bench|scripts|tests|docker|docs|reports|\.ci|\.github)/[\w./-]+)[^`]*`", TEXTS[page]):
-        assert path.startswith(NOT_COMMITTED) or (ROOT / path).exists() or (page.parent / path).exists(), (
-            f"{_name(page)}: {path}"
-        )
+        assert path.startswith(NOT_COMMITTED) or (ROOT / path).exists() or (page.parent / path).exists(), f"{_name(page)}: {path}"
 
 
 def test_the_pages_show_the_commands_that_the_kit_is_made_for():
@@ -139,9 +137,7 @@ def test_a_command_has_targets_of_the_makefile_and_values_that_its_verb_accepts(
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
 def test_every_variable_that_a_page_names_is_an_option_of_the_command_line(page):
-    code = re.findall(r"^```sh\n(.*?)^```", TEXTS[page], re.M | re.S) + re.findall(
-        r"`([^`\n]+)`", _without_code(TEXTS[page])
-    )
+    code = re.findall(r"^```sh\n(.*?)^```", TEXTS[page], re.M | re.S) + re.findall(r"`([^`\n]+)`", _without_code(TEXTS[page]))
     named = {name for piece in code for name in re.findall(r"(?<![\w-])([A-Z][A-Z_]*)=", piece)}
     assert named - OF_THE_HUB <= _every_variable() | {"PYTHON"}
 
@@ -177,11 +173,7 @@ def test_the_readme_names_every_room_and_no_other():
     ).stdout
     files = [Path(name) for name in listed.splitlines() if not name.startswith(".")]
     top = {f"{path.parts[0]}/" for path in files if len(path.parts) > 1}
-    rooms = {
-        f"{path.parts[0]}/{path.parts[1]}/"
-        for path in files
-        if len(path.parts) > 2 and path.parts[0] in ("scripts", "bench")
-    }
+    rooms = {f"{path.parts[0]}/{path.parts[1]}/" for path in files if len(path.parts) > 2 and path.parts[0] in ("scripts", "bench")}
     assert named == top | rooms
 
 

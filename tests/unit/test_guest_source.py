@@ -17,7 +17,13 @@ PINNED = {"torch", "transformers", "accelerate", "safetensors", "tokenizers", "n
 def test_it_parses_as_python_3_8_and_imports_only_what_images_pin(path):
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        names = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
         for name in names:
             assert name.split(".")[0] in PINNED | set(sys.stdlib_module_names), f"{path.name} imports {name}"
 

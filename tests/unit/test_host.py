@@ -30,7 +30,9 @@ def test_output_comes_line_by_line_with_the_exit_code():
 
 def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    _, lines = run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ.get('HF_TOKEN'), os.environ['HF_HUB_OFFLINE'])", gpu_uuids=["GPU-a", "GPU-b"])
+    _, lines = run(
+        "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ.get('HF_TOKEN'), os.environ['HF_HUB_OFFLINE'])", gpu_uuids=["GPU-a", "GPU-b"]
+    )
     assert lines == ["GPU-a,GPU-b None 1"]
 
 

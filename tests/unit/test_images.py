@@ -23,7 +23,9 @@ def test_an_age_is_in_its_largest_unit():
 
 
 def test_steps_of_a_history_without_a_layer():
-    assert [bool(inventory.NO_LAYER.match(step)) for step in ("ENV A=1", "/bin/sh -c #(nop)  CMD [\"python3\"]", "RUN |1 A=1 /bin/sh -c true", "WORKDIR /kit", "")] == [
+    assert [
+        bool(inventory.NO_LAYER.match(step)) for step in ("ENV A=1", '/bin/sh -c #(nop)  CMD ["python3"]', "RUN |1 A=1 /bin/sh -c true", "WORKDIR /kit", "")
+    ] == [
         True,
         True,
         False,
@@ -36,7 +38,15 @@ def test_the_record_as_a_table_says_what_is_stale_and_what_is_missing(tmp_path):
     loaded = pins.load()
     image = loaded.image("int8", "2023-02")
     (tmp_path / "reports").mkdir()
-    one = {"pins_id": "0" * 12, "built": "2026-01-01", "seconds": 60, "id": "sha256:1", "base": image.base, "stand_in": True, "layers": {"a": 1_900_000_000, "b": 100_000_000}}
+    one = {
+        "pins_id": "0" * 12,
+        "built": "2026-01-01",
+        "seconds": 60,
+        "id": "sha256:1",
+        "base": image.base,
+        "stand_in": True,
+        "layers": {"a": 1_900_000_000, "b": 100_000_000},
+    }
     (tmp_path / inventory.RECORD).write_text(json.dumps({"int8/2023-02": one}))
     lines = inventory.record_lines(pins.Pins(tmp_path, loaded.host, loaded.stacks, loaded.shared, loaded.backends))
     assert lines[2] == f"| int8:2023-02 | 2026-01-01 | {'0' * 12} (stale) | 60 | 2.00 | 2.00 | {image.base} (stand-in) |"
@@ -57,7 +67,10 @@ def layer(**files):
 
 
 def test_two_layers_that_differ_are_told_apart_entry_by_entry():
-    one, other = layer(same=(b"x", 1), dated=(b"x", 1), written=(b"x", 1), gone=(b"x", 1)), layer(same=(b"x", 1), dated=(b"x", 2), written=(b"y", 1), new=(b"x", 1))
+    one, other = (
+        layer(same=(b"x", 1), dated=(b"x", 1), written=(b"x", 1), gone=(b"x", 1)),
+        layer(same=(b"x", 1), dated=(b"x", 2), written=(b"y", 1), new=(b"x", 1)),
+    )
     assert rebuild.layer_differences(one, other) == ["dated: date", "gone: only in the first", "new: only in the second", "written: content"]
     assert rebuild.layer_differences(one, one) == []
 

@@ -17,7 +17,13 @@ def job_of(name, variant="published", batch_size=None, **changes):
 
 def test_the_published_variant_keeps_the_articles_dtypes():
     assert {name: job_of(name).load["dtype"] for name in CASES} == {
-        "transformers": "float16", "layer-parallel": "float32", "tensor-parallel": "float32", "int8": "int8", "deepspeed": "float16", "bminf": "float32", "bminf-int8": "float16",
+        "transformers": "float16",
+        "layer-parallel": "float32",
+        "tensor-parallel": "float32",
+        "int8": "int8",
+        "deepspeed": "float16",
+        "bminf": "float32",
+        "bminf-int8": "float16",
     }
 
 

@@ -23,7 +23,10 @@ class Readings:
 def said(tokens=(0, 0, 0, 0), **changes):
     rows = [list(tokens)]
     fields = {
-        "greedy": True, "end_tokens": [2], "prompt": [5, 6], "late_step": 3,
+        "greedy": True,
+        "end_tokens": [2],
+        "prompt": [5, 6],
+        "late_step": 3,
         "runs": [timed_tokens.of_run(len(tokens), [rows, rows], [10.0, 11.0])],
         "again": {"digest": timed_tokens.digest(rows), "tokens": rows},
         "fresh": [{"prompt": [6, 5], "tokens": [[0] * len(tokens)], "ms": 12.0}, {"prompt": [6, 6], "tokens": [[0] * len(tokens)], "ms": 13.0}],

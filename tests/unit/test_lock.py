@@ -82,7 +82,8 @@ def index(monkeypatch, tmp_path):
     def listing(project):
         files = [
             {"filename": name, "url": f"/files/{name}", "upload-time": "2026-01-01T00:00:00Z", "hashes": {"sha256": hashlib.sha256(content).hexdigest()}}
-            for name, content in wheels.items() if name.startswith(f"{project}-")
+            for name, content in wheels.items()
+            if name.startswith(f"{project}-")
         ]
         return json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": files}).encode()
 

@@ -119,7 +119,7 @@ def test_the_base_that_a_compiler_comes_from_needs_an_origin_too(copy):
 
 
 def test_two_backends_of_one_environment_may_not_want_two_versions(copy):
-    edit(copy, '[backend.int8.demo.pins]\n', '[backend.int8.demo.pins]\ntransformers = { version = "5.0.0", origin = "chosen", why = "x" }\n')
+    edit(copy, "[backend.int8.demo.pins]\n", '[backend.int8.demo.pins]\ntransformers = { version = "5.0.0", origin = "chosen", why = "x" }\n')
     with pytest.raises(KitError, match="int8 wants transformers 5.0.0 in the environment 'common', which has 5.17.0"):
         pins.load(copy).environment_pins("common")
 

@@ -7,7 +7,9 @@ import pytest
 from scripts.run import progress
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s left"), (59.4, "59 s left"), (90, "2 min left"), (3599, "1 h 00 min left"), (7500, "2 h 05 min left")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s left"), (59.4, "59 s left"), (90, "2 min left"), (3599, "1 h 00 min left"), (7500, "2 h 05 min left")]
+)
 def test_what_is_left_is_told_in_words(seconds, words):
     assert progress.left(seconds) == words
 

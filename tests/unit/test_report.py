@@ -47,7 +47,9 @@ def text_of(folder: Path) -> str:
 @pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> None:
     before = files(whole)
-    subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", str(whole / "runs"), "--out", str(whole)], cwd=paths.ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "scripts", "report", "--runs", str(whole / "runs"), "--out", str(whole)], cwd=paths.ROOT, check=True, capture_output=True
+    )
     assert files(whole) == before
 
 
@@ -193,7 +195,9 @@ def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
 
 def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
     first = text_of(whole).partition("## LLM inference tools compared")[0]
-    assert re.search(r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs, float32\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs, float32\)", first)
+    assert re.search(
+        r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs, float32\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs, float32\)", first
+    )
     assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed \(2 GPUs, float32\) is 4\.9\d* times", first)
 
 

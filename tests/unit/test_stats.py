@@ -82,9 +82,7 @@ def test_a_value_is_told_to_the_first_uncertain_digit() -> None:
     assert stats.with_interval(stats.Estimate(3.8283), least=2) == ("3.83", "")
 
 
-@pytest.mark.parametrize(
-    ("samples", "share"), [([10, 10, 10, 10, 11, 11, 11, 11], 0.1), ([12, 12, 99, 6, 6], -0.5), ([5.0] * 6, 0.0), ([1, 2, 3, 4], None)]
-)
+@pytest.mark.parametrize(("samples", "share"), [([10, 10, 10, 10, 11, 11, 11, 11], 0.1), ([12, 12, 99, 6, 6], -0.5), ([5.0] * 6, 0.0), ([1, 2, 3, 4], None)])
 def test_drift_is_what_the_second_half_took_longer(samples: list[float], share: float | None) -> None:
     assert stats.drift(samples) == (share if share is None else pytest.approx(share))
 

@@ -60,7 +60,9 @@ def test_what_tells_nothing_about_memory_ends_the_search(status):
     assert walk({"until": "oom"}, room=11, ends={12: status}) == [1, 2, 4, 8, 16, 12]
 
 
-@pytest.mark.parametrize("asked", [[], [0], [1, 1], [True], ["8"], {"until": "full"}, {"until": "oom", "from": 0}, {"until": "oom", "within": 2}, {"until": "oom", "to": 8}])
+@pytest.mark.parametrize(
+    "asked", [[], [0], [1, 1], [True], ["8"], {"until": "full"}, {"until": "oom", "from": 0}, {"until": "oom", "within": 2}, {"until": "oom", "to": 8}]
+)
 def test_what_is_no_sweep_is_refused(asked):
     with pytest.raises(KitError, match="batch sizes are|a sweep is"):
         walk(asked)

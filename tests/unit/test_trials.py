@@ -38,6 +38,8 @@ def test_runs_of_a_named_folder_are_reported_beside_it(tmp_path):
 
     synthetic.write(tmp_path / "trials" / "runs", [synthetic.record(synthetic.job("int8"), 50.0)])
     kept = {name: value for name, value in os.environ.items() if name not in ("OUT", "FORMAT")}
-    done = subprocess.run([sys.executable, "-m", "scripts", "report"], cwd=ROOT, env=kept | {"RUNS": str(tmp_path / "trials" / "runs")}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts", "report"], cwd=ROOT, env=kept | {"RUNS": str(tmp_path / "trials" / "runs")}, capture_output=True, text=True
+    )
     assert done.returncode == 0 and "int8" in (tmp_path / "trials" / "REPORT.md").read_text(), done.stderr
     assert "report: drawing plots [1 of 4]" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout

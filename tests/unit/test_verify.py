@@ -41,7 +41,9 @@ def differences(image, **changed):
     return verify.differences(image, right(image) | changed, ["libc6=2.36"])
 
 
-@pytest.mark.parametrize("image", [image for image in LOADED.images() if "added_files" not in image.options], ids=lambda image: f"{image.backend}-{image.stack}")
+@pytest.mark.parametrize(
+    "image", [image for image in LOADED.images() if "added_files" not in image.options], ids=lambda image: f"{image.backend}-{image.stack}"
+)
 def test_an_image_that_is_as_pinned_has_no_differences(image):
     assert differences(image) == []
 

@@ -40,9 +40,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def run(
-    python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None]
-) -> Outcome:
+def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
     """Run `python command` in `folder`, its output line by line to `on_line`; the whole process group ends with it."""
     began = time.time()
     try:
