@@ -8,7 +8,7 @@ import click
 
 from scripts import articles, pins
 from scripts.commands import values
-from scripts.commands.values import option
+from scripts.commands.values import Verb, option
 from scripts.containers.container import connect
 from scripts.errors import KitError
 from scripts.images import archive as keeping
@@ -32,7 +32,7 @@ def chosen(backend: str, stack: str, article: str) -> list[Image]:
     return building.wanted(pins.load(), backend, stack)
 
 
-def _of_images(command: Callable) -> Callable:
+def _of_images(command: Callable[..., int | None]) -> Verb:
     """Give a verb the argument and the options that choose images."""
 
     def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:

@@ -48,7 +48,8 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"scripts.commands.{VERBS[cmd_name]}")
-        return getattr(module, cmd_name.replace("-", "_"))
+        verb: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return verb
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -10,7 +10,7 @@ import click
 
 from scripts import articles, pins, results
 from scripts.commands import values
-from scripts.commands.values import option
+from scripts.commands.values import Verb, option
 from scripts.machine import signals
 from scripts.paths import ROOT
 from scripts.run import options, plan, runner
@@ -56,7 +56,7 @@ def options_of(typed: Mapping[str, Any]) -> Options:
     return Options(**{name: value for name, value in given.items() if name in names})
 
 
-def measuring(command: Callable) -> Callable:
+def measuring(command: Callable[[str, Options], int]) -> Verb:
     """Give a verb the options of a measurement, as one Options."""
 
     def with_options(**typed: Any) -> int:
@@ -64,9 +64,10 @@ def measuring(command: Callable) -> Callable:
             return command(typed.get("backend") or typed["slug"], options_of(typed))
 
     with_options.__doc__ = command.__doc__
+    verb: Verb = with_options
     for choice in reversed(CHOICES):
-        with_options = choice(with_options)
-    return with_options
+        verb = choice(verb)
+    return verb
 
 
 @click.command

@@ -49,8 +49,8 @@ def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> i
         if not typed:
             raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
-    records = [comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b))]
-    differences = comparison.compare(*records, differing)
+    before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
+    differences = comparison.compare(before, after, differing)
     if not differences:
         raise KitError(f"neither {a} nor {b} holds a result; try make bench-layer-parallel")
     print(comparison.markdown(differences), end="")

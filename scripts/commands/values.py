@@ -19,7 +19,11 @@ def _name(param: click.Parameter | None) -> str:
     return str(param.envvar) if getattr(param, "envvar", None) else param.opts[0]
 
 
-class Choice(click.ParamType):
+#: A verb's function, or a command that click made of it.
+Verb = Callable[..., Any]
+
+
+class Choice(click.ParamType[Any, Any]):
     """One of a few words; the first is the example."""
 
     name = "choice"
@@ -30,18 +34,18 @@ class Choice(click.ParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return "|".join(self.words)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.words:
             raise UsageError(f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={self.words[0]}")
         return value
 
 
-class Switch(click.ParamType):
+class Switch(click.ParamType[Any, Any]):
     """0 or 1, as in FORCE=1."""
 
     name = "0|1"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+    def convert(self, value: bool | str, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         if isinstance(value, bool):
             return value
         if value not in ("0", "1"):
@@ -49,7 +53,7 @@ class Switch(click.ParamType):
         return value == "1"
 
 
-class Count(click.ParamType):
+class Count(click.ParamType[Any, Any]):
     """A whole number from 1."""
 
     name = "n"
@@ -66,7 +70,7 @@ class Count(click.ParamType):
         return int(value)
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[Any, Any]):
     """Different whole numbers with commas, as in GPU_IDS=0,3."""
 
     name = "n,n,…"
@@ -85,7 +89,7 @@ class Numbers(click.ParamType):
         return tuple(int(part) for part in parts)
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[Any, Any]):
     """Words with commas, as in CASES=accelerate-fp16,ds-zero."""
 
     name = "name,name,…"
@@ -94,12 +98,12 @@ class Names(click.ParamType):
         return value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
 
 
-class Folder(click.ParamType):
+class Folder(click.ParamType[Any, Any]):
     """A folder or file of this machine, as an absolute path; it need not exist."""
 
     name = "path"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
             path = Path.cwd() / value  # not resolved: a link is named by its own place
             path.exists()
@@ -113,8 +117,8 @@ def _short(value: str) -> str:
     return value if len(value) <= 60 else value[:60] + "…"
 
 
-def option(name: str, kind: click.ParamType, words: str, default: Any = None) -> Callable[[Callable], Callable]:
+def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any = None) -> Callable[[Verb], Verb]:
     """The option `--gpu-ids`, which is also the variable GPU_IDS."""
     flag = "--" + name.lower().replace("_", "-")
-    shown = {"show_default": True} if default not in (None, "", (), False) else {}
-    return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, **shown)
+    shown = True if default not in (None, "", (), False) else None
+    return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, show_default=shown)

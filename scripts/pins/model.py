@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
@@ -46,7 +47,7 @@ class Image:
     arch_list: tuple[str, ...]
     exclude_newer: str
     pins: dict[str, Pin]
-    options: dict
+    options: dict[str, Any]
 
     @property
     def pins_id(self) -> str:
@@ -95,10 +96,10 @@ class Pins:
     """pins.toml as tables, and the images that follow from it."""
 
     root: Path
-    host: dict
-    stacks: dict[str, dict]
-    shared: dict[str, dict]
-    backends: dict[str, dict]
+    host: dict[str, Any]
+    stacks: dict[str, dict[str, Any]]
+    shared: dict[str, dict[str, Any]]
+    backends: dict[str, dict[str, Any]]
 
     def image(self, backend: str, stack: str) -> Image:
         """The image of a backend on a stack; UsageError names what there is."""
@@ -199,9 +200,9 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
     )
 
 
-def _options(pins: Pins, backend: str, stack: str) -> dict:
+def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
     """The table [backend.B.S]; with `same_as` that of another backend on the same stack."""
-    options = pins.backends[backend].get(stack, {})
+    options: dict[str, Any] = pins.backends[backend].get(stack, {})
     other = options.get("same_as")
     if other is None:
         return options
@@ -211,12 +212,12 @@ def _options(pins: Pins, backend: str, stack: str) -> dict:
     return _options(pins, other, stack)
 
 
-def reference(base: dict) -> str:
+def reference(base: dict[str, str]) -> str:
     """A base image as a Dockerfile names it; "" for the empty table."""
     return base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else "")
 
 
-def _pins(table: dict, place: str) -> dict[str, Pin]:
+def _pins(table: dict[str, dict[str, str]], place: str) -> dict[str, Pin]:
     found = {}
     for name, pin in table.items():
         if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):
