@@ -31,6 +31,7 @@ CHOICES = (
     option("BATCH_SIZES", values.Numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.Count(example=10_000), "texts of a workload"),
     option("TIMED_RUNS", values.Count(most=10_000, example=10), "timed calls, in place of the article's"),
+    option("REPEATS", values.Count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
     option("WEIGHTS", values.Choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.Choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
     option("DEVICE", values.Choice(*options.DEVICES), "what the model runs on", "cuda"),

@@ -170,15 +170,19 @@ def next_id(prefix: str, runs: Path = RUNS) -> str:
     return f"{prefix}-{int(ids[-1].rsplit('-', 1)[1]) + 1 if ids else 1:02d}"
 
 
-def done(prefix: str, runs: Path = RUNS) -> Record | None:
-    """The latest run with this prefix that need not be run again, or None."""
+def enough(prefix: str, count: int, runs: Path = RUNS) -> Record | None:
+    """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated."""
+    latest, found = None, 0
     for name in reversed(existing(prefix, runs)):
         try:
             record = load(Path(runs) / name)
         except (InvalidDocument, OSError):
             continue
         if record.status in DONE:
-            return record
+            latest = latest or record
+            found += 1
+            if found == count or latest.status != "ok":
+                return latest
     return None
 
 

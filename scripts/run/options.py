@@ -21,6 +21,7 @@ class Options:
     """The choices of one command; raises UsageError for two that contradict each other.
 
     `folder` is where results go; None is the kit's own place for them.
+    `repeats` is how many runs each row shall have, a fresh process each.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
     """
 
@@ -38,6 +39,7 @@ class Options:
     batch_sizes: tuple[int, ...] | None = None
     items: int | None = None
     timed_runs: int | None = None
+    repeats: int = 1
     cases: tuple[str, ...] = ()
     profiler: str = "torch"
     force: bool = False

@@ -64,8 +64,8 @@ def device_count(planned: Planned, options: Options) -> int:
     return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
 
 
-def perform(planned: Planned, options: Options) -> Record:
-    """Run a case and store its result; one that is there already is returned, unless FORCE=1.
+def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
+    """Run a case and store its result. Where as many runs as `repeat` are there already the newest is returned, unless FORCE=1.
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
@@ -75,8 +75,8 @@ def perform(planned: Planned, options: Options) -> Record:
         job = _job(planned, options)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
-        earlier = results.done(prefix, runs)
-        if earlier and not options.force:
+        earlier = None if options.force else results.enough(prefix, repeat, runs)
+        if earlier:
             print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
         engine = engines.choose(image, chosen, options, planned.profiler)

@@ -125,7 +125,7 @@ def test_failed_runs_and_timeouts_are_tried_again(tmp_path: Path, status: str, e
     record = synthetic.record(synthetic.job("int8"), status=status, reason="" if status == "ok" else "synthetic")
     synthetic.write(tmp_path, [record])
     prefix = record.id.rsplit("-", 1)[0]
-    assert (results.done(prefix, tmp_path) is not None) == expected
+    assert (results.enough(prefix, 1, tmp_path) is not None) == expected
 
 
 def test_the_latest_run_that_counts_is_found_behind_a_failed_and_an_unfinished_one(tmp_path: Path) -> None:
@@ -134,7 +134,23 @@ def test_the_latest_run_that_counts_is_found_behind_a_failed_and_an_unfinished_o
     synthetic.write(tmp_path, [first, second])
     prefix = first.id.rsplit("-", 1)[0]
     (tmp_path / f"{prefix}-03").mkdir()
-    assert results.done(prefix, tmp_path) == first
+    assert results.enough(prefix, 1, tmp_path) == first
+
+
+def test_a_row_has_enough_runs_once_that_many_have_ended(tmp_path: Path) -> None:
+    asked = synthetic.job("int8")
+    runs = [synthetic.record(asked, number=number) for number in (1, 2, 3)]
+    failed = synthetic.record(asked, status="failed", reason="synthetic", number=4)
+    synthetic.write(tmp_path, [*runs, failed])
+    prefix = runs[0].id.rsplit("-", 1)[0]
+    assert results.enough(prefix, 3, tmp_path) == runs[2]
+    assert results.enough(prefix, 4, tmp_path) is None
+
+
+def test_a_row_that_runs_out_of_memory_is_not_repeated(tmp_path: Path) -> None:
+    oom = synthetic.record(synthetic.job("int8"), status="oom", reason="synthetic")
+    synthetic.write(tmp_path, [oom])
+    assert results.enough(oom.id.rsplit("-", 1)[0], 5, tmp_path) == oom
 
 
 def test_committed_results_of_this_schema_can_still_be_read() -> None:
