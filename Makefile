@@ -146,9 +146,9 @@ test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and t
 test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at full scale
 	@$(PY) $(TESTS)
 
-.PHONY: honesty
-honesty: $(RUN) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts demo-python)" && "$$python" -m tests.honesty && "$$python" -m tests.honesty_batch && "$$python" -m tests.honesty_tokens
+.PHONY: clocks
+clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios
+	@$(PY) -m scripts clocks
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

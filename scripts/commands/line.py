@@ -22,7 +22,7 @@ VERBS = {
     "bundle": "share",
     "compare": "report",
     "demo": "demo",
-    "demo-python": "demo",
+    "clocks": "demo",
     "images": "images",
     "lock": "pins",
     "models": "models",
