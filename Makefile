@@ -17,7 +17,7 @@ DEV := $(SITE) .venv/.dev
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY REMOTE BRANCH BUNDLE
+export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS WHEELS ONLY REMOTE BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
@@ -87,7 +87,7 @@ images: $(RUN) ## List the images: built, stale or missing, size, what they shar
 	@$(PY) -m scripts images
 
 .PHONY: archive
-archive: $(RUN) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
+archive: $(RUN) ## Keep the built images and the files of their locks in archives/ (ONLY=images,wheels,tools,kit STACK= BACKEND= PIECES=64MB)
 	@$(PY) -m scripts archive
 
 .PHONY: restore

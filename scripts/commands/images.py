@@ -106,15 +106,16 @@ def images() -> None:
 
 
 @click.command
-@option("ONLY", values.Choice("images", "wheels"), "a part alone")
+@option("ONLY", values.Names(*keeping.PARTS), "some parts alone", ())
+@option("PIECES", values.Size(), "cut archives of images into files of at most so many bytes")
+@option("PYTHONS", values.Names(), "the versions of Python that the tools are kept for; this one unless others are typed", ())
 @STACK
 @ARTICLE
 @option("BACKEND", click.STRING, "the images of a backend", "all")
 @ARCHIVES
-def archive(only: str | None, stack: str, article: str, backend: str, archives: Path) -> None:
-    """Keep the built images and the files of their locks in a folder."""
-    parts = (only,) if only else keeping.PARTS
-    keeping.archive(archives, chosen(backend, stack, article), parts)
+def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], stack: str, article: str, backend: str, archives: Path) -> None:
+    """Keep the built images, the files of their locks, the tools and the kit in a folder."""
+    keeping.archive(archives, chosen(backend, stack, article), only or keeping.PARTS, pieces, pythons)
 
 
 @click.command

@@ -70,6 +70,21 @@ class Count(click.ParamType[Any, Any]):
         return int(value)
 
 
+class Size(click.ParamType[Any, Any]):
+    """A number of bytes with its unit, as in PIECES=64MB; powers of 1000."""
+
+    name = "64MB"
+    UNITS = {"MB": 10**6, "GB": 10**9}
+
+    def convert(self, value: int | str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number, unit = value[:-2], value[-2:]
+        if unit not in self.UNITS or not (number.isascii() and number.isdecimal() and len(number) < 7 and int(number) >= 1):
+            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed is a whole number with {' or '.join(self.UNITS)}; try {_name(param)}=64MB")
+        return int(number) * self.UNITS[unit]
+
+
 class Numbers(click.ParamType[Any, Any]):
     """Different whole numbers with commas, as in GPU_IDS=0,3."""
 
@@ -90,12 +105,19 @@ class Numbers(click.ParamType[Any, Any]):
 
 
 class Names(click.ParamType[Any, Any]):
-    """Words with commas, as in CASES=accelerate-fp16,ds-zero."""
+    """Words with commas, as in CASES=accelerate-fp16,ds-zero; of a few words where those are given."""
 
     name = "name,name,…"
 
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        return value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
+        words = value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
+        wrong = [word for word in words if self.allowed and word not in self.allowed]
+        if wrong:
+            raise UsageError(f"{_name(param)} names {_short(wrong[0])!r}, allowed are {', '.join(self.allowed)}; try {_name(param)}={self.allowed[0]}")
+        return words
 
 
 class Folder(click.ParamType[Any, Any]):

@@ -5,6 +5,7 @@ import subprocess
 import tarfile
 
 import pytest
+import zstandard
 
 from scripts import paths, pins
 from scripts.errors import KitError, UsageError
@@ -27,9 +28,9 @@ def ours(kit, monkeypatch):
 def test_an_archived_image_comes_back_after_it_was_removed(ours, kit, client, monkeypatch):
     archive.archive(kit / "archives", [ours], ("images",))
     before = client.images.get(ours.tag).id
-    with tarfile.open(kit / "archives/tiny.oci.tar") as tar:
-        assert {"oci-layout", "index.json"} <= set(tar.getnames())
-        assert json.load(tar.extractfile("oci-layout"))["imageLayoutVersion"] == "1.0.0"
+    with zstandard.open(kit / "archives/tiny.oci.tar.zst") as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
+        files = {member.name: tar.extractfile(member).read() for member in tar if member.name in ("oci-layout", "index.json")}
+    assert json.loads(files["oci-layout"])["imageLayoutVersion"] == "1.0.0" and "index.json" in files
     assert subprocess.run(["sha256sum", "--check", "--quiet", checksums.NAME], cwd=kit / "archives").returncode == 0
     client.images.remove(ours.tag, force=True)
     archive.restore(kit / "archives")
@@ -37,18 +38,28 @@ def test_an_archived_image_comes_back_after_it_was_removed(ours, kit, client, mo
     assert "idna" in build.ask(client, ours.tag)["packages"]
 
 
+def test_an_archive_in_pieces_comes_back(ours, kit, client, monkeypatch):
+    before = client.images.get(ours.tag).id
+    archive.archive(kit / "archives", [ours], ("images",), piece_bytes=20_000_000)
+    files = [path for path in (kit / "archives").iterdir() if path.name.startswith("tiny.oci")]
+    assert len(files) > 1 and max(path.stat().st_size for path in files) == 20_000_000
+    client.images.remove(ours.tag, force=True)
+    archive.restore(kit / "archives")
+    assert client.images.get(ours.tag).id == before
+
+
 @pytest.mark.parametrize("change", ["write", "remove"])
 def test_a_damaged_archive_restores_nothing_and_says_which_file(ours, kit, client, monkeypatch, change):
     archive.archive(kit / "archives", [ours], ("images",))
     client.images.remove(ours.tag, force=True)
-    path = kit / "archives/tiny.oci.tar"
+    path = kit / "archives/tiny.oci.tar.zst"
     if change == "remove":
         path.unlink()
     else:
         with path.open("r+b") as stream:
             stream.seek(path.stat().st_size // 2)
             stream.write(b"damaged")
-    with pytest.raises(KitError, match=r"tiny.oci.tar: (has another checksum|is missing)"):
+    with pytest.raises(KitError, match=r"tiny.oci.tar.zst: (has another checksum|is missing)"):
         archive.restore(kit / "archives")
     assert not build.exists(client, ours.tag)
 
