@@ -17,7 +17,7 @@ DEV := $(SITE) .venv/.dev
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS WHEELS ONLY REMOTE BRANCH BUNDLE
+export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY REMOTE BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
@@ -93,6 +93,13 @@ archive: $(RUN) ## Keep the built images and the files of their locks in archive
 .PHONY: restore
 restore: $(RUN) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
 	@$(PY) -m scripts restore
+
+.PHONY: push pull
+push: $(RUN) ## Push built images to a registry: make push REGISTRY=host/name (STACK= BACKEND=)
+	@$(PY) -m scripts push
+
+pull: $(RUN) ## Pull images from there by their digests, and verify them
+	@$(PY) -m scripts pull
 
 .PHONY: models
 models: $(RUN) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)

@@ -1,5 +1,6 @@
-"""build, verify, rebuild, sbom, images, archive, restore: the images and what they hold."""
+"""build, verify, rebuild, sbom, images, archive, restore, push, pull: the images and what they hold."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ from scripts import articles, pins
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.containers.container import connect
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.images import archive as keeping
 from scripts.images import build as building
 from scripts.images import inventory
 from scripts.images import rebuild as rebuilding
+from scripts.images import registry as through_registry
 from scripts.images import verify as checking
 from scripts.paths import ROOT
 from scripts.pins import Image
@@ -123,3 +125,32 @@ def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...],
 def restore(archives: Path) -> None:
     """Bring the images of such a folder back, without a network."""
     keeping.restore(archives)
+
+
+REGISTRY = option("REGISTRY", click.STRING, "a registry and a name in it, as in localhost:5000/kit", "")
+
+
+def _registry(typed: str) -> str:
+    if not typed or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*", typed):
+        raise UsageError(f"REGISTRY is {typed!r}, allowed is host/name; try REGISTRY=localhost:5000/kit")
+    return typed
+
+
+@click.command
+@option("BACKEND", click.STRING, "the images of a backend", "all")
+@STACK
+@ARTICLE
+@REGISTRY
+def push(backend: str, stack: str, article: str, registry: str) -> None:
+    """Push built images to a registry and note their digests in docker/digests.json."""
+    through_registry.push(chosen(backend, stack, article), _registry(registry))
+
+
+@click.command
+@option("BACKEND", click.STRING, "the images of a backend", "all")
+@STACK
+@ARTICLE
+@REGISTRY
+def pull(backend: str, stack: str, article: str, registry: str) -> None:
+    """Pull images by their digests, and compare them with pins and lock."""
+    through_registry.pull(chosen(backend, stack, article), _registry(registry))

@@ -32,6 +32,8 @@ VERBS = {
     "render": "pins",
     "report": "report",
     "restore": "images",
+    "push": "images",
+    "pull": "images",
     "sbom": "images",
     "verify": "images",
     "verify-bundle": "share",
