@@ -6,6 +6,8 @@ the padded width, which is the same where the mask of the row is as long as the 
 
 from bench.models import texts
 
+TIMES_RUNS = True
+
 call = texts.generate
 
 

@@ -3,6 +3,8 @@
 from bench.measuring import recorder
 from bench.models import texts
 
+TIMES_RUNS = True
+
 call = texts.generate
 
 

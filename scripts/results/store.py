@@ -7,7 +7,6 @@ came out). result.json is written whole or not at all and never again; a folder 
 import contextlib
 import dataclasses
 import gc
-import json
 import marshal
 import os
 import shlex
@@ -15,11 +14,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.job import STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.results import result_schema
+from scripts.results import door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
@@ -29,7 +29,7 @@ SCHEMA = 1
 DONE = ("ok", "oom", "unsupported")
 
 #: {content: environment} of the guests read so far: thousands of runs share a few.
-_ENVIRONMENTS: dict[bytes, dict] = {}
+_ENVIRONMENTS: dict[bytes, dict[str, Any]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Record:
     id: str
     status: str
     job: Job
-    host: dict
+    host: dict[str, Any]
     guest: Result | None = None
     reason: str = ""
     schema: int = SCHEMA
@@ -119,14 +119,9 @@ def _temporary_folder() -> str:
 def load(folder: Path) -> Record:
     """The Record of a run's folder; raises InvalidDocument or OSError."""
     try:
-        text = Path(folder, "result.json").read_text(encoding="utf-8")
-        record = _record(json.loads(text, parse_constant=_no_constant))
+        record = _record(door.parse(door.read(Path(folder, "result.json"))))
     except FileNotFoundError:
         raise InvalidDocument("no result.json: the run has not finished, or its runner was killed") from None
-    except InvalidDocument:
-        raise
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise InvalidDocument(f"damaged result.json: {error}") from None
     if record.id != Path(folder).name:
         raise InvalidDocument(f"result.json is of run {record.id}, not of this folder")
     return record
@@ -190,38 +185,38 @@ def _folders(runs: Path) -> list[str]:
         return []
 
 
-def _no_constant(word: str) -> float:
-    raise InvalidDocument(f"damaged result.json: {word} is no number")
-
-
 def _expect(condition: object, message: str) -> None:
     if not condition:
         raise InvalidDocument(message)
 
 
-def _record(fields: dict) -> Record:
+def _record(fields: object) -> Record:
     _expect(isinstance(fields, dict), "expected a JSON object")
+    assert isinstance(fields, dict)
     _expect(fields.get("schema") == SCHEMA, f"schema is {fields.get('schema')!r}, this kit reads {SCHEMA}")
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
     _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r}")
-    result_schema.check(fields.get("job"), result_schema.JOB, "job")
-    result_schema.check(fields.get("host"), result_schema.HOST, "host")
+    shapes.check(fields, shapes.Record)
     job = job_of(fields["job"])
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
     record = Record(**{**fields, "job": job, "guest": guest})
-    _expect(record.id.rsplit("-", 1)[-1].isdigit(), f"id is {record.id!r}, it has to end in -<number>")
     _expect(record.status in STATUSES, f"status is {record.status!r}, allowed are {', '.join(STATUSES)}")
-    _expect(record.status == "ok" or (record.reason and isinstance(record.reason, str)), f"status {record.status} without a reason")
-    _expect(record.status != "ok" or guest, "status ok without an answer of the guest")
-    if record.status == "ok" and job.kind == "measure":
-        timed = [measurement["timed_ms"] for measurement in guest.measurements]
-        _expect((timed or guest.figures) and all(timed), "status ok without a timed call")  # a form may measure other things than calls
+    _expect(record.status == "ok" or record.reason, f"status {record.status} without a reason")
+    if record.status == "ok":
+        _expect_measured(job, guest)
     return record
 
 
-def _guest(fields: dict) -> Result:
+def _expect_measured(job: Job, guest: Result | None) -> None:
+    if guest is None:
+        raise InvalidDocument("status ok without an answer of the guest")
+    timed = [measurement["timed_ms"] for measurement in guest.measurements]
+    measured = job.kind != "measure" or ((timed or guest.figures) and all(timed))  # a form may measure other things than calls
+    _expect(measured, "status ok without a timed call")
+
+
+def _guest(fields: dict[str, Any]) -> Result:
     """The contract says nothing of what is in `environment`, the bulk of a result: equal ones are kept once."""
-    result_schema.check(fields, result_schema.GUEST, "guest")
-    environment = fields["environment"]
+    environment = fields.get("environment", {})
     shared = _ENVIRONMENTS.setdefault(marshal.dumps(environment, 2), environment)  # version 2: equal bytes for equal content
     return result_of({**fields, "environment": shared})

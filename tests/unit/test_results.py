@@ -85,10 +85,12 @@ def _changed(**fields: object) -> str:
         (_changed(status="fine"), "status is 'fine'"),
         (_changed(status="failed"), "without a reason"),
         (_changed(guest=None), "without an answer"),
-        (_changed(job={"schema": 1}), "job.article is 'None'"),
-        (_changed(host={}), "host.engine is 'None'"),
-        (_changed(host={"engine": "docker", "started_at": "2026", "gpus": {}}), "host.gpus is '{}'"),
-        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "NaN"),
+        (_changed(job={"schema": 1}), "job: Object missing required field `id`"),
+        (_changed(host={}), "host: Object missing required field `engine`"),
+        (_changed(host={"engine": "docker", "started_at": "2026-11-21T04:10:00Z", "gpus": {}}), "host.gpus: Expected `array | null`, got `object`"),
+        (_changed(host={"engine": "docker", "started_at": "2026"}), 'host.started_at: Expected a moment as "2026-11-21T04:10:00Z"'),
+        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "damaged result.json: JSON is malformed"),
+        (_changed().replace('"load_s": 3.21', '"load_s": 1e400'), "Number out of range"),
     ],
 )
 def test_a_damaged_result_is_named_and_the_others_still_come(tmp_path: Path, text: str, reason: str) -> None:
