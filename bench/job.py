@@ -5,6 +5,9 @@ only, runs under Python 3.8, and both zones import it.
 
 History of SCHEMA:
     1  (2026-11)  first version
+    2  (2026-11)  a job's `load` holds only what its backend reads: no prose, so that a reworded comment makes no other job of it
+
+A document of an earlier schema is read as the newest one would have written it.
 """
 
 import dataclasses
@@ -14,7 +17,10 @@ import os
 import tempfile
 import typing
 
-SCHEMA = 1
+SCHEMA = 2
+
+#: What stood in `load` before schema 2 and was not read: by no backend, or by the backend that is named.
+_NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
@@ -72,14 +78,15 @@ class Job:
     def fingerprint(self) -> str:
         """12 hex digits over everything that decides what is measured, so not over the id nor over paths.
 
-        A field that came after the first results counts only where it is used, so that those keep their fingerprints.
+        A field that came after the first results counts only where it is used, so that those keep their fingerprints; and the schema,
+        which is a form of writing, always counts as the first one.
         """
         # Not dataclasses.asdict, which copies all that is in it: reports ask thousands of jobs.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("id", "reference")}
         for name, unused in (("form", "generate"), ("options", {})):
             if fields[name] == unused:
                 del fields[name]
-        fields["model"] = {key: value for key, value in self.model.items() if key != "path"}
+        fields.update(schema=1, model={key: value for key, value in self.model.items() if key != "path"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -127,11 +134,23 @@ def _fields(text: str) -> object:
         raise InvalidDocument("not JSON: {}".format(error)) from None
 
 
+def _newest(fields: "dict[str, typing.Any]") -> "dict[str, typing.Any]":
+    """The fields of a document of this schema, or of the first one as this one has them; raises InvalidDocument for any other."""
+    schema = fields.get("schema")
+    if isinstance(schema, bool) or schema not in (1, SCHEMA):
+        raise InvalidDocument("schema is {!r}, this kit reads 1 and {}".format(schema, SCHEMA))
+    fields = dict(fields, schema=SCHEMA)
+    load = fields.get("load")
+    if schema == 1 and isinstance(load, dict):
+        never_read = _NEVER_READ[""] + _NEVER_READ.get(str(fields.get("backend")), ())
+        fields["load"] = {name: value for name, value in load.items() if name not in never_read}
+    return fields
+
+
 def _document(kind: "type[T]", fields: object) -> "T":
     if not isinstance(fields, dict):
         raise InvalidDocument("expected a JSON object, found {}".format(type(fields).__name__))
-    if fields.get("schema") != SCHEMA:
-        raise InvalidDocument("schema is {!r}, this kit reads {}".format(fields.get("schema"), SCHEMA))
+    fields = _newest(fields)
     known = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(fields) - set(known))
     if unknown:

@@ -1,10 +1,9 @@
 """The results: one folder a run, written once, checked when it is read."""
 
-from bench.job import InvalidDocument
+from bench.job import SCHEMA, InvalidDocument
 from scripts.results.store import (
     DONE,
     RUNS,
-    SCHEMA,
     TRIALS,
     Record,
     Skipped,

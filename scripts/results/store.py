@@ -12,19 +12,17 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.job import STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
+from bench.job import SCHEMA, STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.results import door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
-SCHEMA = 1
-
 #: A run that ended so would end so again; one that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
 
@@ -165,14 +163,28 @@ def next_id(prefix: str, runs: Path = RUNS) -> str:
     return f"{prefix}-{int(ids[-1].rsplit('-', 1)[1]) + 1 if ids else 1:02d}"
 
 
-def done(prefix: str, runs: Path = RUNS) -> Record | None:
-    """The latest run with this prefix that need not be run again, or None."""
-    for name in reversed(existing(prefix, runs)):
+def done(prefix: str, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Record | None:
+    """The latest run with this prefix that need not be run again, or None.
+
+    An id keeps the hash that its kit gave it. `prefix_of` says which prefix a stored run would have today, so that a run which an
+    earlier schema wrote under another hash counts too where it asked the very same.
+    """
+    same = _ended(reversed(existing(prefix, runs)), runs)
+    if same or prefix_of is None:
+        return same
+    readable = prefix.rpartition(".")[0] + "."
+    others = [name for name in _folders(runs) if name.startswith(readable)]
+    return _ended(others, runs, lambda record: prefix_of(record) == prefix)
+
+
+def _ended(names: Iterable[str], runs: Path, counts: Callable[[Record], bool] = lambda record: True) -> Record | None:
+    """The first of these runs that came to its end and counts."""
+    for name in names:
         try:
             record = load(Path(runs) / name)
         except (InvalidDocument, OSError):
             continue
-        if record.status in DONE:
+        if record.status in DONE and counts(record):
             return record
     return None
 
@@ -193,13 +205,14 @@ def _expect(condition: object, message: str) -> None:
 def _record(fields: object) -> Record:
     _expect(isinstance(fields, dict), "expected a JSON object")
     assert isinstance(fields, dict)
-    _expect(fields.get("schema") == SCHEMA, f"schema is {fields.get('schema')!r}, this kit reads {SCHEMA}")
+    schema = fields.get("schema")
+    _expect(schema in (1, SCHEMA) and not isinstance(schema, bool), f"schema is {schema!r}, this kit reads 1 and {SCHEMA}")
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
     _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r}")
     shapes.check(fields, shapes.Record)
     job = job_of(fields["job"])
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
-    record = Record(**{**fields, "job": job, "guest": guest})
+    record = Record(**{**fields, "job": job, "guest": guest, "schema": SCHEMA})
     _expect(record.status in STATUSES, f"status is {record.status!r}, allowed are {', '.join(STATUSES)}")
     _expect(record.status == "ok" or record.reason, f"status {record.status} without a reason")
     if record.status == "ok":

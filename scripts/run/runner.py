@@ -75,7 +75,7 @@ def perform(planned: Planned, options: Options) -> Record:
         job = _job(planned, options)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
-        earlier = results.done(prefix, runs)
+        earlier = results.done(prefix, runs, jobs.prefix_of)
         if earlier and not options.force:
             print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
