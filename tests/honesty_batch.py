@@ -15,9 +15,7 @@ from time import perf_counter
 
 from bench import backends
 from bench.models import prompts, texts
-from scripts import articles
-from scripts.run import jobs
-from tests import honesty
+from tests import asked, honesty
 
 
 def articles_loop(model, tokenizer, texts_list, new_tokens):
@@ -38,10 +36,7 @@ def articles_loop(model, tokenizer, texts_list, new_tokens):
 
 def job_of(checkpoint, batch, new_tokens, device):
     """The article's batch as published."""
-    article = articles.find("batch-generate")
-    (case,) = [case for case in article.cases if case.name == "batch"]
-    target = jobs.Target("current", device, 1, "random", "full" if device == "cuda" else "tiny")
-    job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch))
+    job = asked.published("batch-generate", "batch", batch, device, 1)
     runs = [{**run, "new_tokens": new_tokens or run["new_tokens"]} for run in job.runs]
     return dataclasses.replace(job, model={**job.model, "path": str(checkpoint)}, runs=runs)
 
@@ -66,6 +61,6 @@ def main(checkpoint, batch, rounds, new_tokens, out=None):
 
 
 if __name__ == "__main__":
-    asked = honesty.options()
-    with honesty.checkpoint(asked.checkpoint, "llama-3-8B") as folder:
-        main(folder, asked.batch, asked.rounds, asked.new_tokens, asked.out)
+    typed = honesty.options()
+    with honesty.checkpoint(typed.checkpoint, "llama-3-8B") as folder:
+        main(folder, typed.batch, typed.rounds, typed.new_tokens, typed.out)

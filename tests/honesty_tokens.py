@@ -16,9 +16,7 @@ import time
 
 from bench import backends, forms
 from bench.models import prompts
-from scripts import articles
-from scripts.run import jobs
-from tests import honesty
+from tests import asked, honesty
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
@@ -37,10 +35,7 @@ def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
 
 def job_of(case_name, checkpoint, batch, new_tokens, device, count):
     """The case as published, in texts as its tokenizer has them, with so many new tokens (None: as many as published)."""
-    article = articles.find("deepspeed-inference")
-    (case,) = [case for case in article.cases if case.name == case_name]
-    target = jobs.Target("current", device, count, "random", "full" if device == "cuda" else "tiny")
-    job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch_size=batch))
+    job = asked.published("deepspeed-inference", case_name, batch, device, count)
     made = {"model": {**job.model, "path": str(checkpoint)}, "prompt": {**job.prompt, "tokens": None}}
     if new_tokens:
         made["runs"] = [{**run, "new_tokens": new_tokens, "arguments": {**run["arguments"], "max_new_tokens": new_tokens}} for run in job.runs]
@@ -69,6 +64,6 @@ def main(case, checkpoint, batch, rounds, new_tokens, out=None):
 
 
 if __name__ == "__main__":
-    asked = honesty.options(case="accelerate-fp16")
-    with honesty.checkpoint(asked.checkpoint, "bloom-7b1") as folder:
-        main(asked.case, folder, asked.batch, asked.rounds, asked.new_tokens, asked.out)
+    typed = honesty.options(case="accelerate-fp16")
+    with honesty.checkpoint(typed.checkpoint, "bloom-7b1") as folder:
+        main(typed.case, folder, typed.batch, typed.rounds, typed.new_tokens, typed.out)

@@ -19,6 +19,7 @@ from bench.measuring import environment, measure, ranks
 from bench.models import texts
 
 TIMES_RUNS = True
+OPTIONS = {"tokens_times_ranks": ()}
 
 
 def batch_of(sentences, batch_size):

@@ -10,6 +10,7 @@ from bench.checking import check
 from bench.models import texts
 
 TIMES_RUNS = True
+OPTIONS = dict(texts.OPTIONS, rows=())
 
 
 def _padded(job, tokenizer, batch, side, device):

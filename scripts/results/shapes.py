@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from bench.job import InvalidDocument
-from scripts.results import names
-from scripts.results.names import NAME, RUN_ID
+from scripts import names
+from scripts.names import NAME, RUN_ID
 
 MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z"
 
@@ -29,7 +29,7 @@ Time = Annotated[float, msgspec.Meta(gt=0)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Shape(msgspec.Struct, kw_only=True):
+class Shape(msgspec.Struct):
     """A JSON object; None stands for a key that is absent or null."""
 
 
