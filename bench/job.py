@@ -138,7 +138,7 @@ def _newest(fields: "dict[str, typing.Any]") -> "dict[str, typing.Any]":
     """The fields of a document of this schema, or of the first one as this one has them; raises InvalidDocument for any other."""
     schema = fields.get("schema")
     if isinstance(schema, bool) or schema not in (1, SCHEMA):
-        raise InvalidDocument("schema is {!r}, this kit reads 1 and {}".format(schema, SCHEMA))
+        raise InvalidDocument("schema is {:.60}, this kit reads 1 and {}".format(repr(schema), SCHEMA))
     fields = dict(fields, schema=SCHEMA)
     load = fields.get("load")
     if schema == 1 and isinstance(load, dict):
@@ -154,7 +154,7 @@ def _document(kind: "type[T]", fields: object) -> "T":
     known = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(fields) - set(known))
     if unknown:
-        raise InvalidDocument("unknown field {!r}, allowed are {}".format(unknown[0], ", ".join(sorted(known))))
+        raise InvalidDocument("unknown field {:.60}, allowed are {}".format(repr(unknown[0]), ", ".join(sorted(known))))
     for name, field in known.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in fields:
@@ -162,9 +162,14 @@ def _document(kind: "type[T]", fields: object) -> "T":
     return kind(**fields)
 
 
+def _line(words: str) -> str:
+    """One line of a length that a person reads: what it quotes is whatever stood in the document."""
+    return " ".join(words.split())[:300]
+
+
 def _expect(condition: object, message: str, *values: object) -> None:
     if not condition:
-        raise InvalidDocument(message.format(*values))
+        raise InvalidDocument(_line(message.format(*values)))
 
 
 def parse_job(text: str) -> Job:

@@ -1,4 +1,4 @@
-"""What a name in a record may be: it becomes a folder's name, a part of a run's id and a link in the report."""
+"""What a name may be, in an article's file and in a record: it becomes a folder's name, a part of a run's id and a link in the report."""
 
 import re
 
@@ -11,5 +11,5 @@ RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,239}-[0-9]{2,9}\Z"
 WORDS = "letters, digits, '.', '_' and '-', at most 64, the first a letter or a digit"
 
 
-def is_name(text: str) -> bool:
-    return re.match(NAME, text) is not None
+def is_id(text: str) -> bool:
+    return re.match(RUN_ID, text) is not None

@@ -41,9 +41,19 @@ def disagreement(job: Job, result: Result, seen: Seen) -> str:
     """Where an answer contradicts its job, itself, or what the host saw, in words; "" where it does not."""
     faults = [_of_another_job(job, result)]
     if result.status == "ok":
-        faults += [_ended_badly(seen), _too_long(job, result, seen)]
+        faults += [_ended_badly(seen), _too_long(job, result, seen), contradiction(result)]
         faults += _of_kind(job, result, seen)
     return "; ".join(fault for fault in faults if fault)
+
+
+def contradiction(result: Result) -> str:
+    """Where parts of an answer that the report reads together do not belong together, in words; "" where they do."""
+    told = result.figures.get("calls")
+    if told is None:
+        return ""
+    timed = [(one["new_tokens"], len(one["timed_ms"])) for one in result.measurements]
+    tokens = [(one["new_tokens"], len(one["timed_tokens"])) for one in told]
+    return "" if tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
 
 
 def _of_another_job(job: Job, result: Result) -> str:

@@ -25,7 +25,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 #: Times, sizes and errors; door.py holds every number of a file below 1e18.
 Amount = Annotated[float, msgspec.Meta(ge=0)]
-Time = Annotated[float, msgspec.Meta(gt=0)]
+#: A ms or µs that was measured; a shorter one is damage and overflows in ratios.
+Time = Annotated[float, msgspec.Meta(ge=1e-9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -219,12 +220,12 @@ class TokensOfCalls(Shape):
 
 
 class Workload(Shape):
-    items: Count
-    new_tokens: Count
-    prompt_tokens: Count
-    padded_prompt_tokens: Count
+    items: AtLeastOne
+    new_tokens: AtLeastOne
+    prompt_tokens: AtLeastOne
+    padded_prompt_tokens: AtLeastOne
     decode_rows: Count
-    seconds: Amount
+    seconds: Time
     resumed: bool
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from bench.job import SCHEMA, STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.results import door, shapes
+from scripts.results import answers, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
@@ -117,11 +117,11 @@ def _temporary_folder() -> str:
 def load(folder: Path) -> Record:
     """The Record of a run's folder; raises InvalidDocument or OSError."""
     try:
-        record = _record(door.parse(door.read(Path(folder, "result.json"))))
+        record = record_of(door.parse(door.read(Path(folder, "result.json"))))
     except FileNotFoundError:
         raise InvalidDocument("no result.json: the run has not finished, or its runner was killed") from None
     if record.id != Path(folder).name:
-        raise InvalidDocument(f"result.json is of run {record.id}, not of this folder")
+        raise InvalidDocument(f"result.json is of run {record.id[:255]}, not of this folder")
     return record
 
 
@@ -202,13 +202,13 @@ def _expect(condition: object, message: str) -> None:
         raise InvalidDocument(message)
 
 
-def _record(fields: object) -> Record:
+def record_of(fields: object) -> Record:
     _expect(isinstance(fields, dict), "expected a JSON object")
     assert isinstance(fields, dict)
     schema = fields.get("schema")
-    _expect(schema in (1, SCHEMA) and not isinstance(schema, bool), f"schema is {schema!r}, this kit reads 1 and {SCHEMA}")
+    _expect(schema in (1, SCHEMA) and not isinstance(schema, bool), f"schema is {schema!r:.60}, this kit reads 1 and {SCHEMA}")
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
-    _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r}")
+    _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r:.60}")
     shapes.check(fields, shapes.Record)
     job = job_of(fields["job"])
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
@@ -226,6 +226,8 @@ def _expect_measured(job: Job, guest: Result | None) -> None:
     timed = [measurement["timed_ms"] for measurement in guest.measurements]
     measured = job.kind != "measure" or ((timed or guest.figures) and all(timed))  # a form may measure other things than calls
     _expect(measured, "status ok without a timed call")
+    contradiction = answers.contradiction(guest)
+    _expect(not contradiction, f"damaged result.json: {contradiction}")
 
 
 def _guest(fields: dict[str, Any]) -> Result:
