@@ -8,7 +8,7 @@ from typing import Any
 
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
-from scripts.pins import requirement_files
+from scripts.pins import requirement_files, shapes
 
 ORIGINS = ("stated", "derived", "chosen")
 
@@ -162,6 +162,7 @@ def load(root: Path = ROOT) -> Pins:
     path = root / "docker" / "pins.toml"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        shapes.check(tables)
         pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
         pins.images(), pins.environments(), pins.host_pins  # every table is read once, so that a mistake shows at once
     except FileNotFoundError as error:

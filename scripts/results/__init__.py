@@ -1,11 +1,10 @@
 """The results: one folder a run, written once, checked when it is read."""
 
+from bench.job import SCHEMA, InvalidDocument
 from scripts.results.store import (
     DONE,
     RUNS,
-    SCHEMA,
     TRIALS,
-    InvalidDocument,
     Record,
     Skipped,
     enough,

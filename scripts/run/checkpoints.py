@@ -23,6 +23,7 @@ from bench.models import weights
 from scripts import surroundings
 from scripts.errors import KitError, PreflightError
 from scripts.machine import permissions
+from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
 
@@ -65,6 +66,15 @@ def work_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _let_in() -> Iterator[None]:
+    """A file of a guest that the door refuses ends what needs it: KitError."""
+    try:
+        yield
+    except door.Refused as error:
+        raise KitError(f"a guest left what is not let in: {error}") from error
+
+
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
@@ -79,6 +89,8 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
             made.chmod(0o777)  # the container's user is not this one
             writing = dataclasses.replace(job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)})
             facts = must_answer(engine, writing, work, on_line).used
+            with _let_in():
+                door.check_folder(made)
             (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
             permissions.open_to_all(made)
             made.rename(path)
@@ -97,8 +109,8 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
             made = work / "reference.npz"
             asking = dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work))
             must_answer(engine, asking, work, on_line)
-            permissions.open_to_all(made)
-            made.rename(path)
+            with _let_in():
+                door.keep(made, path)
     return path
 
 
@@ -110,15 +122,15 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
         permissions.make(path.parent)
         with work_folder(root) as work:
             made = work / path.name
-            for file in [*answers, path]:
-                if file.exists():
-                    shutil.copy(file, work)
+            with _let_in():
+                for file in answers:
+                    door.keep(file, work / file.name)
+                door.keep(path, made, door.READINGS_BYTES)
             judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
             verdict = must_answer(engine, judging, work, on_line).check
-            if made.exists():
-                permissions.open_to_all(made)
-                made.replace(path)
-    return verdict
+            with _let_in():
+                door.keep(made, path, door.READINGS_BYTES)
+    return verdict or {}
 
 
 def hub_checkpoint(model: dict, root: Path) -> tuple[Path, str]:

@@ -42,6 +42,7 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
         "kit_version": __version__,
         "commit": commit,
         "dirty": dirty,
+        "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well
         "differences": engine.differences(result),
         "gpu_memory": sampler.summary(result.phases if result else {}),
     }

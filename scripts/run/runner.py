@@ -16,7 +16,7 @@ from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
 from scripts.machine import gpus, locks
-from scripts.results import Record
+from scripts.results import Record, answers, door
 from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume
 from scripts.run.engines import Engine, nsight
 from scripts.run.options import Options
@@ -75,7 +75,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
         job = _job(planned, options)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
-        earlier = None if options.force else results.enough(prefix, repeat, runs)
+        earlier = None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of)
         if earlier:
             print("  measured before; FORCE=1 measures it again", file=sys.stderr)
             return earlier
@@ -144,7 +144,9 @@ def _measure(ready: Ready, runs: Path) -> Record:
             facts = host_facts.at_start(engine, ready.asked_at)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
-            result, status, reason = engines.answer(work, outcome)
+            result, status, reason = engines.answer(job, work, outcome, engine.gpus)
+            if result is None:
+                answers.keep_rejected(work, folder)
             judging.judge(engine, job, result, work, display.line)
         _keep_traces(work, folder)
         facts |= host_facts.at_end(engine, outcome, result, sampler)
@@ -161,10 +163,12 @@ def _measure(ready: Ready, runs: Path) -> Record:
 
 
 def _keep_traces(work: Path, folder: Path) -> None:
-    """What a profiler wrote goes beside the result."""
+    """What a profiler wrote goes beside the result; a guest's trace that the door refuses is named and left out."""
     for name in nsight.KEPT:
-        if (work / name).exists():
-            shutil.move(work / name, folder / name)
+        try:
+            door.move(work / name, folder / name)
+        except (door.Refused, OSError) as error:
+            print(f"note: {error}; it is not kept", file=sys.stderr)
 
 
 def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.job import to_json
-from scripts import paths, results
+from scripts import names, paths, results
 from scripts.errors import KitError
 from tests import synthetic
 
@@ -79,16 +79,19 @@ def _changed(**fields: object) -> str:
         ("", "damaged"),
         ("[]", "expected a JSON object"),
         ("[" * 100_000, "damaged"),
-        (_changed(schema=2), "schema is 2, this kit reads 1"),
+        (_changed(schema=3), "schema is 3, this kit reads 1 and 2"),
+        (_changed(schema=True), "schema is True"),
         (_changed(extra=1), "unknown field 'extra'"),
         (_changed(id="a.b-02"), "not of this folder"),
         (_changed(status="fine"), "status is 'fine'"),
         (_changed(status="failed"), "without a reason"),
         (_changed(guest=None), "without an answer"),
-        (_changed(job={"schema": 1}), "job.article is 'None'"),
-        (_changed(host={}), "host.engine is 'None'"),
-        (_changed(host={"engine": "docker", "started_at": "2026", "gpus": {}}), "host.gpus is '{}'"),
-        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "NaN"),
+        (_changed(job={"schema": 1}), "job: Object missing required field `id`"),
+        (_changed(host={}), "host: Object missing required field `engine`"),
+        (_changed(host={"engine": "docker", "started_at": "2026-11-21T04:10:00Z", "gpus": {}}), "host.gpus: Expected `array | null`, got `object`"),
+        (_changed(host={"engine": "docker", "started_at": "2026"}), 'host.started_at: Expected a moment as "2026-11-21T04:10:00Z"'),
+        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "damaged result.json: JSON is malformed"),
+        (_changed().replace('"load_s": 3.21', '"load_s": 1e400'), "Number out of range"),
     ],
 )
 def test_a_damaged_result_is_named_and_the_others_still_come(tmp_path: Path, text: str, reason: str) -> None:
@@ -176,3 +179,31 @@ def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
         taken_s.append(time.process_time() - began)
         assert (len(records), len(skipped)) == (500, 0)
     assert min(taken_s) < 5 / 20
+
+
+STRANGE = ["", ".hidden", "-dash", "../up", "a/b", "a b", "a\n", "<b>", "é", "a" * 65]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize("field", ["article", "case", "variant", "backend", "stack", "form", "kind", "weights", "scale", "dtype"])
+def test_a_name_that_is_no_name_is_refused_wherever_it_stands(tmp_path: Path, field: str, name: str) -> None:
+    document = json.loads(_changed())
+    job = document["job"]
+    place = job["model"] if field in ("weights", "scale") else job["load"] if field == "dtype" else job
+    assert field in place
+    place[field] = name
+    _folder(tmp_path, json.dumps(document))
+    assert results.load_all(tmp_path)[0] == []
+    assert f"{field}: Expected letters, digits, '.', '_' and '-'" in results.load_all(tmp_path)[1][0].reason
+
+
+@pytest.mark.parametrize("name", [".a-01", "-a-01", "a b-01", "a", "a-1", "a-x", "a\n-01", "é-01", "a" * 241 + "-01"])
+def test_an_id_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
+    _folder(tmp_path, _changed(id=name))
+    (skipped,) = results.load_all(tmp_path)[1]
+    assert "id: Expected an id that ends in -<number>" in skipped.reason
+
+
+def test_the_kits_own_ids_are_ids() -> None:
+    longest = "a" * 240 + "-99"
+    assert all(names.is_id(one) for one in (longest, "a-01", "a.b_c-d.0123456789ab-123"))
