@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from scripts.machine.bounded_log import BoundedLog
 from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
 
 
@@ -21,7 +22,7 @@ class JobDisplay:
     def __init__(self, title: str, log: Path | None = None) -> None:
         self.title = title
         self.console = Console(file=sys.stderr)
-        self.log = log.open("a", encoding="utf-8") if log else None
+        self.log = BoundedLog(log) if log else None
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.told_at = 0.0
@@ -44,8 +45,7 @@ class JobDisplay:
     def line(self, text: str) -> None:
         """One line of the job's output."""
         if self.log:
-            self.log.write(text + "\n")
-            self.log.flush()
+            self.log.line(text)
         if text.startswith("@{"):
             with contextlib.suppress(ValueError):
                 self._event(json.loads(text[1:]))
