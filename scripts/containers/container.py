@@ -77,7 +77,7 @@ def sweep(client: docker.DockerClient) -> list[str]:
         if lock:
             with lock:
                 _remove(container)
-                owner.unlink(missing_ok=True)
+                locks.remove(owner)
             removed.append(container.labels[RUN_LABEL])
     return removed
 
@@ -86,11 +86,8 @@ def sweep(client: docker.DockerClient) -> list[str]:
 def _owner() -> Iterator[Path]:
     """A lock that this process holds while the container is there: how a sweep knows that the runner lives."""
     path = locks.folder() / f"runner-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
-    with locks.take(path):
-        try:
-            yield path
-        finally:
-            path.unlink()
+    with locks.held(path, locks.FOR_THIS_USER):
+        yield path
 
 
 def run(

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.machine import locks
 from scripts.machine.steps import Steps
-from scripts.run import runner
+from scripts.run import run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -86,7 +87,8 @@ def line_of(record: results.Record) -> str:
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
     """Run cases one after another, each in its batch sizes; where one cannot start and others may, it is told and the next one goes on."""
     runs = asked.runs
-    for left in runner.sweep_unfinished(runs):
+    locks.sweep()
+    for left in run_folders.sweep_unfinished(runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
     records, refused, tried = [], [], []
     counted = [batch_sizes_of(one.article, one.case, one.variant, asked) for one in planned]
