@@ -12,6 +12,7 @@ from scripts.commands.values import option
 from scripts.machine import checksums
 from scripts.share import bundle as bundles
 from scripts.share import publish as publishing
+from scripts.share import verified
 
 
 @click.command
@@ -39,5 +40,5 @@ def bundle(out: Path | None) -> None:
 @option("BUNDLE", values.Folder(), "the archive", Path(f"{bundles.NAME}.tar.gz"))
 def verify_bundle(bundle: Path) -> None:
     """Check such an archive: its files, its results, and that the report comes out of them."""
-    bundles.verify(bundle)
-    print(f"{bundle}: every file is as its checksum says, and the report comes out of its runs")
+    lines = verified.verify(bundle)
+    print("\n  ".join([f"{bundle}: is what it says", *lines]))
