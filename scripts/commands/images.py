@@ -13,7 +13,7 @@ from scripts.containers.container import connect
 from scripts.errors import KitError
 from scripts.images import archive as keeping
 from scripts.images import build as building
-from scripts.images import inventory
+from scripts.images import inventory, restoring
 from scripts.images import rebuild as rebuilding
 from scripts.images import verify as checking
 from scripts.paths import ROOT
@@ -120,5 +120,5 @@ def archive(only: str | None, stack: str, article: str, backend: str, archives: 
 @click.command
 @ARCHIVES
 def restore(archives: Path) -> None:
-    """Bring the images of such a folder back, without a network."""
-    keeping.restore(archives)
+    """Bring the images of such a folder back, without a network; each is compared with its pins and lock."""
+    restoring.restore(archives)

@@ -1,4 +1,4 @@
-"""make archive, make restore: keep the built images and the files of their locks, and bring the images back without a network.
+"""make archive: keep the built images and the files of their locks; scripts/images/restoring.py brings the images back without a network.
 
 In the folder ARCHIVES (./archives unless one is named):
 
@@ -68,7 +68,7 @@ def read_sums(where: Path) -> dict[str, str]:
     except FileNotFoundError as error:
         raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it") from error
     except ValueError as error:
-        raise KitError(f"{path} is damaged: a line of it is no checksum with a file's name") from error
+        raise KitError(f"{path} is damaged: {error}") from error
 
 
 def damaged(where: Path, sums: dict[str, str]) -> list[str]:
@@ -101,18 +101,3 @@ def archive(where: Path, chosen: list[Image], wanted: Sequence[str] = PARTS) -> 
     if missing:
         listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
         raise KitError(f"not in the archive, for they are not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")
-
-
-def restore(where: Path) -> None:
-    """Load the images of an archive folder into Docker; nothing of a folder that is damaged (KitError)."""
-    sums = read_sums(where)
-    found = damaged(where, sums)
-    if found:
-        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
-    connect()
-    for name in sorted(sums):
-        if name.endswith(".oci.tar"):
-            done = subprocess.run(["docker", "load", "--input", str(where / name)], capture_output=True, text=True)
-            if done.returncode != 0:
-                raise KitError(f"docker load of {where / name} failed: {done.stderr.strip()}")
-            print(done.stdout, end="", flush=True)
