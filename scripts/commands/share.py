@@ -18,12 +18,14 @@ from scripts.share import verified
 @click.command
 @option("REMOTE", click.STRING, "the address of a repository that you may push to", "")
 @option("BRANCH", click.STRING, "the branch of the site", "gh-pages")
+@option("TAKE_BRANCH", values.Switch(), "1 replaces the files of a branch that the kit has not written", False)
 @RUNS
 @OUT
-def publish(remote: str, branch: str, runs: Path | None, out: Path | None) -> None:
+def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
     """Put the site of the report on a branch of a repository."""
     shown = runs or results.RUNS
-    print(f"{branch} of {remote}: {publishing.publish(remote, branch, shown, out or shown.parent)}")
+    changes = publishing.publish(remote, branch, shown, out or shown.parent, take_branch)
+    print(f"{branch} of {publishing.without_password(remote)}: {changes}")
 
 
 @click.command
