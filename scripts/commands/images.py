@@ -14,7 +14,7 @@ from scripts.containers.container import connect
 from scripts.errors import KitError, UsageError
 from scripts.images import archive as keeping
 from scripts.images import build as building
-from scripts.images import inventory
+from scripts.images import inventory, restoring
 from scripts.images import rebuild as rebuilding
 from scripts.images import registry as through_registry
 from scripts.images import verify as checking
@@ -123,8 +123,8 @@ def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...],
 @click.command
 @ARCHIVES
 def restore(archives: Path) -> None:
-    """Bring the images of such a folder back, without a network."""
-    keeping.restore(archives)
+    """Bring the images of such a folder back, without a network; each is compared with its pins and lock."""
+    restoring.restore(archives)
 
 
 REGISTRY = option("REGISTRY", click.STRING, "a registry and a name in it, as in localhost:5000/kit", "")

@@ -1,4 +1,4 @@
-"""make archive, make restore: keep the built images and the files of their locks, and bring the images back without a network.
+"""make archive: keep the built images and the files of their locks; scripts/images/restoring.py brings the images back without a network.
 
 In the folder ARCHIVES (./archives unless one is named):
 
@@ -82,7 +82,7 @@ def read_sums(where: Path) -> dict[str, str]:
     except FileNotFoundError as error:
         raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it") from error
     except ValueError as error:
-        raise KitError(f"{path} is damaged: a line of it is no checksum with a file's name") from error
+        raise KitError(f"{path} is damaged: {error}") from error
 
 
 def damaged(where: Path, sums: dict[str, str]) -> list[str]:
@@ -123,25 +123,3 @@ def archive(where: Path, chosen: list[Image], wanted: Sequence[str] = PARTS, pie
     if missing:
         listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
         raise KitError(f"not in the archive, for they are not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")
-
-
-def restore(where: Path) -> None:
-    """Load the images of an archive folder into Docker; nothing of a folder that is damaged (KitError)."""
-    sums = read_sums(where)
-    found = damaged(where, sums)
-    if found:
-        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
-    client = connect()
-    for name in sorted({pieces.name_of(name) for name in sums}):
-        if name.endswith(SUFFIX):
-            load_images(client, pieces.of(where, name))
-
-
-def load_images(client: docker.DockerClient, files: list[Path]) -> None:
-    """Load one archive of images, whole or in pieces; prints what came. Raises KitError."""
-    try:
-        for line in client.api.load_image(pieces.joined(files)):
-            if "stream" in line:
-                print(line["stream"], end="", flush=True)
-    except docker.errors.DockerException as error:
-        raise KitError(f"Docker does not load {files[0]}: {error}") from error

@@ -4,10 +4,11 @@ Pieces are plain cuts: `cat NAME.* > NAME` makes the file whole again.
 """
 
 import contextlib
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 PIECE = re.compile(r"\.\d{3,}$")
 CHUNK_BYTES = 1 << 20
@@ -91,3 +92,28 @@ def joined(paths: Sequence[Path]) -> Iterator[bytes]:
         with path.open("rb") as stream:
             while chunk := stream.read(CHUNK_BYTES):
                 yield chunk
+
+
+class _Joined(io.RawIOBase):
+    """The whole file as a stream that can only be read on."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.chunks, self.rest = joined(paths), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.rest:
+            try:
+                self.rest = next(self.chunks)
+            except StopIteration:
+                return 0
+        part = self.rest[: len(buffer)]
+        buffer[: len(part)], self.rest = part, self.rest[len(part) :]
+        return len(part)
+
+
+def opened(paths: Sequence[Path]) -> BinaryIO:
+    """The whole file, open for reading on."""
+    return io.BufferedReader(_Joined(paths), CHUNK_BYTES)

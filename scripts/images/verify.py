@@ -118,9 +118,13 @@ def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | N
     return sorted(build.output_of(client, image.base, BASE_PACKAGES).split())
 
 
+def check(client: docker.DockerClient, image: Image) -> list[str]:
+    """Compare all that an image holds with its pins and its lock; it has to be there."""
+    found = client.images.get(image.tag)
+    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(found.attrs, found.history())
+
+
 def verify(image: Image) -> list[str]:
     """Build an image unless it is there, and compare all that it holds with pins and lock."""
     build.build(image)
-    client = connect()
-    found = client.images.get(image.tag)
-    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(found.attrs, found.history())
+    return check(connect(), image)

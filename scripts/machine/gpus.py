@@ -139,7 +139,7 @@ def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     path = locks.folder() / f"{gpu.uuid}.lock"
     lock = locks.take(path)
     if lock is None:
-        return f"is held by another run of this kit, pid {locks.holder(path)}"
+        return f"is held by another run of this kit, {locks.holder(path)}"
     reason = None if allow_busy else _foreign_use(gpu)
     if reason:
         lock.close()

@@ -137,7 +137,8 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
                 records.append(load(folder))
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
-    return records, skipped
+    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _files(runs)]
+    return records, sorted(skipped, key=lambda one: one.path.name)
 
 
 @contextlib.contextmanager
@@ -202,6 +203,15 @@ def _folders(runs: Path) -> list[str]:
     try:
         with os.scandir(runs) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except FileNotFoundError:
+        return []
+
+
+def _files(runs: Path) -> list[str]:
+    """What lies beside the folders of runs and is none; hidden files are the kit's own."""
+    try:
+        with os.scandir(runs) as entries:
+            return [entry.name for entry in entries if not entry.is_dir() and not entry.name.startswith(".")]
     except FileNotFoundError:
         return []
 

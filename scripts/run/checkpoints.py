@@ -11,7 +11,6 @@
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from bench.job import Job
 from bench.models import weights
 from scripts import surroundings
 from scripts.errors import KitError, PreflightError
-from scripts.machine import permissions
+from scripts.machine import locks, permissions
 from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
@@ -30,6 +29,9 @@ from scripts.run.engines import Engine, must_answer
 #: What of a repository is fetched: no other framework's copies of the weights.
 WANTED = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt"]
 UNWANTED = ["*onnx*", "*.h5", "*.msgpack", "*training_args*", "original/*"]
+
+#: How the names of work folders begin; whoever holds the lock of the models' folder has the only living one.
+WORK = ".work-"
 
 
 def without_places(job: Job, root: Path) -> Job:
@@ -43,11 +45,12 @@ def without_places(job: Job, root: Path) -> Job:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""
+    """One process at a time makes files under `root`, from where dead processes left theirs. Raises KitError where it cannot be written or is full."""
     try:
         permissions.make(root)
-        with (root / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locks.held(root / ".lock"):
+            for left in root.glob(f"{WORK}*"):
+                shutil.rmtree(left, ignore_errors=True)
             yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
@@ -58,7 +61,7 @@ def _locked(root: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def work_folder(root: Path) -> Iterator[Path]:
     """A folder under `root` that a helping job may write, gone afterwards."""
-    path = Path(tempfile.mkdtemp(dir=root, prefix=".work-"))
+    path = Path(tempfile.mkdtemp(dir=root, prefix=WORK))
     try:
         path.chmod(0o755)
         yield path

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.machine import locks
 from scripts.machine.steps import Steps
-from scripts.run import runner
+from scripts.run import run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -112,7 +113,8 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
 
     Every second round goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
     """
-    for left in runner.sweep_unfinished(asked.runs):
+    locks.sweep()
+    for left in run_folders.sweep_unfinished(asked.runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
     sized = [(one, batch_sizes_of(one.article, one.case, one.variant, asked)) for one in planned]
     runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for _, sizes in sized)

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from scripts.machine.bounded_log import BoundedLog
 from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
 
 Word = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
@@ -40,7 +41,7 @@ class JobDisplay:
     def __init__(self, title: str, log: Path | None = None) -> None:
         self.title = title
         self.console = Console(file=sys.stderr)
-        self.log = log.open("a", encoding="utf-8") if log else None
+        self.log = BoundedLog(log) if log else None
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.told_at = 0.0
@@ -63,8 +64,7 @@ class JobDisplay:
     def line(self, text: str) -> None:
         """One line of the job's output."""
         if self.log:
-            self.log.write(text + "\n")
-            self.log.flush()
+            self.log.line(text)
         if text.startswith("@{"):
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # no event of the kit's
                 self._event(_EVENTS.decode(text[1:]))

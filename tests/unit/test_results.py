@@ -115,6 +115,13 @@ def test_no_runs_folder_is_no_runs(tmp_path: Path) -> None:
     assert results.load_all(tmp_path / "none") == ([], [])
 
 
+def test_a_plain_file_in_place_of_a_run_is_named(tmp_path):
+    (tmp_path / "inference-tools.int8-01").write_text("")
+    (tmp_path / ".gitkeep").write_text("")
+    _, (skipped,) = results.load_all(tmp_path)
+    assert (skipped.path.name, skipped.reason) == ("inference-tools.int8-01", "a file in place of a run's folder")
+
+
 def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
     assert results.next_id("a.b", tmp_path) == "a.b-01"
     for name in ("a.b-01", "a.b-09", "a.b-100", "a.b.c-07", "a.b-x"):

@@ -3,6 +3,7 @@
 Both engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, and the facts for the result.
 """
 
+import collections
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -158,14 +159,14 @@ def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = ()) -> 
 
 def must_answer(engine: Engine, job: Job, work: Path, on_line: Callable[[str], None]) -> Result:
     """The result of a helping job (weights, reference), which has to be ok; KitError otherwise."""
-    lines: list[str] = []
+    last_lines: collections.deque[str] = collections.deque(maxlen=15)
 
     def keep(line: str) -> None:
-        lines.append(line)
+        last_lines.append(line)
         on_line(line)
 
     result, status, reason = answer(job, work, engine.run(job, work, keep), engine.gpus)
     if status != "ok" or result is None:
-        tail = "\n".join(line for line in lines[-15:] if not line.startswith("@"))
+        tail = "\n".join(line for line in last_lines if not line.startswith("@"))
         raise KitError(f"the {job.kind} job ended with {status}: {reason}\n{tail}".rstrip())
     return result
