@@ -88,7 +88,7 @@ def test_readings_that_are_a_link_are_refused_and_the_earlier_ones_stay(tmp_path
     assert kept.read_bytes() == b"readings" and not kept.is_symlink()
 
 
-@pytest.mark.parametrize("said", ["int8", "float3", "../float16"])
+@pytest.mark.parametrize("said", ["int8", "bfloat16", "../float16"])
 def test_a_guest_does_not_choose_wider_bounds_by_what_it_says_of_its_dtype(said: str) -> None:
     with pytest.raises(KitError, match="the job asks for 'float16'"):
         judging.dtype_of(a_job(), a_result(used={"dtype": said}))
