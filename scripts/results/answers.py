@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench import forms
 from bench.job import InvalidDocument, Job, Result, result_of
@@ -26,7 +27,15 @@ def read(path: Path) -> Result:
     """A guest's result.json; raises InvalidDocument (door.Refused is one), FileNotFoundError or OSError."""
     fields = door.parse(door.read(path), path.name)
     shapes.check(fields, shapes.Guest, path.name)
-    return result_of(fields)
+    result = result_of(fields)
+    result.reason = one_line(result.reason)
+    return result
+
+
+def one_line(words: str) -> str:
+    """A guest's words as a terminal and a table can show them: one line, without control characters, at most 2,000 characters."""
+    spaced = " ".join(words.split())
+    return "".join(character if character.isprintable() else "?" for character in spaced)[:2000]
 
 
 def keep_rejected(work: Path, folder: Path) -> None:
@@ -48,12 +57,32 @@ def disagreement(job: Job, result: Result, seen: Seen) -> str:
 
 def contradiction(result: Result) -> str:
     """Where parts of an answer that the report reads together do not belong together, in words; "" where they do."""
+    figures = result.figures
+    faults = [_of_calls(result), _of_padding(figures.get("padding")), *(_of_schedule(one) for one in figures.get("schedules") or [])]
+    return "; ".join(fault for fault in faults if fault)
+
+
+def _of_calls(result: Result) -> str:
     told = result.figures.get("calls")
-    if told is None:
-        return ""
     timed = [(one["new_tokens"], len(one["timed_ms"])) for one in result.measurements]
-    tokens = [(one["new_tokens"], len(one["timed_tokens"])) for one in told]
-    return "" if tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+    tokens = [(one["new_tokens"], len(one["timed_tokens"])) for one in told or []]
+    return "" if told is None or tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+
+
+def _of_padding(figure: dict[str, Any] | None) -> str:
+    """Each list has an entry for each text."""
+    if figure is None:
+        return ""
+    lists = [figure["prompt_tokens"], *(figure[side][name] for side in ("left", "right") for name in ("first_different_token", "logits_relative_error"))]
+    counts = [len(entries) for entries in lists]
+    return "" if counts[0] and len(set(counts)) == 1 else f"its texts in a padded batch are {counts}, each number has to be the same"
+
+
+def _of_schedule(figure: dict[str, Any]) -> str:
+    """Each run has a wall time, and a time of each stage."""
+    runs, busy = len(figure["wall_ms"]), [len(stages) for stages in figure["busy_ms"]]
+    words = f"{figure['stages']} stages in {runs} runs of a schedule have {busy[:9]} busy times"
+    return "" if runs and busy == [figure["stages"]] * runs else words
 
 
 def _of_another_job(job: Job, result: Result) -> str:

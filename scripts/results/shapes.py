@@ -120,6 +120,14 @@ class Run(Shape):
     up_to: bool | None = None
 
 
+class Options(Shape):
+    """Of the options of all forms those that the report reads."""
+
+    profiler: Name | None = None
+    items: AtLeastOne | None = None
+    tokens_times_ranks: bool | None = None
+
+
 class Job(Shape):
     """A job as the host reads it back; bench.job.Job is what it becomes."""
 
@@ -141,7 +149,7 @@ class Job(Shape):
     reference: str | None = None
     tolerance: Amount | None = None
     form: Name = "generate"
-    options: dict[str, Any] = {}
+    options: Options = msgspec.field(default_factory=Options)
 
 
 class Measurement(Shape):

@@ -230,6 +230,7 @@ def record_of(fields: object) -> Record:
     _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r:.60}")
     shapes.check(fields, shapes.Record)
     job = job_of(fields["job"])
+    _expect(job.kind != "profile" or job.options.get("profiler"), "a profile's job names no profiler")
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
     record = Record(**{**fields, "job": job, "guest": guest, "schema": SCHEMA})
     _expect(record.status in STATUSES, f"status is {record.status!r}, allowed are {', '.join(STATUSES)}")

@@ -38,7 +38,7 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
     return {
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "began": round(outcome.started_at, 3),
-        "wall_s": round(outcome.finished_at - outcome.started_at, 3),
+        "wall_s": max(0.0, round(outcome.finished_at - outcome.started_at, 3)),  # a clock may be set back
         "kit_version": __version__,
         "commit": commit,
         "dirty": dirty,

@@ -51,6 +51,17 @@ def calls(**changes) -> dict:
     return {"measurements": [{**good()["measurements"][0], **changes}]}
 
 
+def padding(left: list[float], right: list[float]) -> dict:
+    """The figure of a padded batch with so many errors of its texts."""
+    sides = {side: {"first_different_token": [None] * len(left), "logits_relative_error": errors} for side, errors in (("left", left), ("right", right))}
+    return {"new_tokens": 1, "prompt_tokens": [3] * len(left), **sides}
+
+
+def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
+    """The figure of a schedule of two stages."""
+    return {"schedule": "naive", "stages": 2, "micro_batches": 1, "micro_batch_size": 1, "wall_ms": wall_ms, "busy_ms": busy_ms, "identical": 1}
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -88,6 +99,10 @@ def calls(**changes) -> dict:
         ({"environment": {"packages": {"torch": 2}}}, "Expected `str`, got `int`"),
         ({"figures": None}, "figures: Expected `object`, got `null`"),
         ({"figures": {"calls": [{"new_tokens": 1, "timed_tokens": [1] * 9}]}}, r"other calls, \[\(1, 9\)\], than it timed, \[\(1, 10\)\]"),
+        ({"figures": {"padding": padding([0.1], [])}}, r"its texts in a padded batch are \[1, 1, 1, 1, 0\]"),
+        ({"figures": {"padding": padding([], [])}}, "its texts in a padded batch"),
+        ({"figures": {"schedules": [schedule([1.0], [[1.0]])]}}, r"2 stages in 1 runs of a schedule have \[1\] busy times"),
+        ({"figures": {"schedules": [schedule([], [])]}}, "2 stages in 0 runs"),
         ({"status": "fine"}, "status is 'fine'"),
         ({"extra": 1}, "unknown field 'extra'"),
         ({"schema": 99}, "schema is 99"),
