@@ -11,6 +11,9 @@ from scripts.errors import UsageError
 #: A count above this is a slip: no machine has as many GPUs, no day as many seconds.
 LARGEST_COUNT = 1_000_000
 
+#: A longer value is a slip; a path has 4,096 bytes, and the kit writes below those that are typed.
+LONGEST_CHARACTERS = 1024
+
 
 def _name(param: click.Parameter | None) -> str:
     """`GPUS`, or `--gpus` for an option without a variable."""
@@ -85,12 +88,23 @@ class Numbers(click.ParamType):
         return tuple(int(part) for part in parts)
 
 
+class Text(click.ParamType):
+    """A word, an address or a command of a reasonable length."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return _not_too_long(str(value), param)
+
+
 class Names(click.ParamType):
     """Words with commas, as in CASES=accelerate-fp16,ds-zero."""
 
     name = "name,name,…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, str):
+            _not_too_long(value, param)
         return value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
 
 
@@ -101,12 +115,18 @@ class Folder(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
-            path = Path.cwd() / value  # not resolved: a link is named by its own place
+            path = Path.cwd() / _not_too_long(str(value), param)  # not resolved: a link is named by its own place
             path.exists()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"{_name(param)} is {_short(str(value))!r}, which is no path ({why}); try another") from error
         return path
+
+
+def _not_too_long(value: str, param: click.Parameter | None) -> str:
+    if len(value) > LONGEST_CHARACTERS:
+        raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed are {LONGEST_CHARACTERS:,} characters; try a shorter value")
+    return value
 
 
 def _short(value: str) -> str:
