@@ -24,7 +24,7 @@ KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY
   PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
   MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
 UNKNOWN := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name))))
-$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(firstword $(UNKNOWN))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
+$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
 
 .PHONY: help
 help: ## Print this help
@@ -61,26 +61,29 @@ demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; repo
 bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
+# What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
+bench-% profile-% article-% build-% verify-% rebuild-% sbom-%: export KIT_NAME = $*
+
 bench-%: $(RUN) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
-	@$(PY) -m scripts bench '$*'
+	@$(PY) -m scripts bench "$$KIT_NAME"
 
 profile-%: $(RUN) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
-	@$(PY) -m scripts profile '$*'
+	@$(PY) -m scripts profile "$$KIT_NAME"
 
 article-%: $(RUN) always ## Run all cases of an article in all variants: make article-inference-tools
-	@$(PY) -m scripts article '$*'
+	@$(PY) -m scripts article "$$KIT_NAME"
 
 build-%: $(RUN) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
-	@$(PY) -m scripts build '$*'
+	@$(PY) -m scripts build "$$KIT_NAME"
 
 verify-%: $(RUN) always ## Ask an image for everything it holds; one line for each difference from pins and lock
-	@$(PY) -m scripts verify '$*'
+	@$(PY) -m scripts verify "$$KIT_NAME"
 
 rebuild-%: $(RUN) always ## Build an image twice from nothing and compare the two, layer by layer
-	@$(PY) -m scripts rebuild '$*'
+	@$(PY) -m scripts rebuild "$$KIT_NAME"
 
 sbom-%: $(SITE) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
-	@$(PY) -m scripts sbom '$*'
+	@$(PY) -m scripts sbom "$$KIT_NAME"
 
 .PHONY: images
 images: $(RUN) ## List the images: built, stale or missing, size, what they share, age

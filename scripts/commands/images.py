@@ -21,8 +21,8 @@ from scripts.images import verify as checking
 from scripts.paths import ROOT
 from scripts.pins import Image
 
-STACK = option("STACK", click.STRING, "whose versions: a stack of docker/pins.toml, or the article's own", "article")
-ARTICLE = option("ARTICLE", click.STRING, "whose stack STACK=article means", "")
+STACK = option("STACK", values.Text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article")
+ARTICLE = option("ARTICLE", values.Text(), "whose stack STACK=article means", "")
 WHEELS = option("WHEELS", values.Folder(), "build from the files of this folder, without a package index")
 ARCHIVES = option("ARCHIVES", values.Folder(), "the folder of archives", ROOT / "archives")
 
@@ -113,7 +113,7 @@ def images() -> None:
 @option("PYTHONS", values.Names(), "the versions of Python that the tools are kept for; this one unless others are typed", ())
 @STACK
 @ARTICLE
-@option("BACKEND", click.STRING, "the images of a backend", "all")
+@option("BACKEND", values.Text(), "the images of a backend", "all")
 @ARCHIVES
 def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], stack: str, article: str, backend: str, archives: Path) -> None:
     """Keep the built images, the files of their locks, the tools and the kit in a folder."""

@@ -38,10 +38,10 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
 
 
 @click.command
-@option("A", click.STRING, "a run, a folder of results, or a git revision", "")
-@option("B", click.STRING, "the same", "")
-@option("ACROSS", click.STRING, "compare rows that differ in this", "")
-@option("THRESHOLD", click.STRING, "fail where a row of B is slower by more than so many per cent", "")
+@option("A", values.Text(), "a run, a folder of results, or a git revision", "")
+@option("B", values.Text(), "the same", "")
+@option("ACROSS", values.Text(), "compare rows that differ in this", "")
+@option("THRESHOLD", values.Text(), "fail where a row of B is slower by more than so many per cent", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
     """Set two runs, folders or git revisions side by side."""

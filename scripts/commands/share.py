@@ -16,8 +16,8 @@ from scripts.share import verified
 
 
 @click.command
-@option("REMOTE", click.STRING, "the address of a repository that you may push to", "")
-@option("BRANCH", click.STRING, "the branch of the site", "gh-pages")
+@option("REMOTE", values.Text(), "the address of a repository that you may push to", "")
+@option("BRANCH", values.Text(), "the branch of the site", "gh-pages")
 @option("TAKE_BRANCH", values.Switch(), "1 replaces the files of a branch that the kit has not written", False)
 @RUNS
 @OUT

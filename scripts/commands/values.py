@@ -11,6 +11,9 @@ from scripts.errors import UsageError
 #: A count above this is a slip: no machine has as many GPUs, no day as many seconds.
 LARGEST_COUNT = 1_000_000
 
+#: A longer value is a slip; a path has 4,096 bytes, and the kit writes below those that are typed.
+LONGEST_CHARACTERS = 1024
+
 
 def _name(param: click.Parameter | None) -> str:
     """`GPUS`, or `--gpus` for an option without a variable."""
@@ -104,6 +107,15 @@ class Numbers(click.ParamType[Any, Any]):
         return tuple(int(part) for part in parts)
 
 
+class Text(click.ParamType[Any, Any]):
+    """A word, an address or a command of a reasonable length."""
+
+    name = "text"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return _not_too_long(str(value), param)
+
+
 class Names(click.ParamType[Any, Any]):
     """Words with commas, as in CASES=accelerate-fp16,ds-zero; of a few words where those are given."""
 
@@ -113,7 +125,7 @@ class Names(click.ParamType[Any, Any]):
         self.allowed = allowed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        words = value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
+        words = value if isinstance(value, tuple) else tuple(word for word in _not_too_long(value, param).split(",") if word)
         wrong = [word for word in words if self.allowed and word not in self.allowed]
         if wrong:
             raise UsageError(f"{_name(param)} names {_short(wrong[0])!r}, allowed are {', '.join(self.allowed)}; try {_name(param)}={self.allowed[0]}")
@@ -127,12 +139,18 @@ class Folder(click.ParamType[Any, Any]):
 
     def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
-            path = Path.cwd() / value  # not resolved: a link is named by its own place
+            path = Path.cwd() / _not_too_long(str(value), param)  # not resolved: a link is named by its own place
             path.exists()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"{_name(param)} is {_short(str(value))!r}, which is no path ({why}); try another") from error
         return path
+
+
+def _not_too_long(value: str, param: click.Parameter | None) -> str:
+    if len(value) > LONGEST_CHARACTERS:
+        raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed are {LONGEST_CHARACTERS:,} characters; try a shorter value")
+    return value
 
 
 def _short(value: str) -> str:

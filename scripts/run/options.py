@@ -15,6 +15,9 @@ DEVICES = ("cuda", "cpu")
 PROFILERS = ("torch", "nsys")
 GPU_MODES = ("auto", "cdi", "nvidia")
 
+#: On a CPU GPUS is a number of processes or stages of a tiny model, which share its cores.
+MOST_ON_A_CPU = 16
+
 
 @dataclass(frozen=True)
 class Options:
@@ -56,6 +59,8 @@ class Options:
         if self.device == "cpu" and self.gpu_ids:
             typed = ",".join(map(str, self.gpu_ids))
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
+        if self.device == "cpu" and (self.gpus or 0) > MOST_ON_A_CPU:
+            raise UsageError(f"GPUS is {self.gpus} with DEVICE=cpu, allowed is a whole number from 1 to {MOST_ON_A_CPU}; try GPUS=2")
 
     @property
     def runs(self) -> Path:
