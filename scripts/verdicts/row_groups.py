@@ -9,6 +9,7 @@ import dataclasses
 import re
 import statistics
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bench.job import Result
 from bench.models import weights
@@ -45,6 +46,14 @@ class Key:
         """ "NVIDIA H200 in a 64-core host"."""
         return f"{self.model} in a {self.host}" if self.host else self.model
 
+    @property
+    def engine_words(self) -> str:
+        return ENGINES.get(self.engine, self.engine)
+
+
+#: A row within its group: (case, batch size, devices).
+Place = tuple[str, int, int]
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -58,6 +67,10 @@ class Row:
     @property
     def batch_size(self) -> int:
         return batch_size_of(self.record)
+
+    @property
+    def place(self) -> Place:
+        return self.case, self.batch_size, self.count
 
     @property
     def name(self) -> str:
@@ -130,6 +143,17 @@ class Row:
         sampled = self.record.host.get("gpu_memory") or []
         return {one["uuid"]: one["peak_used_bytes"] for one in sampled if one.get("peak_used_bytes") is not None}
 
+    @property
+    def peak_of_a_gpu_bytes(self) -> int | None:
+        """The most that any of its GPUs held; None without a sample."""
+        return max(self.peak_used_bytes().values(), default=None)
+
+    @property
+    def cold_ms(self) -> float | None:
+        """The first call after loading."""
+        calls = self.guest.measurements if self.guest else []
+        return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
+
     def torch_peak_bytes(self, name: str) -> int | None:
         """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes"."""
         devices = (self.guest.memory.get("devices") or []) if self.guest else []
@@ -157,7 +181,16 @@ class Group:
     @property
     def heading(self) -> str:
         key = self.key
-        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {ENGINES[key.engine]} · {key.variant}"
+        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {key.engine_words} · {key.variant}"
+
+    @property
+    def new_tokens(self) -> list[int]:
+        """Of how many new tokens any of its rows timed calls, fewest first."""
+        return sorted({count for row in self.rows if row.status == "ok" for count in row.new_tokens})
+
+    def figure(self, name: str) -> list[tuple[Row, Any]]:
+        """The rows that came out well and have a figure, each with it."""
+        return [(row, row.figures[name]) for row in self.rows if row.status == "ok" and row.figures.get(name)]
 
     def cannot_judge(self) -> str:
         """Why these rows say nothing about claims that an article made of its GPUs, or ""."""

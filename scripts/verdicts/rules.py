@@ -11,7 +11,7 @@ One not reproduced relation makes the claim not reproduced, else one not tested 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scripts import stats
 from scripts.articles import Article
@@ -22,11 +22,12 @@ from scripts.verdicts.row_groups import GIB, Group, Row, wrong_output
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """`holding`: how many of the claim's relations were reproduced."""
+    """`holding`: how many of the claim's relations were reproduced; `findings`: each relation with what it came to."""
 
     word: str
     reason: str
     holding: int = 0
+    findings: Sequence[tuple[Mapping, Finding]] = dataclasses.field(default=(), compare=False, repr=False)
 
 
 def rows_by_case(group: Group, article: Article) -> dict[str | tuple[str, int, int], Row | str]:
@@ -107,15 +108,16 @@ def judge_relation(relation: Mapping, rows: Rows, new_tokens: int, count: int | 
 def judge(claim: Mapping, rows: Rows, new_tokens: int) -> Verdict:
     """The Verdict on a claim with the one number behind it: the relation that decides, or the one that holds most barely."""
     count = time_relations.common_count(rows, claim["relations"], new_tokens)
-    findings = [judge_relation(relation, rows, new_tokens, count) for relation in claim["relations"]]
+    pairs = [(relation, judge_relation(relation, rows, new_tokens, count)) for relation in claim["relations"]]
+    findings = [finding for _, finding in pairs]
     holding = [finding for finding in findings if finding.word == REPRODUCED]
     for word in (NOT_REPRODUCED, NOT_TESTED):
         against = [finding for finding in findings if finding.word == word]
         if against:
-            return Verdict(word, against[0].reason + _rest(holding, len(findings)), len(holding))
+            return Verdict(word, against[0].reason + _rest(holding, len(findings)), len(holding), pairs)
     parts = "both" if len(holding) == 2 else f"all {len(holding)}"
     closest = f"{parts} parts hold, the closest: " if len(holding) > 1 else ""
-    return Verdict(REPRODUCED, closest + barest(holding).reason, len(holding))
+    return Verdict(REPRODUCED, closest + barest(holding).reason, len(holding), pairs)
 
 
 def _rest(holding: list[Finding], total: int) -> str:

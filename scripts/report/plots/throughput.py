@@ -3,14 +3,16 @@
 import matplotlib
 from matplotlib.figure import Figure
 
+from scripts.articles import Article
 from scripts.report.plots import bars, log_axes
+from scripts.report.text import plain
 from scripts.verdicts import rates
 from scripts.verdicts.row_groups import Group, Row
 
 COLOURS = ("#c2571a", "#3b8f4b", bars.MEASURED)
 
 
-def draw(group: Group) -> str | None:
+def draw(group: Group, article: Article | None = None) -> str | None:
     """The picture of a group; None where no form was run in two batch sizes."""
     lines = _lines(group)
     if not any(len(rows) > 1 for rows in lines.values()):
@@ -23,7 +25,7 @@ def draw(group: Group) -> str | None:
         for (case, rows), colour in zip(lines.items(), COLOURS, strict=False):
             found = [rates.items_per_s(row) for row in rows]
             sizes, values = [row.batch_size for row in rows], [rate.value for rate in found]
-            axes.errorbar(sizes, values, yerr=bars.arms(found), marker="o", markersize=4, linewidth=1.3, capsize=3, color=colour, label=case)
+            axes.errorbar(sizes, values, yerr=bars.arms(found), marker="o", markersize=4, linewidth=1.3, capsize=3, color=colour, label=plain(case))
         log_axes.style(axes, "batch size, texts a call", "items/s", base=2, number_between=max(every) / min(every) < 10)
         axes.legend(frameon=False, fontsize=8)
         return bars.svg(figure)
