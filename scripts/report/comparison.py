@@ -22,8 +22,8 @@ from scripts.paths import ROOT
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks
 from scripts.verdicts import row_groups
+from scripts.verdicts.relations.pairs import ratios_over_runs
 from scripts.verdicts.row_groups import Group, Row
-from scripts.verdicts.time_relations import ratios_over_runs
 
 #: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
 ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}

@@ -60,7 +60,7 @@ def _culprits(broken: Broken, make: Callable[[Sequence[Record]], object]) -> Seq
             return True
         return False
 
-    if not broken.records or fails([]):
+    if not broken.records:
         raise broken
     suspects = broken.records
     while len(suspects) > 1:

@@ -34,10 +34,11 @@ def _ratios(judged: Judged) -> tuple[str, str]:
     """(published, measured) of the relation whose finding the verdict's sentence names first; where that has no ratio, the sentence."""
     reason = judged.verdict.reason
     named = [pair for pair in judged.verdict.findings if pair[1].reason in reason]
-    relation, finding = min(named, key=lambda pair: reason.index(pair[1].reason), default=({}, None))
-    against, ratio = relation.get("slower") or relation.get("single"), relation.get("ratio") or relation.get("item_ratio_at_least")
-    if not finding or not finding.ratio or not against or not ratio:
+    relation, finding = min(named, key=lambda pair: reason.index(pair[1].reason), default=(None, None))
+    published = relation.published() if relation else None
+    if not finding or not finding.ratio or not published:
         return NONE, reason
+    ratio, against = published
     return f"{ratio:g} × {against}", f"{stats.in_words(finding.ratio, least=2)} × {against}"
 
 

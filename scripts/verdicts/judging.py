@@ -55,7 +55,8 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
 
 
 def judge_article(groups: Sequence[Group], article: Article) -> ArticleVerdicts:
-    """The verdicts of all groups."""
+    """The verdicts of all groups; raises KitError where the article's file makes a claim that cannot be judged."""
+    rules.check(article)
     everywhere = [judged for group in groups for judged in judge_group(group, article)]
     lines: list[Judged] = []
     for claim in article.claims:

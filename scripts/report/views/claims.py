@@ -1,8 +1,7 @@
 """The claims of an article as tables: verdicts for the report's first page and for each group, speed-ups beside published ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from scripts import stats
 from scripts.report import cells
@@ -11,6 +10,7 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, lines, link, prose
 from scripts.verdicts.findings import NOT_TESTED, REPRODUCED
 from scripts.verdicts.judging import ArticleVerdicts, Judged
+from scripts.verdicts.relations.speed import Speed
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.rules import Verdict
 
@@ -91,19 +91,19 @@ def of_group(judged: Sequence[Judged]) -> Markdown:
 class SpeedUp:
     """A relation of two times, and its claim's verdicts within one group."""
 
-    relation: Mapping[str, Any]
+    relation: Speed
     judged: Sequence[Judged]
 
     @property
     def words(self) -> str:
-        batch = f", batch {self.relation['batch_size']}" if self.relation.get("batch_size") else ""
-        return f"{self.relation['faster']} over {self.relation['slower']}{batch}"
+        batch = f", batch {self.relation.batch_size}" if self.relation.batch_size else ""
+        return f"{self.relation.faster} over {self.relation.slower}{batch}"
 
     def measured(self, new_tokens: int) -> str:
         """The ratio for calls of so many new tokens; a dash where the claim is about others."""
         for judged in self.judged:
             if judged.new_tokens == new_tokens:
-                finding = next(finding for relation, finding in judged.verdict.findings if relation is self.relation)
+                finding = next(finding for relation, finding in judged.verdict.findings if relation == self.relation)
                 return NOT_TESTED if finding.ratio is None else stats.in_words(finding.ratio, least=2)
         return NONE
 
@@ -116,7 +116,7 @@ def speed_ups(group: Group, judged: Sequence[Judged]) -> Markdown:
 
     columns = [
         Column[SpeedUp]("how many times as fast", lambda speed_up: speed_up.words, words=True),
-        Column[SpeedUp]("published", lambda speed_up: cells.decimal(speed_up.relation.get("ratio"), 2)),
+        Column[SpeedUp]("published", lambda speed_up: cells.decimal(speed_up.relation.ratio, 2)),
         *(measured(count) for count in group.new_tokens),
     ]
     return table(columns, list(_speed_ups(judged)) if group.new_tokens else [])
@@ -126,7 +126,7 @@ def _speed_ups(judged: Sequence[Judged]) -> Iterator[SpeedUp]:
     """Each pair of cases in a batch size once, as the first claim that names it has it."""
     seen = set()
     for first in judged:
-        for relation in first.claim["relations"]:
-            if "faster" in relation and (pair := (relation["faster"], relation["slower"], relation.get("batch_size"))) not in seen:
+        for relation, _ in first.verdict.findings:
+            if isinstance(relation, Speed) and (pair := (relation.faster, relation.slower, relation.batch_size)) not in seen:
                 seen.add(pair)
                 yield SpeedUp(relation, [one for one in judged if one.claim is first.claim])
