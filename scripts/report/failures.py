@@ -36,7 +36,8 @@ def part(name: str, records: Sequence[Record]) -> Iterator[None]:
 
 def made_of(records: Sequence[Record], runs: Path, make: Callable[[Sequence[Record]], Made]) -> tuple[Made, list[Skipped]]:
     """What `make` gives of all records but those on which it raises, and those; raises Broken where the fault is the kit's."""
-    kept, skipped = list(records), []
+    kept = list(records)
+    skipped: list[Skipped] = []
     while True:
         try:
             return make(kept), skipped

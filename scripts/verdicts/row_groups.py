@@ -86,12 +86,12 @@ class Row:
         return self.record.guest
 
     @property
-    def figures(self) -> dict:
+    def figures(self) -> dict[str, Any]:
         """What the form measured beside the calls; {} for a row that has nothing."""
         return (self.guest.figures if self.guest else None) or {}
 
     @property
-    def options(self) -> dict:
+    def options(self) -> dict[str, Any]:
         return self.record.job.options or {}
 
     @property
@@ -100,7 +100,7 @@ class Row:
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
     @property
-    def check(self) -> dict | None:
+    def check(self) -> dict[str, Any] | None:
         return self.guest.check if self.guest else None
 
     @property
@@ -220,7 +220,7 @@ def apart(one: Row, other: Row) -> bool:
     return bool(one.gpu_uuids and other.gpu_uuids) and not set(one.gpu_uuids) & set(other.gpu_uuids)
 
 
-def wrong_output(check: Mapping) -> str:
+def wrong_output(check: Mapping[str, Any]) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
     judged = check.get("judged")
     if judged and not judged["passed"]:
@@ -266,15 +266,15 @@ def key_of(record: Record) -> Key:
     return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, _weights_words(job.model), scale, job.variant)
 
 
-def _weights_words(model: Mapping) -> str:
+def _weights_words(model: Mapping[str, Any]) -> str:
     """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
-    words, recipe = model.get("weights", "?"), weights.recipe_of(model)
+    words, recipe = model.get("weights", "?"), weights.recipe_of(model)  # type: ignore[no-untyped-call]
     return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
 
 
 def _identity(record: Record) -> tuple[str | None, str]:
     """What records of a group share that measured the very same thing with the same pins. Their ids need not: what goes into one may grow."""
-    return record.host.get("pins_id"), record.job.fingerprint()
+    return record.host.get("pins_id"), record.job.fingerprint()  # type: ignore[no-untyped-call]
 
 
 def _that_counts(runs: tuple[Record, ...]) -> Record:
@@ -314,7 +314,7 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
     for record in records:
         if record.job.kind == "measure":
             by_key.setdefault(key_of(record), []).append(record)
-    most = collections.Counter()
+    most: collections.Counter[Key] = collections.Counter()
     for key, mine in by_key.items():
         most[dataclasses.replace(key, variant="")] += len(mine)
     ordered = sorted(
@@ -335,10 +335,11 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
             key.variant,
         ),
     )
-    groups, used = [], {}
+    groups: list[Group] = []
+    used: collections.Counter[str] = collections.Counter()
     for key in ordered:
         slug = _slug(key)
-        used[slug] = used.get(slug, 0) + 1
+        used[slug] += 1
         name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
         groups.append(Group(key, name, _rows(by_key[key], articles.get(key.article))))
     return groups

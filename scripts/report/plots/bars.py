@@ -6,12 +6,14 @@ The pictures have a white ground of their own, so that they read the same on a l
 import io
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import matplotlib.ticker
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from scripts import stats
 from scripts.articles import Article, Case
@@ -28,7 +30,7 @@ BAR_INCH = 0.27
 MOST_BARS = 60
 WIDTH_INCH = 8.0
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "llm-repro",
     "svg.fonttype": "path",
     "text.parse_math": False,  # a name with two dollars is no formula
@@ -45,7 +47,7 @@ def svg(figure: Figure) -> str:
     """The figure as text, without the day it was drawn."""
     buffer = io.BytesIO()
     # Not figure.savefig, which draws everything a first time to no purpose here.
-    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     # No trailing blanks, which version control would complain of.
     return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
 
@@ -58,8 +60,7 @@ def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
     lines = wrapped(title).splitlines()
     inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
-    figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
+    figure = Figure(figsize=(WIDTH_INCH, inches), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
     figure.suptitle("\n".join(lines), fontsize=10, x=0.015, ha="left")
     panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axes, height in zip(panels, heights, strict=True):
@@ -93,7 +94,7 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
         case = published.get(row.case)
         summary = stats.summarise(row.timed_ms(new_tokens))
         first = place
-        if case and numbers.is_published_row(case, row, article):
+        if case and article and case.published and numbers.is_published_row(case, row, article):
             values.append(case.published["mean_ms"])
             axes.barh(place, values[-1], height=0.8, color=PUBLISHED)
             _label(axes, values[-1], place, cells.published_mean_std(case.published))
@@ -120,7 +121,7 @@ def named(row: Row) -> str:
 
 def arms(estimates: Sequence[stats.Estimate]) -> list[tuple[float, ...]]:
     """How far the intervals reach [below the values, above them], as errorbar takes them; 0 where there is no interval."""
-    reach = [(0.0, 0.0) if None in (one.low, one.high) else (one.value - one.low, one.high - one.value) for one in estimates]
+    reach = [(value.value - value.low, value.high - value.value) if value.low is not None and value.high is not None else (0.0, 0.0) for value in estimates]
     return list(zip(*reach, strict=True))
 
 

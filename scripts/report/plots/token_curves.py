@@ -1,6 +1,7 @@
 """ms/token over the batch size as a picture: both axes logarithmic, measured lines beside the published points."""
 
 import math
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -45,7 +46,7 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         figure.suptitle(plain(group.heading), fontsize=10, x=0.015, ha="left", wrap=True)
         axes = figure.subplots()
         for name, case in cases.items():
-            points = sorted((int(size), value) for size, value in case.published[token_times.METRIC].items())
+            points = sorted((int(size), value) for size, value in (case.published or {})[token_times.METRIC].items())
             colour, marker = style[name]
             label = f"{name} ×{case.gpus}, published"
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markerfacecolor="white", linestyle=":", linewidth=1, label=label)
@@ -55,7 +56,7 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
             values = dict(points)
             colour, marker = style[name]
             dashes, filled = LOOKS[counts.index(count) % len(LOOKS)]
-            halves = {"marker": marker, "fillstyle": filled, "markerfacecoloralt": "white", "markersize": 7}
+            halves: dict[str, Any] = {"marker": marker, "fillstyle": filled, "markerfacecoloralt": "white", "markersize": 7}
             # A batch size that was not run is a gap, not a line across.
             per_size = [values.get(size, math.nan) for size in sizes]
             axes.plot(sizes, per_size, color=colour, linestyle=dashes, linewidth=1.4, label=f"{plain(name)} ×{count}, measured", **halves)

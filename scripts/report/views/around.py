@@ -43,8 +43,8 @@ def section(group: Group, article: Article | None) -> Markdown:
 def launch(row: Row) -> str:
     """ "5.2 / 5.4": µs in which the row's host started one small operator, before the first call and after the last."""
     launch_us = (row.guest.launch_us if row.guest else None) or {}
-    times_us = [launch_us.get(when) for when in ("before", "after")]
-    return " / ".join(stats.significant(time_us) for time_us in times_us) if all(times_us) else NONE
+    times_us = [time_us for when in ("before", "after") if (time_us := launch_us.get(when))]
+    return " / ".join(stats.significant(time_us) for time_us in times_us) if len(times_us) == 2 else NONE
 
 
 def further_token(row: Row) -> str:

@@ -25,7 +25,9 @@ class Cache:
     @property
     def further_token(self) -> str:
         first_ms, all_ms, new_tokens = (self.entry.get(name) for name in ("first_ms", "all_ms", "new_tokens"))
-        return stats.in_words(stats.per_token(first_ms, all_ms, new_tokens - 1)) if first_ms and all_ms and (new_tokens or 0) > 1 else NONE
+        if not first_ms or not all_ms or not new_tokens or new_tokens < 2:
+            return NONE
+        return stats.in_words(stats.per_token(first_ms, all_ms, new_tokens - 1))
 
     @property
     def identical(self) -> str:

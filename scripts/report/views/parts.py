@@ -49,7 +49,8 @@ def parts_s(row: Row) -> dict[str, float | None]:
 def rest_s(row: Row) -> float:
     """What no part claims of the time of the process or container."""
     claimed_s = sum(value for name, value in parts_s(row).items() if value is not None and name != "prepare")
-    return max(0.0, row.record.host["wall_s"] - claimed_s)
+    wall_s: float = row.record.host["wall_s"]
+    return max(0.0, wall_s - claimed_s)
 
 
 VIEW = View("parts", section)
