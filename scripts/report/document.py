@@ -74,11 +74,11 @@ def save(out: Path, text: str, pictures: Mapping[str, str]) -> Path:
     try:
         (out / "plots").mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
-            write_whole(out / "plots" / f"{name}.svg", picture)  # type: ignore[no-untyped-call]
+            write_whole(out / "plots" / f"{name}.svg", picture)
         for old in (out / "plots").glob("*.svg"):
             if old.stem not in pictures:
                 old.unlink()
-        write_whole(out / "REPORT.md", text)  # type: ignore[no-untyped-call]
+        write_whole(out / "REPORT.md", text)
     except OSError as error:
         why = f"cannot write the report to {out}: {error.strerror or error}"
         raise KitError(f"{why}; the runs are as they were, type OUT=<another folder> make report") from error

@@ -58,7 +58,7 @@ def save(table: str, readme: Path = README) -> None:
     """Put the table into the README; raises KitError where it has no markers for it."""
     text = readme.read_text(encoding="utf-8")
     if (new := page(text, table)) != text:
-        write_whole(readme, new)  # type: ignore[no-untyped-call]
+        write_whole(readme, new)
 
 
 def check(table: str, readme: Path = README) -> None:

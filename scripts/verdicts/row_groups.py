@@ -268,13 +268,13 @@ def key_of(record: Record) -> Key:
 
 def _weights_words(model: Mapping[str, Any]) -> str:
     """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
-    words, recipe = model.get("weights", "?"), weights.recipe_of(model)  # type: ignore[no-untyped-call]
+    words, recipe = model.get("weights", "?"), weights.recipe_of(model)
     return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
 
 
 def _identity(record: Record) -> tuple[str | None, str]:
     """What records of a group share that measured the very same thing with the same pins. Their ids need not: what goes into one may grow."""
-    return record.host.get("pins_id"), record.job.fingerprint()  # type: ignore[no-untyped-call]
+    return record.host.get("pins_id"), record.job.fingerprint()
 
 
 def _that_counts(runs: tuple[Record, ...]) -> Record:
