@@ -94,7 +94,7 @@ def _picks(count: int, seed: int) -> numpy.ndarray:
 
 def _resampled_means(samples: Sequence[float], seed: int) -> numpy.ndarray:
     values = numpy.asarray(samples, dtype=float)
-    return values[_picks(len(values), seed)].mean(axis=1)
+    return numpy.asarray(values[_picks(len(values), seed)].mean(axis=1))
 
 
 def _estimate(value: float, resampled: numpy.ndarray) -> Estimate:

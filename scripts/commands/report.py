@@ -53,5 +53,5 @@ def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> i
     differences = comparison.compare(before, after, differing)
     if not differences:
         raise KitError(f"neither {a} nor {b} holds a result; try make bench-layer-parallel")
-    print(comparison.markdown(differences), end="")
+    print(comparison.markdown(differences))
     return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))

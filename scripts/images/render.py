@@ -1,5 +1,6 @@
 """make render, make check: write what follows from pins.toml and the locks, or say which file differs. Pure: no network."""
 
+import dataclasses
 import textwrap
 from itertools import zip_longest
 from pathlib import Path
@@ -68,12 +69,8 @@ def expected(loaded: Pins) -> dict[Path, str]:
     files: dict[Path, str] = {}
     for image in loaded.images():
         files |= image_files(loaded, image)
-    return files
-
-
-def expected_of_images(loaded: Pins) -> dict[Path, str]:
-    """Files whose text holds the images' tags, so they can be made only once the images' own files are right."""
-    files = {loaded.root / "compose.yaml": compose(loaded)}
+    loaded = dataclasses.replace(loaded, rendered=files)  # an image's tag follows from what its files will hold
+    files[loaded.root / "compose.yaml"] = compose(loaded)
     about_images = loaded.root / image_docs.PATH
     if about_images.exists():
         with_records = image_docs.put_in(about_images.read_text(encoding="utf-8"), loaded)
@@ -90,7 +87,7 @@ def problems(loaded: Pins) -> list[str]:
     found = [f"{place}: {line} (make lock)" for place, line in _lock_problems(loaded)] + missing_patches(loaded.images())
     found += _hash_problems(loaded)
     try:
-        wanted = expected(loaded) | expected_of_images(loaded)
+        wanted = expected(loaded)
     except KitError as error:
         return [*found, str(error)]
     found += [
@@ -188,11 +185,9 @@ def check() -> None:
 def write() -> None:
     """Write every generated file that differs, and print its place."""
     loaded = pins.load()
-    changed = differing(first := expected(loaded))
-    resolve.write_all({path: first[path] for path in changed})
-    also = differing(second := expected_of_images(loaded))
-    resolve.write_all({path: second[path] for path in also})
-    for path in changed + also:
+    changed = differing(files := expected(loaded))
+    resolve.write_all({path: files[path] for path in changed})
+    for path in changed:
         print(f"{path.relative_to(loaded.root)}: written")
-    if not changed + also:
+    if not changed:
         print("nothing to write")

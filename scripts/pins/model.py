@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Image:
     environment  name of the environment for `engine` "host", otherwise ""
     arch_list    GPU architectures of its torch, as "sm_86"
     options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, python
+    rendered     what its files will hold once they are written, in place of what they hold on the disk
     """
 
     backend: str
@@ -49,14 +51,17 @@ class Image:
     pins: dict[str, Pin]
     options: dict[str, Any]
 
+    rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
+
     @property
     def pins_id(self) -> str:
         """12 hex digits over everything that decides what the image holds."""
         digest = hashlib.sha256(self.base.encode())
         named = [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]
         for name, path in named + [(f"build/{path.name}", path) for path in sorted(self.build_scripts.glob("*.*"))]:
-            if path.exists():
-                digest.update(f"\0{name}\0".encode() + path.read_bytes())
+            content = self.rendered[path].encode() if path in self.rendered else path.read_bytes() if path.exists() else None
+            if content is not None:
+                digest.update(f"\0{name}\0".encode() + content)
         return digest.hexdigest()[:12]
 
     @property
@@ -93,13 +98,14 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class Pins:
-    """pins.toml as tables, and the images that follow from it."""
+    """pins.toml as tables, and the images that follow from it; `rendered` as that of Image."""
 
     root: Path
     host: dict[str, Any]
     stacks: dict[str, dict[str, Any]]
     shared: dict[str, dict[str, Any]]
     backends: dict[str, dict[str, Any]]
+    rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def image(self, backend: str, stack: str) -> Image:
         """The image of a backend on a stack; UsageError names what there is."""
@@ -198,6 +204,7 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
         exclude_newer=table["exclude_newer"],
         pins=merged,
         options=options,
+        rendered=pins.rendered,
     )
 
 

@@ -19,11 +19,11 @@ from scripts import articles, results, stats
 from scripts.errors import KitError, UsageError
 from scripts.machine import unpack
 from scripts.paths import ROOT
-from scripts.report import tables
-from scripts.report.views import claims
+from scripts.report import cells, tables
+from scripts.report.text import Markdown, blocks
 from scripts.verdicts import row_groups
+from scripts.verdicts.relations.pairs import ratios_over_runs
 from scripts.verdicts.row_groups import Group, Row
-from scripts.verdicts.time_relations import ratios_over_runs
 
 #: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
 ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}
@@ -80,7 +80,7 @@ def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> t
     key = group.key
     shared = [str(getattr(key, field.name)) for field in dataclasses.fields(key) if field.name not in ignored and field.name != "article"]
     batch = [f"batch {row.batch_size}"] if row.batch_size != 1 else []
-    calls = [claims.tokens(new_tokens)] if new_tokens else []
+    calls = [cells.tokens(new_tokens)] if new_tokens else []
     return ", ".join([f"{key.article}/{row.case}", f"on {row.count}", *batch, *calls]), ", ".join(shared)
 
 
@@ -128,19 +128,23 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
     return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}") for side, name in only]
 
 
-def markdown(differences: Sequence[Difference]) -> str:
+COLUMNS: list[tables.Column[Difference]] = [
+    tables.Column("row", lambda difference: difference.name),
+    tables.Column("B is", lambda difference: difference.word),
+    tables.Column("A, ms", lambda difference: cells.significant(difference.means_ms[0] if difference.means_ms else None)),
+    tables.Column("B, ms", lambda difference: cells.significant(difference.means_ms[1] if difference.means_ms else None)),
+    tables.Column("B / A (95 % interval)", lambda difference: stats.in_words(difference.ratio, least=2) if difference.ratio else cells.NONE),
+    tables.Column("why", lambda difference: difference.reason),
+]
+
+
+def markdown(differences: Sequence[Difference]) -> Markdown:
     """The comparison as Markdown: a table for each setting."""
-    lines = []
-    for setting in dict.fromkeys(one.setting for one in differences):
-        cells = [_cells(one) for one in differences if one.setting == setting]
-        lines += [f"**{tables.text(setting)}**", "", *tables.aligned(["row", "B is", "A, ms", "B, ms", "B / A (95 % interval)", "why"], cells)]
-    return "\n".join(lines)
-
-
-def _cells(one: Difference) -> list[str]:
-    ratio = stats.in_words(one.ratio, least=2) if one.ratio else tables.NONE
-    means = [stats.significant(mean) for mean in one.means_ms] if one.means_ms else [tables.NONE, tables.NONE]
-    return [tables.text(one.name), one.word, *means, ratio, tables.text(one.reason)]
+    parts = []
+    for setting in dict.fromkeys(difference.setting for difference in differences):
+        parts.append(Markdown("**{}**").format(setting))
+        parts.append(tables.aligned(COLUMNS, [difference for difference in differences if difference.setting == setting]))
+    return blocks(*parts)
 
 
 def across_of(typed: str) -> list[str]:

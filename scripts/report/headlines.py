@@ -1,81 +1,68 @@
 """The README's table of headlines: the claims that the articles' files call so, each with its verdict nearest to the article's setting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.job import write_whole
 from scripts import stats
-from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.images import marked_sections
 from scripts.paths import ROOT
-from scripts.report import tables
-from scripts.report.views import claims
-from scripts.report.views.claims import Judged
-from scripts.verdicts import rules, time_relations
-from scripts.verdicts.findings import Finding
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, with_header
+from scripts.report.text import Markdown, link, prose
+from scripts.verdicts.judging import ArticleVerdicts, Judged
 
 README = ROOT / "README.md"
-HEADERS = ("claim", "published", "measured (95 % interval)", "verdict", "measured on")
+
+COLUMNS: list[Column[Judged]] = [
+    Column("claim", lambda judged: prose(judged.claim["text"]), words=True),
+    Column("published", lambda judged: _ratios(judged)[0], words=True),
+    Column("measured (95 % interval)", lambda judged: _ratios(judged)[1], words=True),
+    Column("verdict", lambda judged: Markdown("**{}**").format(judged.verdict.word), words=True),
+    Column("measured on", lambda judged: _place(judged), words=True),
+]
 
 
-def table(judged: Mapping[str, Sequence[Judged]], known: Mapping[str, Article]) -> list[str]:
-    """The lines of a Markdown table, a row a headline; `judged` is what report.document.judge gives."""
-    rows = []
-    for slug, verdicts in judged.items():
-        for nearest, *_ in claims.by_claim(verdicts):
-            if nearest.claim.get("headline"):
-                rows.append(_row(nearest, known[slug]))
-    return tables.table(HEADERS, rows, left=len(HEADERS))[:-1]
+def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
+    """A row a headline, with its verdict in the setting nearest to the article's."""
+    nearest = [lines[0] for of_article in verdicts.values() for lines in of_article.by_claim()]
+    return with_header(COLUMNS, [judged for judged in nearest if judged.claim.get("headline")])
 
 
-def _row(judged: Judged, article: Article) -> list[str]:
-    published, measured = tables.NONE, tables.text(judged.verdict.reason)
-    relation, finding = _deciding(judged, article)
-    against, ratio = (
-        relation.get("slower") or relation.get("single"),
-        relation.get("ratio") or relation.get("item_ratio_at_least"),
-    )
-    if finding and finding.ratio and against and ratio:
-        published = tables.text(f"{ratio:g} × {against}")
-        measured = tables.text(f"{stats.in_words(finding.ratio, least=2)} × {against}")
-    return [tables.prose(judged.claim["text"]), published, measured, f"**{judged.verdict.word}**", _place(judged)]
+def _ratios(judged: Judged) -> tuple[str, str]:
+    """(published, measured) of the relation whose finding the verdict's sentence names first; where that has no ratio, the sentence."""
+    reason = judged.verdict.reason
+    named = [pair for pair in judged.verdict.findings if pair[1].reason in reason]
+    relation, finding = min(named, key=lambda pair: reason.index(pair[1].reason), default=(None, None))
+    published = relation.published() if relation else None
+    if not finding or not finding.ratio or not published:
+        return NONE, reason
+    ratio, against = published
+    return f"{ratio:g} × {against}", f"{stats.in_words(finding.ratio, least=2)} × {against}"
 
 
-def _deciding(judged: Judged, article: Article) -> tuple[Mapping, Finding | None]:
-    """The relation whose finding the verdict's sentence names first, and that finding; ({}, None) where no row judged the claim."""
+def _place(judged: Judged) -> Markdown:
     if judged.group is None:
-        return {}, None
-    rows = rules.rows_by_case(judged.group, article)
-    relations = judged.claim["relations"]
-    count = time_relations.common_count(rows, relations, judged.new_tokens)
-    pairs = [(relation, rules.judge_relation(relation, rows, judged.new_tokens, count)) for relation in relations]
-    named = [pair for pair in pairs if pair[1].reason in judged.verdict.reason]
-    return min(named, key=lambda pair: judged.verdict.reason.index(pair[1].reason), default=({}, None))
-
-
-def _place(judged: Judged) -> str:
-    if judged.group is None:
-        return tables.NONE
+        return Markdown(NONE)
     key = judged.group.key
-    words = f"{key.device_words}, stack {key.stack}, {key.weights} weights"
-    return f"[{tables.text(words)}](reports/REPORT.md#{judged.group.slug})"
+    return link(f"{key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/REPORT.md#{judged.group.slug}")
 
 
-def page(text: str, lines: Sequence[str]) -> str:
-    """The README with these lines between its markers; KitError where a marker is missing."""
-    return marked_sections.put_between("README.md", text, "headlines", "".join(f"{line}\n" for line in lines))
+def page(text: str, table: str) -> str:
+    """The README with this table between its markers; KitError where a marker is missing."""
+    return marked_sections.put_between("README.md", text, "headlines", f"{table}\n")
 
 
-def save(lines: Sequence[str], readme: Path = README) -> None:
+def save(table: str, readme: Path = README) -> None:
     """Put the table into the README; raises KitError where it has no markers for it."""
     text = readme.read_text(encoding="utf-8")
-    if (new := page(text, lines)) != text:
+    if (new := page(text, table)) != text:
         write_whole(readme, new)
 
 
-def check(lines: Sequence[str], readme: Path = README) -> None:
-    """Raise KitError where the README's table is not the one that these lines make."""
+def check(table: str, readme: Path = README) -> None:
+    """Raise KitError where the README's table is another one."""
     text = readme.read_text(encoding="utf-8")
-    if page(text, lines) != text:
+    if page(text, table) != text:
         raise KitError("README.md: its table of headlines is not what reports/runs gives. Try: make report")

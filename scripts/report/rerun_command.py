@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from scripts.articles import Article
+from scripts.report.text import Markdown, code
 from scripts.results import Record
 
 
@@ -28,7 +29,7 @@ def variables(record: Record, article: Article) -> dict[str, str]:
         typed["ITEMS"] = str(items)
     if job.timed_runs != article.protocol_of(case)["timed_runs"]:
         typed["TIMED_RUNS"] = str(job.timed_runs)
-    if job.kind == "profile":
+    if job.kind == "profile" and "profiler" in job.options:
         typed["PROFILER"] = job.options["profiler"]
     if record.host["engine"] == "host":
         typed |= {"ENGINE": "host", "PYTHON_HOST": "/path/to/python3"} if job.stack != "demo" else {"ENGINE": "host"}
@@ -37,7 +38,8 @@ def variables(record: Record, article: Article) -> dict[str, str]:
 
 def line(record: Record, article: Article) -> str:
     """`make bench-deepspeed ARTICLE=… FORCE=1`."""
-    return f"make {'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend} {_typed(variables(record, article))}"
+    target = f"{'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend}"
+    return f"make {shlex.quote(target)} {_typed(variables(record, article))}"
 
 
 def rest_of_table(record: Record, article: Article, cases: Sequence[str], count: int) -> str:
@@ -49,9 +51,9 @@ def rest_of_table(record: Record, article: Article, cases: Sequence[str], count:
 
 
 def _typed(variables: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items())
 
 
-def shown(record: Record, article: Article | None) -> str:
-    """`line` as code in Markdown; "" where the article is not known or has the variant no longer."""
-    return f"`{line(record, article).replace('`', ' ')}`" if article and record.job.variant in article.variants else ""
+def shown(record: Record, article: Article | None) -> Markdown:
+    """`line` as code; empty where the article is not known or has the variant no longer."""
+    return code(line(record, article)) if article and record.job.variant in article.variants else Markdown()

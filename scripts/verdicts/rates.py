@@ -4,6 +4,7 @@ An item is one text with its answer. All rates are computed from a result's raw 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from scripts import stats
 from scripts.verdicts.row_groups import Group, Row
@@ -19,7 +20,7 @@ def rows_of(group: Group, forms: Sequence[str]) -> list[Row]:
     return [row for row in group.rows if row.record.job.form in forms]
 
 
-def figure(row: Row, name: str) -> dict:
+def figure(row: Row, name: str) -> Any:
     """One of a row's figures; {} where it has none, or did not come to its end."""
     return (row.figures.get(name) or {}) if row.status == "ok" else {}
 
@@ -38,15 +39,16 @@ def items_per_s(row: Row) -> stats.Estimate | None:
     if not calls:
         return None
     mean = stats.summarise(calls).interval
-    rate, low, high = (row.batch_size * 1000 / ms if ms else None for ms in (mean.value, mean.high, mean.low))
-    return stats.Estimate(rate, low, high)
+    items = row.batch_size * 1000
+    low, high = (items / ms if ms else None for ms in (mean.high, mean.low))
+    return stats.Estimate(items / mean.value, low, high)
 
 
 def tokens_per_s(row: Row) -> float | None:
     """New tokens a second, those after an answer's end not counted."""
     done = figure(row, "workload")
     if done:
-        return done["new_tokens"] / done["seconds"]
+        return float(done["new_tokens"] / done["seconds"])
     calls = timed_ms(row)
     made = next((one["timed_tokens"] for one in figure(row, "calls") or [] if one["new_tokens"] == row.new_tokens[-1]), None) if calls else None
     return 1000 * sum(made) / sum(calls) if made else None

@@ -9,6 +9,7 @@ import dataclasses
 import re
 import statistics
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bench.job import Result
 from bench.models import weights
@@ -45,6 +46,14 @@ class Key:
         """ "NVIDIA H200 in a 64-core host"."""
         return f"{self.model} in a {self.host}" if self.host else self.model
 
+    @property
+    def engine_words(self) -> str:
+        return ENGINES.get(self.engine, self.engine)
+
+
+#: A row within its group: (case, batch size, devices).
+Place = tuple[str, int, int]
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -60,6 +69,10 @@ class Row:
         return batch_size_of(self.record)
 
     @property
+    def place(self) -> Place:
+        return self.case, self.batch_size, self.count
+
+    @property
     def name(self) -> str:
         """ "deepspeed", or "deepspeed b8" for a batch."""
         return self.case + (f" b{self.batch_size}" if self.batch_size != 1 else "")
@@ -73,12 +86,12 @@ class Row:
         return self.record.guest
 
     @property
-    def figures(self) -> dict:
+    def figures(self) -> dict[str, Any]:
         """What the form measured beside the calls; {} for a row that has nothing."""
         return (self.guest.figures if self.guest else None) or {}
 
     @property
-    def options(self) -> dict:
+    def options(self) -> dict[str, Any]:
         return self.record.job.options or {}
 
     @property
@@ -87,7 +100,7 @@ class Row:
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
     @property
-    def check(self) -> dict | None:
+    def check(self) -> dict[str, Any] | None:
         return self.guest.check if self.guest else None
 
     @property
@@ -130,6 +143,17 @@ class Row:
         sampled = self.record.host.get("gpu_memory") or []
         return {one["uuid"]: one["peak_used_bytes"] for one in sampled if one.get("peak_used_bytes") is not None}
 
+    @property
+    def peak_of_a_gpu_bytes(self) -> int | None:
+        """The most that any of its GPUs held; None without a sample."""
+        return max(self.peak_used_bytes().values(), default=None)
+
+    @property
+    def cold_ms(self) -> float | None:
+        """The first call after loading."""
+        calls = self.guest.measurements if self.guest else []
+        return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
+
     def torch_peak_bytes(self, name: str) -> int | None:
         """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes"."""
         devices = (self.guest.memory.get("devices") or []) if self.guest else []
@@ -157,7 +181,16 @@ class Group:
     @property
     def heading(self) -> str:
         key = self.key
-        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {ENGINES[key.engine]} · {key.variant}"
+        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {key.engine_words} · {key.variant}"
+
+    @property
+    def new_tokens(self) -> list[int]:
+        """Of how many new tokens any of its rows timed calls, fewest first."""
+        return sorted({count for row in self.rows if row.status == "ok" for count in row.new_tokens})
+
+    def figure(self, name: str) -> list[tuple[Row, Any]]:
+        """The rows that came out well and have a figure, each with it."""
+        return [(row, row.figures[name]) for row in self.rows if row.status == "ok" and row.figures.get(name)]
 
     def cannot_judge(self) -> str:
         """Why these rows say nothing about claims that an article made of its GPUs, or ""."""
@@ -187,7 +220,7 @@ def apart(one: Row, other: Row) -> bool:
     return bool(one.gpu_uuids and other.gpu_uuids) and not set(one.gpu_uuids) & set(other.gpu_uuids)
 
 
-def wrong_output(check: Mapping) -> str:
+def wrong_output(check: Mapping[str, Any]) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
     judged = check.get("judged")
     if judged and not judged["passed"]:
@@ -233,7 +266,7 @@ def key_of(record: Record) -> Key:
     return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, _weights_words(job.model), scale, job.variant)
 
 
-def _weights_words(model: Mapping) -> str:
+def _weights_words(model: Mapping[str, Any]) -> str:
     """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
     words, recipe = model.get("weights", "?"), weights.recipe_of(model)
     return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
@@ -281,7 +314,7 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
     for record in records:
         if record.job.kind == "measure":
             by_key.setdefault(key_of(record), []).append(record)
-    most = collections.Counter()
+    most: collections.Counter[Key] = collections.Counter()
     for key, mine in by_key.items():
         most[dataclasses.replace(key, variant="")] += len(mine)
     ordered = sorted(
@@ -302,10 +335,11 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
             key.variant,
         ),
     )
-    groups, used = [], {}
+    groups: list[Group] = []
+    used: collections.Counter[str] = collections.Counter()
     for key in ordered:
         slug = _slug(key)
-        used[slug] = used.get(slug, 0) + 1
+        used[slug] += 1
         name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
         groups.append(Group(key, name, _rows(by_key[key], articles.get(key.article))))
     return groups

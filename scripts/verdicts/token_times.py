@@ -5,10 +5,26 @@ the article's   time of the calls over all tokens that `generate` appended, the 
 corrected       over the tokens that were really made, once
 """
 
+from collections.abc import Sequence
+
 from scripts import stats
-from scripts.verdicts.row_groups import Row
+from scripts.articles import Article, Case
+from scripts.verdicts.row_groups import Group, Row
 
 FORMULAS = ("article", "corrected")
+#: The metric's name in an article's published numbers.
+METRIC = "ms_per_token"
+
+
+def rows_of(group: Group, article: Article | None) -> list[Row]:
+    """The rows of cases with the form `cycles`."""
+    mine = {case.name for case in article.cases if case.form == "cycles"} if article else set()
+    return [row for row in group.rows if row.case in mine or "cycles" in row.figures]
+
+
+def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
+    """All batch sizes of the rows and of the published numbers."""
+    return sorted({row.batch_size for row in rows} | {int(size) for case in cases for size in (case.published or {})[METRIC]})
 
 
 def tokens_of_a_call(row: Row, formula: str) -> int:

@@ -12,11 +12,11 @@ from scripts import articles, results
 from scripts.errors import UsageError
 from scripts.report import document
 from scripts.report.plots import bars, token_curves
-from scripts.report.views import mechanisms, token_table
+from scripts.report.views import VIEWS, token_table
 from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
-from scripts.verdicts import row_groups, rules, token_times
+from scripts.verdicts import judging, row_groups, rules, token_times
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
@@ -82,7 +82,7 @@ def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we
 
 
 def table_of(records: list[Record]) -> list[list[str]]:
-    lines = token_table.table(group_of(records), ARTICLE)
+    lines = token_table.section(group_of(records), ARTICLE).splitlines()
     return [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[: lines.index("", 2)] if line.startswith("|")]
 
 
@@ -132,7 +132,7 @@ def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_clai
 
 def commands_of(records: list[Record]) -> list[str]:
     """The `make` lines below the table."""
-    return [line for line in token_table.table(group_of(records), ARTICLE) if "`make article-" in line]
+    return [line for line in token_table.section(group_of(records), ARTICLE).splitlines() if "`make article-" in line]
 
 
 def test_cells_that_were_not_run_have_the_command_that_measures_them_for_each_number_of_gpus() -> None:
@@ -289,9 +289,7 @@ def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, word: s
 
 
 def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:
-    from scripts.report.views import claims
-
-    judged = claims.judge_group(group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)]), ARTICLE)
+    judged = judging.judge_group(group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)]), ARTICLE)
     assert [(one.claim["id"], one.new_tokens) for one in judged] == [
         ("2.1", 128),
         ("2.2", 42),
@@ -341,7 +339,7 @@ CACHES = {
 
 
 def section_of(*records: Record) -> str:
-    return "\n".join(mechanisms.section(group_of(list(records)), ARTICLE))
+    return "\n\n".join(view.section(group_of(list(records)), ARTICLE) for view in VIEWS if view.heading)
 
 
 def test_a_fused_region_stands_beside_pytorch_s_operators_and_the_article() -> None:
@@ -399,5 +397,5 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     }
     synthetic.write(tmp_path / "runs", [record])
     text = document.write(tmp_path / "runs", tmp_path).read_text()
-    assert "## Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm\\<half\\> | 12 | 3.25 |" in text
+    assert "## Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
     assert "rows that ran" in text and "## Environment" in text

@@ -9,7 +9,7 @@ import pytest
 from scripts import articles, results
 from scripts.report import document
 from scripts.report.plots import throughput
-from scripts.report.views import batches
+from scripts.report.views import rate as rate_view
 from scripts.verdicts import rates, row_groups, rules
 from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
@@ -76,7 +76,7 @@ def test_a_rate_is_the_batch_over_the_mean_call_with_its_interval_turned_round()
 
 def test_the_published_seven_hours_and_seven_minutes_are_rates_of_ten_thousand_items() -> None:
     assert rates.hours(10_000 / (7 * 3600)) == pytest.approx(7)
-    assert [batches.published_minutes(ARTICLE, case) for case in ("single", "batch", "pipeline")] == [7 * 60, 7, None]
+    assert [rate_view.published_minutes(ARTICLE, case) for case in ("single", "batch", "pipeline")] == [7 * 60, 7, None]
 
 
 def test_a_workload_s_rate_is_of_all_its_batches() -> None:

@@ -9,6 +9,7 @@ import yaml
 from scripts import paths, pins
 from scripts.errors import KitError
 from scripts.images import marked_sections, pin_tables, render
+from scripts.pins import resolve
 
 
 @pytest.fixture
@@ -74,6 +75,14 @@ def test_a_changed_hash_in_a_lock_is_noticed(copy):
     found = render.problems(pins.load(copy))
     assert any("docker/int8/current/torch.txt" in line for line in found)
     assert any("compose.yaml" in line for line in found)
+
+
+def test_one_pass_gives_the_files_of_the_images_and_the_tags_that_follow_from_them(copy):
+    before = pins.load(copy).image("int8", "current").tag
+    edit(copy / "docker/Dockerfile.template", "WORKDIR /kit", "WORKDIR  /kit")
+    resolve.write_all(render.expected(pins.load(copy)))
+    assert pins.load(copy).image("int8", "current").tag != before
+    assert render.problems(pins.load(copy)) == []
 
 
 def test_a_changed_pin_is_noticed_with_both_versions(copy):

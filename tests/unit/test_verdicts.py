@@ -1,8 +1,11 @@
+import dataclasses
+
 import pytest
 
 from scripts import articles
+from scripts.errors import KitError
 from scripts.results import Record
-from scripts.verdicts import row_groups, rules
+from scripts.verdicts import judging, row_groups, rules
 from scripts.verdicts.row_groups import Row
 from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Verdict
 from tests import synthetic
@@ -140,8 +143,28 @@ def test_a_claim_holds_where_all_its_relations_hold_and_tells_the_barest() -> No
     assert rules.judge({"relations": against}, rows, 1).word == NOT_REPRODUCED
 
 
-def test_a_relation_without_a_rule_tests_nothing() -> None:
-    assert judge({"case": "int8", "beauty": 1}, record(job("int8"))).word == NOT_TESTED
+@pytest.mark.parametrize(
+    ("relation", "words"),
+    [
+        ({"case": "int8", "beauty": 1}, "relation of beauty, case is of no kind; each has one of faster, .*check_passes"),
+        ({**FASTER, "withn": 1.25}, "unknown field `withn`; allowed are faster, slower, ratio, within"),
+        ({**FASTER, "ratio": "4.66"}, "Expected `float | null`, got `str`"),
+        ({**FASTER, "within": 1.25}, "`within` stands beside the `ratio`"),
+        ({"case": "int8", "from_batch": 1, "to_batch": 8}, "one of `gain_at_least`"),
+        ({"faster": "deepspeed", "slower": "int9"}, "names the case 'int9', known are bminf"),
+    ],
+)
+def test_a_relation_that_the_article_s_file_has_wrong_is_named_with_what_is_allowed(relation: dict, words: str) -> None:
+    article = articles.load_all()["inference-tools"]
+    wrong = dataclasses.replace(article, claims=[{"id": "1.1", "text": "", "relations": [relation]}])
+    with pytest.raises(KitError, match=f"^inference-tools.toml: claim 1.1.*{words}") as caught:
+        judging.judge_article([], wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("article", articles.load_all().values(), ids=lambda article: article.slug)
+def test_every_relation_of_the_kit_s_articles_can_be_judged(article: articles.Article) -> None:
+    rules.check(article)
 
 
 @pytest.mark.parametrize(

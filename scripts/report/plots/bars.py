@@ -6,17 +6,22 @@ The pictures have a white ground of their own, so that they read the same on a l
 import io
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import matplotlib.ticker
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from scripts import stats
 from scripts.articles import Article, Case
-from scripts.report import tables
-from scripts.verdicts.row_groups import GIB, Group, Row
+from scripts.report import cells
+from scripts.report import published as numbers
+from scripts.report.text import plain
+from scripts.units import GIB
+from scripts.verdicts.row_groups import Group, Row
 
 MEASURED, PUBLISHED, INK, GRID = "#2c6fb0", "#b3b3b3", "#222222", "#dddddd"
 #: Above this ratio of the longest bar to the shortest the axis is logarithmic.
@@ -25,9 +30,10 @@ BAR_INCH = 0.27
 MOST_BARS = 60
 WIDTH_INCH = 8.0
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "llm-repro",
     "svg.fonttype": "path",
+    "text.parse_math": False,  # a name with two dollars is no formula
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "text.color": INK,
@@ -41,21 +47,20 @@ def svg(figure: Figure) -> str:
     """The figure as text, without the day it was drawn."""
     buffer = io.BytesIO()
     # Not figure.savefig, which draws everything a first time to no purpose here.
-    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     # No trailing blanks, which version control would complain of.
     return "\n".join(line.rstrip() for line in buffer.getvalue().decode("utf-8").splitlines()) + "\n"
 
 
 def wrapped(title: str) -> str:
-    return "\n".join(textwrap.wrap(title, 88))
+    return "\n".join(textwrap.wrap(plain(title), 88))
 
 
 def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
     lines = wrapped(title).splitlines()
     inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
-    figure = Figure(figsize=(WIDTH_INCH, inches), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
+    figure = Figure(figsize=(WIDTH_INCH, inches), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
     figure.suptitle("\n".join(lines), fontsize=10, x=0.015, ha="left")
     panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axes, height in zip(panels, heights, strict=True):
@@ -89,19 +94,19 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
         case = published.get(row.case)
         summary = stats.summarise(row.timed_ms(new_tokens))
         first = place
-        if case and tables.is_published_row(case, row, article):
+        if case and article and case.published and numbers.is_published_row(case, row, article):
             values.append(case.published["mean_ms"])
             axes.barh(place, values[-1], height=0.8, color=PUBLISHED)
-            _label(axes, values[-1], place, tables.published_mean_std(case.published))
+            _label(axes, values[-1], place, cells.published_mean_std(case.published))
             place += 0.9
         values.append(summary.mean)
         right = bool(row.check and row.check.get("passed"))
         axes.barh(place, summary.mean, height=0.8, color=MEASURED if right else "white", edgecolor=MEASURED, hatch="" if right else "////", linewidth=0.8)
         _whisker(axes, summary.interval, place)
-        words = tables.mean_std(summary) + ("" if right else "  (output wrong)" if row.check else "  (output not checked)")
+        words = cells.mean_std(summary) + ("" if right else "  (output wrong)" if row.check else "  (output not checked)")
         reach.append(max(summary.mean, summary.interval.high or 0))
         _label(axes, reach[-1], place, words)
-        ticks.append(((first + place) / 2, f"{row.name} ×{row.count}"))
+        ticks.append(((first + place) / 2, named(row)))
         place += 1.3
     axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     _plain_axes(axes, "")
@@ -110,9 +115,13 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
     axes.set_xlabel(f"ms per call of {new_tokens} new token{'s' * (new_tokens > 1)}{', logarithmic' if logarithmic else ''}")
 
 
+def named(row: Row) -> str:
+    return f"{plain(row.name)} ×{row.count}"
+
+
 def arms(estimates: Sequence[stats.Estimate]) -> list[tuple[float, ...]]:
     """How far the intervals reach [below the values, above them], as errorbar takes them; 0 where there is no interval."""
-    reach = [(0.0, 0.0) if None in (one.low, one.high) else (one.value - one.low, one.high - one.value) for one in estimates]
+    reach = [(value.value - value.low, value.high - value.value) if value.low is not None and value.high is not None else (0.0, 0.0) for value in estimates]
     return list(zip(*reach, strict=True))
 
 
@@ -129,16 +138,16 @@ def _label(axes: Axes, value: float, place: float, words: str) -> None:
 
 def time_plot(group: Group, article: Article | None) -> str | None:
     """Bars of the mean with its 95 % interval, a panel for each number of new tokens; None where nothing was timed."""
-    counts = tables.tokens_of(group)
+    counts = group.new_tokens
     # Sweeps over batch sizes have a picture of their own, and a batch of a workload is no call that a reader would wait for.
     shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures and not row.is_workload]
     panels = [(count, rows) for count in counts if (rows := [row for row in shown if row.timed_ms(count)])]
     if not panels:
         return None
-    published = tables.published_by_case(group, article)
+    published = numbers.by_case(group, article)
 
     def of_tokens(count: int) -> dict[str, Case]:
-        return {name: case for name, case in published.items() if article and tables.published_tokens(case, article) == count}
+        return {name: case for name, case in published.items() if article and numbers.tokens(case, article) == count}
 
     with matplotlib.rc_context(STYLE):
         heights = [sum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
@@ -157,7 +166,7 @@ def _legend(figure: Figure, with_published: bool) -> None:
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
 
 
-def memory_plot(group: Group) -> str | None:
+def memory_plot(group: Group, article: Article | None = None) -> str | None:
     """Bars of the peak of each GPU as the host's NVML saw it, on a CPU of the guest's resident set; None without any.
 
     Where that were more than MOST_BARS, each row has one bar: of its GPU that held most.
@@ -182,6 +191,6 @@ def memory_plot(group: Group) -> str | None:
 def _memory_bars(row: Row) -> list[tuple[str, float]]:
     if row.record.job.device == "cpu":
         resident = row.guest.memory.get("peak_rss_bytes") if row.guest else None
-        return [(f"{row.name} ×{row.count}", resident / GIB)] if resident else []
+        return [(named(row), resident / GIB)] if resident else []
     peaks = list(row.peak_used_bytes().values())
-    return [(f"{row.name} ×{row.count}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]
+    return [(f"{named(row)}, GPU {number + 1} of {len(peaks)}", peak / GIB) for number, peak in enumerate(peaks)]

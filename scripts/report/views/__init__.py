@@ -1,1 +1,20 @@
 """The tables and sections of the report: a figure a file."""
+
+from scripts.report.view import View
+from scripts.report.views import around, fusion, kv_cache, memory, padding, parts, rate, scaling, schedules, times, token_table, workload
+
+#: What a group's section shows, in its order.
+VIEWS: tuple[View, ...] = (
+    rate.VIEW,
+    workload.VIEW,
+    padding.VIEW,
+    token_table.VIEW,
+    times.VIEW,
+    around.VIEW,
+    memory.VIEW,
+    fusion.VIEW,
+    schedules.VIEW,
+    kv_cache.VIEW,
+    scaling.VIEW,
+    parts.VIEW,
+)

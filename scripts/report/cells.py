@@ -1,0 +1,71 @@
+"""What several tables and plots show of a row, as words and numbers; "—" is a number that does not exist."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from scripts import stats
+from scripts.report.text import Markdown
+from scripts.units import GIB
+from scripts.verdicts.row_groups import Group, Row
+
+NONE = "—"
+MARK = "†"
+
+
+def gib(size_bytes: float | None, decimals: int = 2) -> str:
+    return NONE if size_bytes is None else f"{size_bytes / GIB:.{decimals}f}"
+
+
+def decimal(value: float | None, decimals: int) -> str:
+    return NONE if value is None else f"{value:.{decimals}f}"
+
+
+def significant(value: float | None) -> str:
+    return NONE if value is None else stats.significant(value)
+
+
+def percent(share: float | None) -> str:
+    return NONE if share is None else stats.percent(share)
+
+
+def beside(*parts: str) -> str:
+    """Numbers of one cell, as "8.00 / 9.00"; one dash where there is none at all."""
+    return NONE if set(parts) <= {NONE} else " / ".join(parts)
+
+
+def mean_std(summary: stats.Summary) -> str:
+    places = stats.decimals_of(summary)
+    return stats.number(summary.mean, places) + (f" ± {stats.number(summary.std, places)}" if summary.n > 1 else "")
+
+
+def published_mean_std(published: Mapping[str, Any]) -> str:
+    """The article's own digits: both numbers with as many decimals as the longer of them has."""
+    numbers = [published[name] for name in ("mean_ms", "std_ms") if name in published]
+    places = max(len(str(value).partition(".")[2]) for value in numbers)
+    return " ± ".join(f"{value:.{places}f}" for value in numbers)
+
+
+def tokens(count: int) -> str:
+    return f"{count} new token{'s' * (count != 1)}"
+
+
+def devices(group: Group) -> str:
+    return "CPU devices" if group.key.device == "cpu" else "GPUs"
+
+
+def status(row: Row) -> Markdown:
+    if row.status != "ok":
+        return Markdown("**{}**").format(row.status)
+    if not row.check:
+        return Markdown("ok" if row.measured_without_calls else "ok, output not checked")
+    return Markdown("ok" if row.check.get("passed") else "ok, **output FAILED**")
+
+
+def case(row: Row) -> str:
+    """The case, marked where its environment deviates from the pins: the note below the group's tables says where it is listed."""
+    return row.name + (f" {MARK}" if row.deviations() else "")
+
+
+def on(row: Row) -> str:
+    """ "deepspeed b8 on 2": how lists name a row."""
+    return f"{row.name} on {row.count}"

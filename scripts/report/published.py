@@ -1,0 +1,26 @@
+"""Which of an article's numbers may stand beside which rows."""
+
+from scripts.articles import Article, Case
+from scripts.verdicts.row_groups import Group, Row
+
+
+def by_case(group: Group, article: Article | None, metric: str = "mean_ms") -> dict[str, Case]:
+    """The cases whose published numbers of a metric may stand beside this group's: run as published, on a GPU, at full size."""
+    if article is None or group.key.variant != "published" or group.cannot_judge():
+        return {}
+    return {case.name: case for case in article.cases if metric in (case.published or {})}
+
+
+def is_published_row(case: Case, row: Row, article: Article) -> bool:
+    """Is this row the article's own: on as many GPUs, in its batch size?"""
+    return (row.count, row.batch_size) == (case.gpus, article.prompt_of(case)["batch_size"])
+
+
+def tokens(case: Case, article: Article) -> int:
+    """Of how many new tokens the article's one number for a case is."""
+    return int(article.runs_of(case, "published")[0]["new_tokens"])
+
+
+def mean_ms(case: Case | None) -> float | None:
+    """The article's mean of a case's calls."""
+    return case.published["mean_ms"] if case and case.published else None

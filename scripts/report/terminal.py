@@ -1,0 +1,55 @@
+"""The rows of a report as compact tables on the terminal; below them how many agree with plain transformers, the verdicts, and skipped files."""
+
+import collections
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scripts import stats
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.text import plain
+from scripts.report.views import around
+from scripts.results import Skipped
+from scripts.verdicts.row_groups import Group, Row
+
+
+def show(groups: Sequence[Group], skipped: Sequence[Skipped], verdicts: Sequence[str]) -> None:
+    console = Console()
+    for group in groups:
+        console.print(_table(group))
+    summary = _summary([row for group in groups for row in group.rows]) if groups else []
+    for line in [*summary, *verdicts]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for skip in skipped:
+        console.print(plain(f"skipped {skip.path}: {skip.reason}"), markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(group: Group) -> Table:
+    grid = Table(title=Text(plain(f"{group.key.article}: {group.heading}")), title_justify="left")
+    for header in ("case", "n", "status", "ms (new tokens)", "ms/token"):
+        grid.add_column(header, justify="left" if header in ("case", "status") else "right", no_wrap=True)
+    for row in group.rows:
+        ok = row.status == "ok"
+        fewest = row.new_tokens[0] if ok and row.new_tokens else 0
+        times = f"{cells.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if fewest else NONE
+        further = around.further_token(row).partition(" (")[0] if ok else NONE
+        grid.add_row(Text(plain(row.name)), str(row.count), _status(row), times, further)
+    return grid
+
+
+def _summary(rows: Sequence[Row]) -> list[str]:
+    ended = collections.Counter(_status(row) for row in rows)
+    others = "".join(f", {count} {word}" for word, count in sorted(ended.items()) if word != "ok")
+    checked = sum(cells.status(row) == "ok" and bool(row.check) for row in rows)
+    unchecked = f", {ended['ok'] - checked} ran without an output check" if ended["ok"] > checked else ""
+    return [
+        "n: devices; ms: mean ± std of the timed calls; ms/token: each token after those",
+        f"{checked} of {len(rows)} rows agree with plain transformers{unchecked}{others}",
+    ]
+
+
+def _status(row: Row) -> str:
+    return str(cells.status(row)).replace("*", "")

@@ -1,0 +1,76 @@
+"""The one door for text: whatever stands in the report is `Markdown`, and making Markdown of any other value escapes it.
+
+`Markdown("**{}** on {}").format(status, count)`, `+`, `%` and `join` escape their arguments too, and so do tables and templates: a
+forgotten escape shows a backslash too many, never a tag. What is escaped reads the same in GitHub's Markdown and in the site's, which
+knows no backslash before `<`, `>`, `&` and `~`: these become HTML's entities.
+"""
+
+import re
+from typing import Any, Self
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+LONGEST = 450
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+#: What means something anywhere; at the beginning of a line, what makes a heading or an item of a list; within a bare address, what
+#: GitHub makes a link by.
+SPECIAL = re.compile(r"(?P<anywhere>[\\`*_\[\]|])|(?P<entity>[&<>~]|:(?=//)|(?<=www)\.)|^(?P<start>#|[-+](?=\s)|\d+[.)](?=\s))", re.IGNORECASE)
+
+
+def plain(value: object) -> str:
+    """A value as one line of printable characters, cut where it is longer than LONGEST."""
+    line = " ".join("".join(character if character.isprintable() else " " for character in str(value)).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]} …"
+
+
+class Markdown(Markup):
+    """Text that is Markdown already. The constructor takes the kit's own words as they are, `escape` takes anything."""
+
+    __slots__ = ()
+
+    @classmethod
+    def escape(cls, s: Any, /) -> Self:
+        """A value as one line that means nothing but itself; Markdown stays as it is."""
+        return s if isinstance(s, cls) else cls(SPECIAL.sub(_escaped, plain(s)))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    special = match[0]
+    return ENTITIES.get(special, f"&#{ord(special)};") if match["entity"] else f"{special[:-1]}\\{special[-1]}"
+
+
+def prose(words: str) -> Markdown:
+    """Markdown of the kit's own, as the articles' files hold it, on one line and fit for a table."""
+    return Markdown(" ".join(words.split()).replace("|", "\\|"))
+
+
+def code(value: object) -> Markdown:
+    """A value as a code span; as escaped words where it holds what a code span cannot in one of the renderers."""
+    line = " ".join(str(value).split())
+    return Markdown(f"`{line}`") if line and line.isprintable() and not set(line) & set("`|<>&\\") else Markdown.escape(line)
+
+
+def link(words: object, target: str) -> Markdown:
+    """A link to a place within the report or beside it."""
+    return Markdown(f"[{Markdown.escape(words)}]({quote(target, safe='/#.-_~')})")
+
+
+def anchor(name: str) -> Markdown:
+    """The place that `#name` leads to."""
+    return Markdown(f'<a id="{name_of(name)}"></a>')
+
+
+def name_of(name: str) -> str:
+    """A name as an anchor and the part of a link behind `#` hold it."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+
+
+def blocks(*parts: Markdown) -> Markdown:
+    """Paragraphs, tables and headings with an empty line between them; empty ones are left out."""
+    return Markdown("\n\n").join(part for part in parts if part)
+
+
+def lines(*parts: Markdown) -> Markdown:
+    """Lines that belong together, as of a list."""
+    return Markdown("\n").join(parts)

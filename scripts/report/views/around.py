@@ -1,0 +1,76 @@
+"""Which GPUs, loading, the cold call, the time of one further token, how fast the host was and how steady the samples are; ok rows only."""
+
+import string
+from collections.abc import Sequence
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group, Row, run_means_ms
+
+
+def gpu_letters(group: Group) -> dict[str, str]:
+    """{GPU UUID: "A", "B", …} in the order in which the rows name them; {} where the group has no GPU."""
+    every = dict.fromkeys(uuid for row in group.rows for uuid in row.gpu_uuids)
+    return {uuid: string.ascii_uppercase[place % 26] + str(place // 26 or "") for place, uuid in enumerate(every)}
+
+
+def columns(group: Group) -> list[Column[Row]]:
+    letters = gpu_letters(group)
+    return [
+        Column("case", cells.case, words=True),
+        Column(cells.devices(group), lambda row: row.count),
+        Column("which GPUs", lambda row: " ".join(letters[uuid] for uuid in row.gpu_uuids), when=bool(letters)),
+        Column("load, s", lambda row: cells.decimal(row.guest.load_s if row.guest else None, 1)),
+        Column("cold call, ms", lambda row: cells.significant(row.cold_ms)),
+        Column("further token, ms (95 % interval)", further_token),
+        Column("the host starts an operator in, µs: before / after", launch, when=any(row.guest and row.guest.launch_us for row in group.rows)),
+        Column("timed calls", lambda row: " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens)),
+        Column("outliers", lambda row: " + ".join(str(stats.summarise(row.timed_ms(count)).outliers) for count in row.new_tokens)),
+        Column("drift, %", lambda row: " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens)),
+        Column("means of repeated runs, ms", run_to_run),
+    ]
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    return table(columns(group), [row for row in group.rows if row.status == "ok" and not row.measured_without_calls])
+
+
+def launch(row: Row) -> str:
+    """ "5.2 / 5.4": µs in which the row's host started one small operator, before the first call and after the last."""
+    launch_us = (row.guest.launch_us if row.guest else None) or {}
+    times_us = [time_us for when in ("before", "after") if (time_us := launch_us.get(when))]
+    return " / ".join(stats.significant(time_us) for time_us in times_us) if len(times_us) == 2 else NONE
+
+
+def further_token(row: Row) -> str:
+    """ms of one further token with its interval, from the row's shortest and longest calls."""
+    if len(row.new_tokens) < 2:
+        return NONE
+    short, long = row.new_tokens[0], row.new_tokens[-1]
+    estimate = stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short)
+    if estimate.value <= 0:
+        return "within noise"  # the longer calls were not slower
+    return stats.in_words(estimate)
+
+
+def drift(samples: Sequence[float]) -> str:
+    """ "+1.2": by how many per cent the second half of the calls took longer."""
+    share = stats.drift(samples)
+    return NONE if share is None else f"{100 * share:+.1f}"
+
+
+def run_to_run(row: Row) -> str:
+    """ "117.1 to 118.0 in 3 runs", of the row's shortest calls; a single run has no spread."""
+    means = run_means_ms(row, row.new_tokens[0])
+    if len(means) < 2:
+        return NONE
+    places = stats.decimals(max(means) - min(means))
+    return f"{stats.number(min(means), places)} to {stats.number(max(means), places)} in {len(means)} runs"
+
+
+VIEW = View("around", section)

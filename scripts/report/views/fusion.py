@@ -1,0 +1,85 @@
+"""Fused operators: each region in each batch size, in PyTorch's operators and in another way, beside the article's speed-up."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group
+
+REGION_NAMES = {
+    "layernorm_qkv_bias": "LayerNorm + QKV + bias",
+    "attention": "attention",
+    "bias_residual": "bias + residual",
+    "layernorm_ff_gelu": "LayerNorm + FF + GELU",
+}
+
+NOTES = Markdown(
+    "One new token of one layer. Times of one call among many that follow one another, so with the host's part; *GPU busy* is the kernels alone. "
+    "The article names a batch size for none of its numbers; they stand beside a batch of one."
+)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A region in a batch size, fused by an implementation, beside PyTorch's operators; `eager` is None where only one of the two was timed."""
+
+    entry: Mapping[str, Any]
+    eager: Mapping[str, Any] | None
+    published: float | None
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        names = list(REGION_NAMES)
+        region = self.entry["region"]
+        return names.index(region) if region in names else len(names), self.entry["implementation"], self.entry["batch_size"]
+
+    @property
+    def busy_us(self) -> str:
+        return cells.beside(*(cells.significant(entry.get("device_us")) for entry in (self.eager, self.entry))) if self.eager else NONE
+
+    @property
+    def error(self) -> str:
+        error = self.entry.get("relative_error")
+        return NONE if not self.eager else "not finite" if error is None else stats.percent(error)
+
+
+def _mean(samples: list[float]) -> str:
+    return stats.significant(stats.summarise(samples).mean)
+
+
+COLUMNS: list[Column[Fused]] = [
+    Column("region", lambda fused: REGION_NAMES.get(fused.entry["region"], fused.entry["region"]), words=True),
+    Column("fused by", lambda fused: fused.entry["implementation"], words=True),
+    Column("batch", lambda fused: fused.entry["batch_size"]),
+    Column("PyTorch, µs", lambda fused: _mean(fused.eager["us"]) if fused.eager else NONE),
+    Column("fused, µs", lambda fused: _mean(fused.entry["us"]) if fused.eager else fused.entry["reason"] or NONE),
+    Column("times as fast (95 % interval)", lambda fused: stats.in_words(stats.ratio(fused.eager["us"], fused.entry["us"]), 2) if fused.eager else NONE),
+    Column("published", lambda fused: NONE if fused.published is None else f"{fused.published:g}"),
+    Column("GPU busy: PyTorch / fused, µs", lambda fused: fused.busy_us),
+    Column("error of fused against float32, %", lambda fused: fused.error),
+]
+
+
+def _fused(group: Group, article: Article | None) -> Iterator[Fused]:
+    for row, entries in group.figure("fusion"):
+        case = article.case(row.case) if article else None
+        eager = {(entry["region"], entry["batch_size"]): entry for entry in entries if entry["implementation"] == "eager" and entry["us"]}
+        for entry in entries:
+            if entry["implementation"] != "eager":
+                published = case.published_at(f"speed_up_{entry['region']}", entry["batch_size"]) if case and not group.cannot_judge() else None
+                yield Fused(entry, eager.get((entry["region"], entry["batch_size"])) if entry["us"] else None, published)
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    fused = table(COLUMNS, sorted(_fused(group, article), key=lambda fused: fused.place))
+    return blocks(Markdown("**Fused operators**"), fused, NOTES) if fused else Markdown()
+
+
+VIEW = View("fusion", section, heading="What it is made of")

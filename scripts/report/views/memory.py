@@ -1,0 +1,48 @@
+"""The three memories, each the most that any one device held, and the output check."""
+
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.plots import bars
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group, Row
+
+
+def columns(group: Group) -> list[Column[Row]]:
+    return [
+        Column("case", cells.case, words=True),
+        Column(cells.devices(group), lambda row: row.count),
+        Column("NVML peak of a GPU, GiB", lambda row: cells.gib(row.peak_of_a_gpu_bytes)),
+        Column("torch peak of a GPU, allocated / reserved, GiB", _torch_peaks),
+        Column("peak RSS of the measured process, GiB", lambda row: cells.gib(row.guest.memory.get("peak_rss_bytes") if row.guest else None)),
+        Column("logits' relative error (allowed), %", _error),
+        Column("greedy tokens in common", _common_tokens),
+        Column("output", _output),
+    ]
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    return table(columns(group), [row for row in group.rows if row.guest and row.status != "unsupported"])
+
+
+def _torch_peaks(row: Row) -> str:
+    return cells.beside(*(cells.gib(row.torch_peak_bytes(name)) for name in ("peak_allocated_bytes", "peak_reserved_bytes")))
+
+
+def _error(row: Row) -> str:
+    error, allowed = ((row.check or {}).get(name) for name in ("logits_relative_error", "tolerance"))
+    return cells.percent(error) + (f" ({cells.percent(allowed)})" if error is not None and allowed is not None else "")
+
+
+def _common_tokens(row: Row) -> str:
+    prefix = (row.check or {}).get("greedy_common_prefix_tokens")
+    return NONE if not row.check or prefix is None else f"{prefix} of {row.check.get('greedy_tokens')}"
+
+
+def _output(row: Row) -> Markdown:
+    return Markdown("not checked" if not row.check else "ok" if row.check.get("passed") else "**FAILED**")
+
+
+VIEW = View("memory", section, plot=bars.memory_plot, title="Peak memory")

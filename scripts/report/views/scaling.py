@@ -1,0 +1,73 @@
+"""Tensor parallelism: latency and efficiency over numbers of devices, for cases that cut each layer and ran on more than one number of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group, Row, apart
+
+#: Backends that cut each layer over their devices.
+CUTTING = ("deepspeed", "tensor-parallel")
+
+NOTES = Markdown("Efficiency: how many times as fast, over how many times as many devices.")
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A row's calls of so many new tokens, and those of the same question on the fewest devices."""
+
+    row: Row
+    fewest: Row
+    new_tokens: int
+
+    @property
+    def ratio(self) -> stats.Estimate:
+        return stats.ratio(self.fewest.timed_ms(self.new_tokens), self.row.timed_ms(self.new_tokens))
+
+    @property
+    def times_as_fast(self) -> str:
+        if self.row is self.fewest:
+            return NONE
+        return stats.in_words(self.ratio, least=2) + (", different GPUs" if apart(self.row, self.fewest) else "")
+
+    @property
+    def efficiency(self) -> str:
+        return f"{100 * self.ratio.value * self.fewest.count / self.row.count:.0f}"
+
+
+def columns(group: Group) -> list[Column[Scaled]]:
+    return [
+        Column("case", lambda scaled: scaled.row.case, words=True),
+        Column("batch", lambda scaled: scaled.row.batch_size),
+        Column("new tokens", lambda scaled: scaled.new_tokens),
+        Column(cells.devices(group), lambda scaled: scaled.row.count),
+        Column("mean, ms", lambda scaled: cells.mean_std(stats.summarise(scaled.row.timed_ms(scaled.new_tokens)))),
+        Column("times as fast as the fewest (95 % interval)", lambda scaled: scaled.times_as_fast),
+        Column("efficiency, %", lambda scaled: scaled.efficiency),
+    ]
+
+
+def _scaled(group: Group) -> Iterator[Scaled]:
+    by_question: dict[tuple[str, int, int], list[Row]] = {}
+    for row in group.rows:
+        if row.status == "ok" and row.new_tokens and row.record.job.backend in CUTTING:
+            by_question.setdefault((row.case, row.batch_size, row.new_tokens[-1]), []).append(row)
+    for (_, _, new_tokens), rows in by_question.items():
+        fewest, *others = sorted(rows, key=lambda row: row.count)
+        yield from (Scaled(row, fewest, new_tokens) for row in ([fewest, *others] if others else []))
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    if article is None or not any(case.form == "cycles" for case in article.cases):
+        return Markdown()
+    scaled = table(columns(group), list(_scaled(group)))
+    return blocks(Markdown("**Tensor parallelism**"), scaled, NOTES) if scaled else Markdown()
+
+
+VIEW = View("scaling", section, heading="What it is made of")

@@ -1,0 +1,72 @@
+"""Pipeline schedules: tokens a second, the share of the time that stages wait, and whether the output is the same."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group, Row
+
+NOTES = Markdown(
+    "*naive*: all sequences as one batch, stage after stage; *in turn*: micro-batches, one in the pipeline at a time; *rolling*: as many as stages. "
+    "A stage is idle while it has no work; a step's waiting for the host to start its kernels counts as work."
+)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One schedule of a row's figure."""
+
+    row: Row
+    entry: Mapping[str, Any]
+
+    @property
+    def sequences(self) -> int:
+        return int(self.entry["micro_batches"] * self.entry["micro_batch_size"])
+
+    @property
+    def tokens_per_s(self) -> list[float]:
+        """Of each run that took time."""
+        tokens = self.sequences * (self.row.figures.get("new_tokens") or 0)
+        return [tokens / wall_ms * 1000 for wall_ms in self.entry["wall_ms"] if wall_ms > 0]
+
+    @property
+    def idle_shares(self) -> list[float]:
+        """The share of the wall time in which each stage had no work, over all runs."""
+        wall_ms = sum(self.entry["wall_ms"])
+        return [max(0.0, 1 - sum(busy_ms) / wall_ms) for busy_ms in zip(*self.entry["busy_ms"], strict=False)] if wall_ms > 0 else []
+
+
+def _rate(schedule: Schedule) -> str:
+    rates = schedule.tokens_per_s
+    mean, slowest, fastest = (stats.significant(rate) for rate in (stats.summarise(rates).mean, min(rates), max(rates)))
+    return f"{mean} ({slowest} to {fastest})"
+
+
+COLUMNS: list[Column[Schedule]] = [
+    Column("case", lambda schedule: schedule.row.name, words=True),
+    Column("stages", lambda schedule: schedule.entry["stages"]),
+    Column("schedule", lambda schedule: schedule.entry["schedule"]),
+    Column("micro-batches × sequences", lambda schedule: f"{schedule.entry['micro_batches']} × {schedule.entry['micro_batch_size']}"),
+    Column("tokens/s (slowest to fastest run)", _rate),
+    Column("idle share of each stage, %", lambda schedule: " / ".join(f"{100 * share:.0f}" for share in schedule.idle_shares) or NONE),
+    Column("sequences as in turn", lambda schedule: f"{schedule.entry['identical']} of {schedule.sequences}"),
+]
+
+
+def _schedules(group: Group) -> Iterator[Schedule]:
+    for row, entries in group.figure("schedules"):
+        yield from (schedule for entry in entries if (schedule := Schedule(row, entry)).tokens_per_s)
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    schedules = table(COLUMNS, list(_schedules(group)))
+    return blocks(Markdown("**Pipeline schedules**"), schedules, NOTES) if schedules else Markdown()
+
+
+VIEW = View("schedules", section, heading="What it is made of")

@@ -1,0 +1,46 @@
+"""What each way through the same uneven texts makes of its time."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks
+from scripts.report.view import View
+from scripts.report.views.rate import MEMORY, rate_columns
+from scripts.verdicts import rates
+from scripts.verdicts.row_groups import Group, Row
+
+WORDS = Markdown("One workload of uneven texts and answers, each answer ended at the length drawn for it; texts of a static batch wait for its longest answer:")
+
+
+def _of(cell: Callable[[Mapping[str, Any]], object]) -> Callable[[Row], object]:
+    """A cell of a row's figure."""
+    return lambda row: cell(rates.figure(row, "workload"))
+
+
+def missing_share(part: float, whole: float) -> str:
+    """Which part of a whole is missing, in %."""
+    return f"{100 * (1 - part / whole):.1f}" if whole else NONE
+
+
+COLUMNS: list[Column[Row]] = [
+    Column("workload", cells.case, words=True),
+    Column("texts at once", lambda row: row.batch_size),
+    Column("items", _of(lambda done: f"{done['items']:,}")),
+    *rate_columns("items/s", "wanted tokens/s"),
+    Column("padding in prompts, %", _of(lambda done: missing_share(done["prompt_tokens"], done["padded_prompt_tokens"]))),
+    Column("decoded beyond an answer's end, %", _of(lambda done: missing_share(done["new_tokens"], done["decode_rows"]))),
+    Column("went on after a stop", _of(lambda done: "yes" if done["resumed"] else "no")),
+    *MEMORY,
+]
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    rows = [row for row in rates.rows_of(group, rates.WORKLOAD_FORMS) if rates.figure(row, "workload")]
+    return blocks(WORDS, table(COLUMNS, rows)) if rows else Markdown()
+
+
+VIEW = View("workload", section)

@@ -1,0 +1,34 @@
+"""The kinds of relations that a claim may make, each a class in a file of its own: its keys, the rows it needs, its judgement and its words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from scripts.errors import KitError
+from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.check import Check
+from scripts.verdicts.relations.gain import Gain
+from scripts.verdicts.relations.growth import Growth
+from scripts.verdicts.relations.item_ratio import ItemRatio
+from scripts.verdicts.relations.lowest import Lowest
+from scripts.verdicts.relations.memory import Memory
+from scripts.verdicts.relations.padding import Padding
+from scripts.verdicts.relations.speed import Speed
+
+KINDS: tuple[type[Relation], ...] = (Speed, Lowest, Gain, Memory, Check, ItemRatio, Growth, Padding)
+
+__all__ = ["KINDS", "Relation", "of"]
+
+
+def of(table: Mapping[str, Any]) -> Relation:
+    """A relation of an article's file; raises KitError where its keys are those of no kind, or of the wrong type."""
+    kind = next((kind for kind in KINDS if kind.KEY in table), None)
+    if kind is None:
+        known = ", ".join(kind.KEY for kind in KINDS)
+        raise KitError(f"a relation of {', '.join(sorted(table))} is of no kind; each has one of {known}, as inference-tools.toml shows")
+    try:
+        return msgspec.convert(dict(table), kind)
+    except msgspec.ValidationError as error:
+        allowed = ", ".join(field.name for field in msgspec.structs.fields(kind))
+        raise KitError(f"the relation {dict(table)}: {error}; allowed are {allowed}") from error

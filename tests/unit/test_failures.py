@@ -1,0 +1,79 @@
+"""A result that the report fails on is left out by name; every other result keeps its place."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from scripts.report import document, failures
+from scripts.results import Record
+from tests import synthetic
+from tests.synthetic import job, record
+
+RUNS = Path("runs")
+
+
+def make(bad: set[str], together: bool = False):
+    """A part of a report that fails on each of these cases, or only where all of them are there."""
+
+    def made(records: list[Record]) -> list[str]:
+        with failures.part("the view of beauty", records):
+            cases = {one.job.case for one in records}
+            if bad <= cases if together else bad & cases:
+                raise ZeroDivisionError("division by zero")
+        return sorted(cases)
+
+    return made
+
+
+CASES = ("bminf", "deepspeed", "int8", "layer-parallel", "tensor-parallel", "transformers")
+RECORDS = [record(job(case)) for case in CASES]
+
+
+@pytest.mark.parametrize("bad", [{"bminf"}, {"transformers"}, {"int8", "deepspeed", "bminf"}])
+def test_only_the_results_that_a_view_fails_on_are_left_out(bad: set[str], capsys: pytest.CaptureFixture) -> None:
+    cases, skipped = failures.made_of(RECORDS, RUNS, make(bad))
+    assert cases == sorted(set(CASES) - bad)
+    assert sorted(skip.path.name for skip in skipped) == sorted(one.id for one in RECORDS if one.job.case in bad)
+    assert {skip.reason for skip in skipped} == {"the report fails on it: the view of beauty: ZeroDivisionError: division by zero"}
+    assert "report: the view of beauty: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_of_results_that_fail_only_together_one_is_left_out() -> None:
+    cases, skipped = failures.made_of(RECORDS, RUNS, make({"deepspeed", "transformers"}, together=True))
+    assert len(skipped) == 1 and len(cases) == len(CASES) - 1
+
+
+def test_a_view_that_fails_without_any_result_is_the_kit_s_own_fault() -> None:
+    with pytest.raises(failures.Broken, match="the view of beauty"):
+        failures.made_of(RECORDS[:1], RUNS, make(set(), together=True))
+
+
+def test_a_view_that_fails_on_every_result_throws_none_of_them_away() -> None:
+    with pytest.raises(failures.Broken, match="the view of beauty"):
+        failures.made_of(RECORDS, RUNS, make(set(CASES)))
+
+
+def batch(case: str, form: str, figures: dict) -> Record:
+    one = record(dataclasses.replace(job(case, article="batch-generate", variant="controlled"), form=form), 50.0)
+    one.guest.figures = figures
+    return one
+
+
+PADDING = {"first_different_token": [], "logits_relative_error": []}
+WORKLOAD = {"items": 1, "new_tokens": 1, "prompt_tokens": 1, "padded_prompt_tokens": 1, "decode_rows": 1, "seconds": 0.0, "resumed": False}
+BAD = {
+    "no text": batch("padding", "padding", {"padding": {"new_tokens": 1, "prompt_tokens": [], "left": PADDING, "right": PADDING}}),
+    "no time": batch("workload-naive", "workload", {"workload": WORKLOAD}),
+    "more tokens than a float holds": batch("single", "pipeline", {"calls": [{"new_tokens": 1, "timed_tokens": [10**400]}]}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_report_comes_without_a_result_that_makes_no_sense_and_names_it(name: str, tmp_path: Path) -> None:
+    bad, good = BAD[name], batch("batch", "batch", {})
+    synthetic.write(tmp_path / "runs", [bad, good])
+    text = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    body, _, skipped = text.partition("## Skipped")
+    assert f"- {bad.id}: " in skipped and bad.id not in body
+    assert f"[{good.id}]" in body and "1 of the runs are left out" in body
