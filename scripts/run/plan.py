@@ -4,8 +4,10 @@ What is typed after `make bench-…` comes in the environment; scripts/run/optio
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
@@ -40,7 +42,7 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
 
 
-def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | dict:
+def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:
     """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
     if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
         return asked.batch_sizes
@@ -110,11 +112,14 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
         records.append(record)
         return record.status
 
+    def run_in_batches(one: Planned, size: int) -> str | None:
+        return run_one(dataclasses.replace(one, batch_size=size))
+
     for one, sizes in zip(planned, counted, strict=True):
         if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
             run_one(one)
         else:
-            batch_sweep.walk(sizes, lambda size, one=one: run_one(dataclasses.replace(one, batch_size=size)))
+            batch_sweep.walk(sizes, functools.partial(run_in_batches, one))
     if refused:
         raise type(refused[0])(f"{len(refused)} of {len(tried)} cases could not run; the reasons stand above")
     return records
