@@ -141,6 +141,7 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@$(PY) -m scripts report --check
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --check --quiet . || { echo "error: the style differs; type .venv/bin/ruff format ." >&2; exit 1; }
+	@$(PY) -m mypy --no-error-summary
 	@.venv/bin/lint-imports > /dev/null || .venv/bin/lint-imports --no-logo
 	@echo "check: generated files, locks and style are as they should be"
 

@@ -70,7 +70,7 @@ def _this_runner() -> str:
 def sweep(client: docker.DockerClient) -> list[str]:
     """Remove the containers whose runner is dead, and return their runs; those of living runners stay."""
     removed = []
-    ours = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
+    ours: dict[str, str | list[str] | bool] = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
     for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         owner = Path(container.labels[OWNER_LABEL])
         lock = locks.take(owner) if owner.parent == locks.folder() else None

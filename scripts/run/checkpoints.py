@@ -14,8 +14,9 @@ import errno
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.job import Job
 from bench.models import weights
@@ -117,7 +118,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     return path
 
 
-def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[Path], on_line: Callable[[str], None]) -> dict:
+def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answers: list[Path], on_line: Callable[[str], None]) -> dict[str, Any]:
     """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
     root = engine.models
     path = root / "readings" / f"{jobs.readings_key(job)}.npz"
@@ -136,7 +137,7 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
     return verdict or {}
 
 
-def hub_checkpoint(model: dict, root: Path) -> tuple[Path, str]:
+def hub_checkpoint(model: Mapping[str, Any], root: Path) -> tuple[Path, str]:
     """(folder, commit) of a model from the hub under the models' folder, fetched unless it is there."""
     home = root / "hub" / model["name"].replace("/", "--")
     for path in sorted(home.glob("*/.complete")):
@@ -145,7 +146,7 @@ def hub_checkpoint(model: dict, root: Path) -> tuple[Path, str]:
     return fetch(model, root)
 
 
-def fetch(model: dict, root: Path) -> tuple[Path, str]:
+def fetch(model: Mapping[str, Any], root: Path) -> tuple[Path, str]:
     """Fetch a model at its revision, resuming what an earlier try left. Raises KitError with the next command."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -153,10 +154,11 @@ def fetch(model: dict, root: Path) -> tuple[Path, str]:
     name, token = model["name"], surroundings.current().hub_token or False
     try:
         info = HfApi(token=token).model_info(name, revision=model["revision"], files_metadata=True, timeout=30)
-        path = root / "hub" / name.replace("/", "--") / info.sha
+        commit = str(info.sha)
+        path = root / "hub" / name.replace("/", "--") / commit
         permissions.make(path)
-        _room_for(path, sum(file.size or 0 for file in info.siblings if file.rfilename.endswith((".safetensors", ".bin"))))
-        snapshot_download(name, revision=info.sha, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
+        _room_for(path, sum(int(file.size or 0) for file in info.siblings or () if file.rfilename.endswith((".safetensors", ".bin"))))
+        snapshot_download(name, revision=commit, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
     except (GatedRepoError, RepositoryNotFoundError) as error:
         raise KitError(f"{name} is gated or unknown: accept its licence on the hub, then type HF_TOKEN=… make models") from error
     except PreflightError:
@@ -166,7 +168,7 @@ def fetch(model: dict, root: Path) -> tuple[Path, str]:
         raise KitError(f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random") from error
     (path / ".complete").write_text(model["revision"] + "\n")
     permissions.open_to_all(path)
-    return path, info.sha
+    return path, commit
 
 
 def _room_for(path: Path, needed_bytes: int) -> None:

@@ -1,8 +1,9 @@
 """Which cases of an article run, in which order, and how often; scripts/run/runner.py performs each."""
 
-import dataclasses
+import functools
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
@@ -37,7 +38,7 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
 
 
-def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | dict:
+def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:
     """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
     if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
         return asked.batch_sizes
@@ -107,6 +108,10 @@ class _Sitting:
         self.records.append(record)
         return record.status
 
+    def run_in_batches(self, planned: Planned, repeat: int, batch_size: int) -> str | None:
+        """As `run`, in batches of this size."""
+        return self.run(dataclasses.replace(planned, batch_size=batch_size), repeat)
+
 
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
     """Run cases, each in its batch sizes, as often as asked for; raises KitError where some could not start.
@@ -124,7 +129,7 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
             if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
                 sitting.run(one, repeat)
             else:
-                batch_sweep.walk(sizes, lambda size, one=one, repeat=repeat: sitting.run(dataclasses.replace(one, batch_size=size), repeat))
+                batch_sweep.walk(sizes, functools.partial(sitting.run_in_batches, one, repeat))
     if sitting.refused:
         raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
     return sitting.records
