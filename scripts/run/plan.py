@@ -1,5 +1,6 @@
 """Which cases of an article run, in which order, and how often; scripts/run/runner.py performs each."""
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Mapping, Sequence
