@@ -25,6 +25,7 @@ VERBS = {
     "clocks": "demo",
     "images": "images",
     "lock": "pins",
+    "lock-models": "models",
     "models": "models",
     "profile": "measure",
     "publish": "share",
@@ -35,6 +36,7 @@ VERBS = {
     "sbom": "images",
     "verify": "images",
     "verify-bundle": "share",
+    "verify-models": "models",
 }
 
 

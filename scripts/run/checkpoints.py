@@ -1,6 +1,6 @@
-"""The weights on this machine: fetched from the hub at a fixed commit, or random ones written once.
+"""The weights on this machine: real ones at a fixed commit (scripts/models), or random ones written once.
 
-    models/hub/<organisation>--<name>/<commit>/      as the hub holds it; `.complete` is written last
+    models/hub/                                       real weights, as scripts/models/store.py keeps them
     models/random/<shape>-<scale>-s<seed>-r<recipe>/  as bench/models/weights.py writes it
     models/references/<key>.npz                       right answers for the output check
     models/readings/<key>.npz                         what the reference said of tokens that were judged
@@ -10,8 +10,6 @@
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import json
 import shutil
 import tempfile
@@ -20,15 +18,10 @@ from pathlib import Path
 
 from bench.job import Job
 from bench.models import weights
-from scripts import surroundings
-from scripts.errors import KitError, PreflightError
 from scripts.machine import permissions
+from scripts.models import place, store, wanted
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
-
-#: What of a repository is fetched: no other framework's copies of the weights.
-WANTED = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt"]
-UNWANTED = ["*onnx*", "*.h5", "*.msgpack", "*training_args*", "original/*"]
 
 
 def without_places(job: Job, root: Path) -> Job:
@@ -38,20 +31,6 @@ def without_places(job: Job, root: Path) -> Job:
         return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path
 
     return dataclasses.replace(job, model={**job.model, "path": shown(job.model["path"])}, reference=shown(job.reference))
-
-
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""
-    try:
-        permissions.make(root)
-        with (root / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
-            raise
-        raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
 
 
 @contextlib.contextmanager
@@ -69,7 +48,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
     path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
-    with _locked(root):
+    with place.alone(root):
         if path.exists():
             return path
         permissions.make(path.parent)
@@ -89,7 +68,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
     root = engine.models
     path = root / "references" / f"{jobs.reference_key(job)}.npz"
-    with _locked(root):
+    with place.alone(root):
         if path.exists():
             return path
         permissions.make(path.parent)
@@ -106,7 +85,7 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
     """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
     root = engine.models
     path = root / "readings" / f"{jobs.readings_key(job)}.npz"
-    with _locked(root):
+    with place.alone(root):
         permissions.make(path.parent)
         with work_folder(root) as work:
             made = work / path.name
@@ -121,41 +100,12 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
     return verdict
 
 
-def hub_checkpoint(model: dict, root: Path) -> tuple[Path, str]:
-    """(folder, commit) of a model from the hub under the models' folder, fetched unless it is there."""
-    home = root / "hub" / model["name"].replace("/", "--")
-    for path in sorted(home.glob("*/.complete")):
-        if model["revision"] in (path.parent.name, path.read_text().strip()):
-            return path.parent, path.parent.name
-    return fetch(model, root)
+def with_commit(model: dict, root: Path, typed: Path | None) -> dict:
+    """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
+    return {**model, "revision": store.commit_of(wanted.find(model["name"]), root, typed)}
 
 
-def fetch(model: dict, root: Path) -> tuple[Path, str]:
-    """Fetch a model at its revision, resuming what an earlier try left. Raises KitError with the next command."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    name, token = model["name"], surroundings.current().hub_token or False
-    try:
-        info = HfApi(token=token).model_info(name, revision=model["revision"], files_metadata=True, timeout=30)
-        path = root / "hub" / name.replace("/", "--") / info.sha
-        permissions.make(path)
-        _room_for(path, sum(file.size or 0 for file in info.siblings if file.rfilename.endswith((".safetensors", ".bin"))))
-        snapshot_download(name, revision=info.sha, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
-    except (GatedRepoError, RepositoryNotFoundError) as error:
-        raise KitError(f"{name} is gated or unknown: accept its licence on the hub, then type HF_TOKEN=… make models") from error
-    except PreflightError:
-        raise
-    except Exception as error:  # whatever the hub's client and the HTTP library below it may raise
-        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise KitError(f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random") from error
-    (path / ".complete").write_text(model["revision"] + "\n")
-    permissions.open_to_all(path)
-    return path, info.sha
-
-
-def _room_for(path: Path, needed_bytes: int) -> None:
-    there = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    free = shutil.disk_usage(path).free
-    if needed_bytes - there > free:
-        raise PreflightError(f"{path} needs {(needed_bytes - there) / 1e9:.0f} GB, {free / 1e9:.0f} GB are free; type MODELS=/another/disk")
+def hub_checkpoint(model: dict, root: Path, typed: Path | None) -> tuple[Path, dict]:
+    """(folder, the job's model with commit and digest) of real weights under the models' folder, fetched unless they are there."""
+    held = store.provide(wanted.find(model["name"]), root, typed)
+    return held.folder, {**model, "revision": held.commit, "weights_sha256": held.weights_sha256}
