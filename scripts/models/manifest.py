@@ -17,13 +17,11 @@ NAME = ".manifest.json"
 class Manifest(msgspec.Struct):
     """`commit` is the hub's, or `folder-…` for weights that are known by their digest alone.
 
-    asked   what was asked of the hub: the commit, or "main" where no pin had one; "MODEL_PATH" where a folder was typed
-    seen    {file: (bytes, modified at in ns since the epoch)} of those that were checked
+    `seen` is {file: (bytes, modified at in ns since the epoch)} of the files that were checked.
     """
 
     name: str
     commit: str
-    asked: str
     files: tuple[ModelFile, ...]
     seen: dict[str, tuple[int, int]] = {}
 

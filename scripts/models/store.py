@@ -22,9 +22,6 @@ from scripts.pins.models import ModelFile, is_commit
 #: What is asked of the hub where no pin has a commit; whatever it answers is kept.
 UNPINNED = "main"
 
-#: Stands in the manifest of a folder that was typed, for which nobody asked the hub.
-TYPED = "MODEL_PATH"
-
 
 @dataclass(frozen=True)
 class HeldModel:
@@ -75,10 +72,10 @@ def _home(model: WantedModel, root: Path) -> Path:
 
 
 def _kept(model: WantedModel, home: Path) -> Manifest | None:
-    """The manifest of what was fetched for the model's commit; without a pin, of what the first fetch took."""
+    """The manifest of what was fetched for the model's commit; without a commit, of what was fetched at all."""
     found = [manifest.read(folder) for folder in sorted(home.glob("*")) if is_commit(folder.name)]
     for one in found:
-        if one and (one.commit == model.commit or (not model.commit and one.asked == UNPINNED)):
+        if one and model.commit in (one.commit, ""):
             return one if not model.locked or one.files == model.locked.files else None
     return None
 
@@ -97,10 +94,7 @@ def _complete(model: WantedModel, home: Path) -> HeldModel:
     wanted.refuse_other_size(model, listed, f"the hub's commit {commit[:12]}")
     folder = home / commit
     permissions.make(folder)
-    before = manifest.read(folder)
-    asked = before.asked if before else model.commit or UNPINNED
-    same = set(listed).intersection(before.files) if before else set()
-    now = Manifest(model.name, commit, asked, listed, {file.name: before.seen[file.name] for file in same if before and file.name in before.seen})
+    now = Manifest(model.name, commit, listed, _seen_before(folder, listed))
     now.write(folder)
     missing = [file for file in listed if not now.is_checked(folder, file)]
     place.room_for(folder, sum(_still_to_come(model, folder, file) for file in missing))
@@ -108,6 +102,13 @@ def _complete(model: WantedModel, home: Path) -> HeldModel:
         _obtain(model, folder, file)
         now.remember(folder, file)
     return _held(model, folder, now)
+
+
+def _seen_before(folder: Path, listed: tuple[ModelFile, ...]) -> dict[str, tuple[int, int]]:
+    """What the folder's manifest remembers of those files that it listed with the same digest."""
+    before = manifest.read(folder)
+    same = {file.name for file in set(listed).intersection(before.files)} if before else set()
+    return {name: seen for name, seen in before.seen.items() if name in same} if before else {}
 
 
 def _files(model: WantedModel, home: Path) -> tuple[str, tuple[ModelFile, ...]]:
@@ -180,7 +181,7 @@ def _from_folder(model: WantedModel, home: Path, source: Path) -> HeldModel:
     kept = _kept(model, home)
     with place.alone(home):
         permissions.make(folder)
-        before = manifest.read(folder) or Manifest(model.name, "", TYPED, ())
+        before = manifest.read(folder) or Manifest(model.name, "", ())
         known = model.locked or kept
         now = _as_pinned(model, before, known.commit, known.files) if known else _as_found(model, folder, source, before)
         _link_all(folder, source, now)
@@ -193,7 +194,7 @@ def _from_folder(model: WantedModel, home: Path, source: Path) -> HeldModel:
 
 def _as_pinned(model: WantedModel, before: Manifest, commit: str, listed: tuple[ModelFile, ...]) -> Manifest:
     """The manifest of a folder that has to hold the files of a commit."""
-    return Manifest(model.name, commit, TYPED, listed, before.seen if before.files == listed else {})
+    return Manifest(model.name, commit, listed, before.seen if before.files == listed else {})
 
 
 def _as_found(model: WantedModel, folder: Path, source: Path, before: Manifest) -> Manifest:
@@ -203,7 +204,7 @@ def _as_found(model: WantedModel, folder: Path, source: Path, before: Manifest) 
     wanted.refuse_other_size(model, chosen, f"the folder {source}")
     known = {file.name: file for file in before.files if before.is_checked(folder, file)}
     listed = tuple(known.get(one.name) or ModelFile(one.name, one.size_bytes, files.digest_of(source / one.name)) for one in chosen)
-    now = Manifest(model.name, f"folder-{files.weights_sha256(listed)[:12]}", TYPED, listed)
+    now = Manifest(model.name, f"folder-{files.weights_sha256(listed)[:12]}", listed)
     _link_all(folder, source, now)
     for file in listed:
         now.remember(folder, file)

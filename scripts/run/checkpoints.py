@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.job import Job
 from bench.models import weights
@@ -100,12 +101,13 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
     return verdict
 
 
-def with_commit(model: dict, root: Path, typed: Path | None) -> dict:
+def with_commit(model: dict[str, Any], root: Path, typed: Path | None) -> dict[str, Any]:
     """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
     return {**model, "revision": store.commit_of(wanted.find(model["name"]), root, typed)}
 
 
-def hub_checkpoint(model: dict, root: Path, typed: Path | None) -> tuple[Path, dict]:
+def hub_checkpoint(model: dict[str, Any], root: Path, typed: Path | None) -> tuple[Path, dict[str, Any]]:
     """(folder, the job's model with commit and digest) of real weights under the models' folder, fetched unless they are there."""
-    held = store.provide(wanted.find(model["name"]), root, typed)
+    pinned = wanted.find(model["name"])
+    held = store.provide(pinned if typed else dataclasses.replace(pinned, commit=model["revision"]), root, typed)
     return held.folder, {**model, "revision": held.commit, "weights_sha256": held.weights_sha256}

@@ -21,6 +21,7 @@ class Hub:
     stall_after {file: bytes}: nothing more comes there, once
     altered     {file: content}: what is served in place of the file, as often as its number says
     gated       the token that a file needs
+    storage     another hub, whose address large files are served from
     """
 
     commits: dict[str, dict[str, dict[str, bytes]]] = dataclasses.field(default_factory=dict)
@@ -30,7 +31,9 @@ class Hub:
     stall_after: dict[str, int] = dataclasses.field(default_factory=dict)
     altered: dict[str, tuple[bytes, int]] = dataclasses.field(default_factory=dict)
     gated: str = ""
+    storage: "Hub | None" = None
     requests: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    tokens: set[str] = dataclasses.field(default_factory=set)
     served_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     endpoint: str = ""
 
@@ -91,9 +94,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, name: str, commit: str, file: str) -> None:
         hub = self.hub
         sent_token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        hub.tokens.add(sent_token)
         if hub.gated and sent_token != hub.gated:
             return self._refuse(403 if sent_token else 401, {"X-Error-Code": "GatedRepo"})
         content = hub.commits[name][commit][file]
+        if hub.storage and len(content) >= hub.large:
+            return self._refuse(302, {"Location": f"{hub.storage.endpoint}{self.path}"})
         if file in hub.altered:
             content, times = hub.altered[file]
             hub.altered[file] = (content, times - 1)
@@ -128,12 +134,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Hub]:
+def running(address: str = "127.0.0.1") -> Iterator[Hub]:
     """A hub on a free port, in a thread of its own."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    server = ThreadingHTTPServer((address, 0), type("Handler", (_Handler,), {"hub": hub}))
     server.daemon_threads = True
-    hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    hub.endpoint = f"http://{address}:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

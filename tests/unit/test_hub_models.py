@@ -1,9 +1,11 @@
 """Real weights: fetched once through the hub's real client from a hub on this machine, checked, and used where they are already."""
 
+import dataclasses
 import hashlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -14,12 +16,18 @@ from pathlib import Path
 import pytest
 
 from bench.models import weights
+from scripts import articles
+from scripts.containers import restrictions
 from scripts.errors import KitError, PreflightError
-from scripts.models import files, hub, links, locking, manifest, store, wanted
+from scripts.models import files, hub, links, locking, manifest, place, store, wanted
+from scripts.models.byte_progress import ByteProgress
 from scripts.models.wanted import WantedModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
+from scripts.run import checkpoints
+from scripts.verdicts import row_groups
+from tests import synthetic
 from tests.fakes import hub as fake_hub
 
 NAME = "someone/bloom-of-the-test"
@@ -82,6 +90,10 @@ def test_a_pin_that_names_a_branch_is_refused(tmp_path):
         model_pins.load(tmp_path)
 
 
+def test_the_lock_holds_the_commits_of_the_pins():
+    assert all(pin.locked for name, pin in model_pins.load().items() if name in model_pins.read_lock())
+
+
 def test_locking_writes_the_files_of_each_commit_once(served, tmp_path):
     (tmp_path / "docker").mkdir()
     assert locking.lock_all([model()], print, tmp_path) == []
@@ -132,6 +144,7 @@ def test_a_second_time_nothing_is_asked_and_nothing_is_read(served, no_hub, tmp_
     asked = list(served.requests)
     no_hub()
     monkeypatch.setattr(files, "digest_of", lambda *_: pytest.fail("a file was read again"))
+    monkeypatch.setattr(place, "alone", lambda _: pytest.fail("a complete folder was about to be written"))
     assert store.provide(model(), tmp_path) == held and served.requests == asked
     assert served.served_bytes["model.safetensors"] == 2 * PARAMETERS
 
@@ -239,6 +252,17 @@ def test_verifying_right_files_needs_no_network(served, no_hub, tmp_path):
     assert store.verify(model(SECOND), tmp_path) is None
 
 
+def test_a_large_file_shows_size_rate_and_time_left(capsys):
+    with ByteProgress("checking model.safetensors", 5_000_000_000, done_bytes=1_000_000_000) as progress:
+        progress.began -= 10
+        progress.add(1_000_000_000)
+        assert progress.line() == "checking model.safetensors: 2.00 of 5.00 GB, 100 MB/s, 30 s left"
+        assert capsys.readouterr().err == ""
+        progress.shown_at -= 100
+        progress.add(500_000_000)
+        assert "2.50 of 5.00 GB, 150 MB/s, 17 s left" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- a network with faults
 def test_a_connection_that_breaks_in_the_middle_of_a_file_goes_on_there(served, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
@@ -302,6 +326,15 @@ def test_a_gated_model_is_fetched_with_its_token_which_lies_in_no_file(served, t
     assert served.gated not in "".join(capsys.readouterr())
 
 
+def test_the_token_stays_with_the_hub_where_files_are_served_from_elsewhere(served, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "r" * 30)
+    with fake_hub.running("127.0.0.2") as storage:
+        storage.commits, served.storage = served.commits, storage
+        store.provide(model(), tmp_path)
+    assert served.tokens == {"hf_" + "r" * 30} and storage.tokens == {""}
+    assert storage.ranges_of("model.safetensors") == [""]
+
+
 def test_a_model_that_the_hub_does_not_know_and_a_commit_that_is_gone_are_named(served, tmp_path):
     with pytest.raises(KitError, match="nobody/nothing is gated or unknown to the hub"):
         store.provide(WantedModel("nobody/nothing", "bloom-7b1", 1, FIRST), tmp_path)
@@ -315,6 +348,25 @@ def test_without_a_network_files_that_are_there_serve_and_others_are_named(serve
     assert store.provide(model(), tmp_path) == held
     with pytest.raises(KitError, match="cannot be fetched"):
         store.provide(model(SECOND), tmp_path)
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_second_make_models_reads_no_weights_and_asks_nobody(served, no_hub, tmp_path):
+    (asked,) = wanted.of_articles("inference-tools")
+    folder = tmp_path / "hub" / asked.name.replace("/", "--") / asked.commit
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(CONFIG)
+    with (folder / "model.safetensors").open("wb") as sparse:
+        sparse.truncate(2 * asked.parameters)
+    listed = tuple(ModelFile(name, (folder / name).stat().st_size, f"sha256:{'0' * 64}") for name in ("config.json", "model.safetensors"))
+    seen = {file.name: manifest.look(folder / file.name) for file in listed}
+    manifest.Manifest(asked.name, asked.commit, listed, seen).write(folder)
+    no_hub()
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(["make", "models", "ARTICLE=inference-tools", f"MODELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (done.returncode, done.stdout) == (0, f"{asked.name} at {asked.commit[:12]}: {folder}\n")
+    assert spent.ru_utime + spent.ru_stime - began.ru_utime - began.ru_stime < 3
 
 
 # ---------------------------------------------------------------- the disk
@@ -383,6 +435,7 @@ def test_a_wrong_file_of_the_cache_is_left_alone_and_the_right_one_is_fetched(se
     blob.write_bytes(wrong_byte(right))
     held = store.provide(model(), tmp_path / "models")
     assert held_files(held)["model.safetensors"] == right and blob.read_bytes() == wrong_byte(right)
+    assert [path.name for path in held.folder.iterdir() if path.name.endswith(files.WRONG)] == []
 
 
 def test_a_cache_that_lacks_a_shard_does_not_serve_without_a_network(served, no_hub, tmp_path):
@@ -449,3 +502,36 @@ def test_a_typed_folder_that_changed_is_named_by_verifying(no_hub, tmp_path):
     (theirs / "model.safetensors").write_bytes(some_bytes(2 * PARAMETERS, 3))
     with pytest.raises(KitError, match=f"{theirs} has changed: model.safetensors has sha256"):
         store.verify(model(), tmp_path / "models")
+
+
+# ---------------------------------------------------------------- jobs and rows
+@pytest.fixture
+def article_model(monkeypatch):
+    """The test's model is a model of the articles, without a pin."""
+    monkeypatch.setattr(wanted, "find", lambda name: model("", locked=None))
+
+
+def test_a_job_s_model_carries_commit_and_digest(served, tmp_path, article_model):
+    asked = {"name": NAME, "weights": "hub", "revision": "", "path": ""}
+    named = checkpoints.with_commit(asked, tmp_path, None)
+    served.add(NAME, SECOND, model_files(seed=2))  # main moves between the plan and the fetch
+    folder, fetched = checkpoints.hub_checkpoint(named, tmp_path, None)
+    assert named["revision"] == fetched["revision"] == folder.name == FIRST
+    assert fetched["weights_sha256"] == store.provide(model(), tmp_path).weights_sha256
+
+
+def test_results_of_other_weights_are_never_one_row():
+    def measured(number, digest):
+        asked = synthetic.job("int8", weights="hub")
+        asked = dataclasses.replace(asked, model={**asked.model, "revision": FIRST, "weights_sha256": digest})
+        return synthetic.record(asked, number=number)
+
+    (group,) = row_groups.build([measured(1, "a" * 64), measured(2, "b" * 64), measured(3, "b" * 64)], articles.load_all())
+    (row,) = group.rows
+    assert {one.job.model["weights_sha256"] for one in row.runs} == {"b" * 64} and len(row.runs) == 2
+
+
+def test_a_container_sees_the_folders_that_links_lead_to(tmp_path):
+    mounts = restrictions.mounts(tmp_path, tmp_path, tmp_path, [tmp_path / "cache"])
+    assert {"Target": str(tmp_path / "cache"), "Source": str(tmp_path / "cache"), "Type": "bind", "ReadOnly": True} in mounts
+    assert sum(not mount["ReadOnly"] for mount in mounts) == 1
