@@ -1,4 +1,4 @@
-"""The folder of models and weights: who may write it, and whether there is room."""
+"""The folder of a model: who may write it, and whether there is room."""
 
 import contextlib
 import errno

@@ -10,6 +10,8 @@
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import json
 import shutil
 import tempfile
@@ -19,8 +21,9 @@ from typing import Any
 
 from bench.job import Job
 from bench.models import weights
+from scripts.errors import KitError
 from scripts.machine import permissions
-from scripts.models import place, store, wanted
+from scripts.models import store, wanted
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
 
@@ -32,6 +35,20 @@ def without_places(job: Job, root: Path) -> Job:
         return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path
 
     return dataclasses.replace(job, model={**job.model, "path": shown(job.model["path"])}, reference=shown(job.reference))
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """One process at a time makes files under `root`. Raises KitError where it cannot be written or is full."""
+    try:
+        permissions.make(root)
+        with (root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
+            raise
+        raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
 
 
 @contextlib.contextmanager
@@ -49,7 +66,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
     path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
-    with place.alone(root):
+    with _locked(root):
         if path.exists():
             return path
         permissions.make(path.parent)
@@ -69,7 +86,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
     root = engine.models
     path = root / "references" / f"{jobs.reference_key(job)}.npz"
-    with place.alone(root):
+    with _locked(root):
         if path.exists():
             return path
         permissions.make(path.parent)
@@ -86,7 +103,7 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
     """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
     root = engine.models
     path = root / "readings" / f"{jobs.readings_key(job)}.npz"
-    with place.alone(root):
+    with _locked(root):
         permissions.make(path.parent)
         with work_folder(root) as work:
             made = work / path.name
