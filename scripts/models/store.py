@@ -55,6 +55,18 @@ def commit_of(model: WantedModel, root: Path, typed: Path | None = None) -> str:
     return model.commit or (kept.commit if kept else hub.files_of(model.name, UNPINNED)[0])
 
 
+def still_to_come_bytes(model: WantedModel, root: Path, typed: Path | None = None) -> int | None:
+    """How many bytes `provide` will fetch; None where that is not known. Asks nobody and reads no weights."""
+    if typed:
+        return 0
+    home = _home(model, root)
+    known = model.locked or _kept(model, home)
+    if known:
+        return sum(_still_to_come(model, home / known.commit, file) for file in known.files)
+    cached = hub_cache.files_of(model.name, model.commit) if model.commit else ()
+    return 0 if cached else None
+
+
 def verify(model: WantedModel, root: Path) -> HeldModel | None:
     """Check every file of a model again, whenever that was done last; a wrong file is set aside and fetched anew. None where no file is there."""
     home = _home(model, root)

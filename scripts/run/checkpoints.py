@@ -62,10 +62,14 @@ def work_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _random_path(model: dict[str, Any], root: Path) -> Path:
+    return root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
+
+
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
-    path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
+    path = _random_path(model, root)
     with _locked(root):
         if path.exists():
             return path
@@ -121,6 +125,13 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict, answers: list[
 def with_commit(model: dict[str, Any], root: Path, typed: Path | None) -> dict[str, Any]:
     """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
     return {**model, "revision": store.commit_of(wanted.find(model["name"]), root, typed)}
+
+
+def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -> int | None:
+    """How much of a model's weights has yet to come onto the disk; None where that is not known, so all of them may."""
+    if model["weights"] == "random":
+        return 0 if _random_path(model, root).exists() else None
+    return store.still_to_come_bytes(wanted.find(model["name"]), root, typed)
 
 
 def hub_checkpoint(model: dict[str, Any], root: Path, typed: Path | None) -> tuple[Path, dict[str, Any]]:

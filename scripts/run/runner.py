@@ -124,7 +124,8 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     built = docker and engine.is_built()
     # The host engine's torch is not the pinned one; the guest finds out what it can run.
     shown = engine.image if docker else dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="")
-    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
+    new_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
+    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built, new_bytes))
 
 
 def _measure(ready: Ready, runs: Path) -> Record:

@@ -377,6 +377,18 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_fetched(served, tmp_p
     assert "model.safetensors" not in served.served_bytes
 
 
+def test_what_is_on_the_disk_already_does_not_have_to_come(served, tmp_path):
+    root, pinned = tmp_path / "models", model(locked=locked(model_files()))
+    every = sum(len(content) for content in model_files().values())
+    assert store.still_to_come_bytes(model(), root) is None
+    assert store.still_to_come_bytes(pinned, root) == every
+    assert store.still_to_come_bytes(pinned, root, tmp_path) == 0
+    fill_hub_cache(model_files(), SECOND)
+    assert store.still_to_come_bytes(model(SECOND), root) == 0
+    store.provide(model(), root)
+    assert store.still_to_come_bytes(model(), root) == 0
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 1 MB."""
