@@ -16,11 +16,11 @@ DEV := $(SITE) .venv/.dev
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY REMOTE BRANCH TAKE_BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
-KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
+KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_HUB_CACHE HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
   PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
   MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
 UNKNOWN := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name))))
@@ -41,6 +41,7 @@ help: ## Print this help
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
 	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
 	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=, OUT=  other folders"
+	@echo "  MODEL_PATH=/folder      has the real weights already: they are checked, and not copied"
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
@@ -104,9 +105,15 @@ push: $(RUN) ## Push built images to a registry: make push REGISTRY=host/name (S
 pull: $(RUN) ## Pull images from there by their digests, and verify them
 	@$(PY) -m scripts pull
 
-.PHONY: models
-models: $(RUN) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
+.PHONY: models verify-models lock-models
+models: $(RUN) ## Fetch the articles' models at their commits (ARTICLE=… one article; HF_TOKEN for gated ones)
 	@$(PY) -m scripts models
+
+verify-models: $(RUN) ## Check every file of the models that are here; a wrong file is set aside and fetched anew
+	@$(PY) -m scripts verify-models
+
+lock-models: $(RUN) ## Ask the hub for the files of each model's commit, into docker/models.json (needs the network)
+	@$(PY) -m scripts lock-models
 
 .PHONY: report
 report: $(if $(filter html,$(FORMAT)),$(SITE),$(RUN)) ## Write reports/REPORT.md, its plots and the README's headlines from reports/runs (FORMAT=html: a site too)

@@ -42,8 +42,9 @@ class Job:
     """One thing to do in one image.
 
     model       name, architecture (bloom|gptj|llama), shape (a name in bench/models/weights.py), weights (hub|random),
-                scale (full|tiny), seed, recipe (of random weights; absent in jobs of recipe 1), revision,
-                path (where the guest finds the checkpoint)
+                scale (full|tiny), seed, recipe (of random weights; absent in jobs of recipe 1), revision
+                (of real weights the commit, or folder-… where they are known by their digest alone), weights_sha256 (of real
+                weights, over all their files), path (where the guest finds the checkpoint)
     load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments the article
                 gave to the loading calls of its backend
     prompt      text, tokens (a length to cut or repeat to; null takes the text as it is), batch_size

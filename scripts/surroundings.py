@@ -48,6 +48,17 @@ class Surroundings:
         return self.text("HF_TOKEN")
 
     @property
+    def hub_endpoint(self) -> str:
+        """HF_ENDPOINT: a mirror of the hub; "" for the hub itself."""
+        return self.text("HF_ENDPOINT").rstrip("/")
+
+    @property
+    def hub_cache(self) -> Path:
+        """The hub's own cache, where other programs keep its files: HF_HUB_CACHE, else `hub` in HF_HOME, else in the user's cache."""
+        home = self.text("HF_HOME") or f"{self.text('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+        return Path(self.text("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+
+    @property
     def certificates(self) -> str:
         """The file of certificates that the environment names for pip; "" where it names none."""
         return next((self.text(name) for name in CERTIFICATES_OF_PIP if self.text(name)), "")

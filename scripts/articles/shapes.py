@@ -18,12 +18,11 @@ BatchSizes = list[int] | dict[str, Any]
 
 
 class Model(Table):
-    """`parameters` and `revision` are of a model on the hub; a tiny one of the demo has neither."""
+    """`parameters` is of a model on the hub; a tiny one of the demo has none."""
 
     name: str
     architecture: Name
     shape: Name
-    revision: str | None = None
     parameters: AtLeastOne | None = None
 
 

@@ -25,6 +25,7 @@ VERBS = {
     "clocks": "demo",
     "images": "images",
     "lock": "pins",
+    "lock-models": "models",
     "models": "models",
     "profile": "measure",
     "publish": "share",
@@ -37,6 +38,7 @@ VERBS = {
     "sbom": "images",
     "verify": "images",
     "verify-bundle": "share",
+    "verify-models": "models",
 }
 
 

@@ -45,6 +45,7 @@ CHOICES = (
     option("GPU_MODE", values.Choice(*options.GPU_MODES), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.Switch(), "1 lets a container lock any amount of memory", False),
     MODELS,
+    option("MODEL_PATH", values.Folder(), "a folder that has the model's own weights already: they are checked and not copied"),
     RUNS,
 )
 

@@ -99,6 +99,7 @@ def run(
     work_dir: Path,
     bench_dir: Path,
     models_dir: Path | None = None,
+    linked_dirs: Sequence[Path] = (),
     gpus: Sequence[Gpu] = (),
     timeout_s: float,
     memory_bytes: int | None = None,
@@ -110,15 +111,15 @@ def run(
     """Run `command` in a fresh container of an image, its output line by line to `on_line`.
 
     `work_dir` is /run/job, the only folder it may write; `bench_dir` is /kit/bench and `models_dir` /models, both
-    read-only. `memory_bytes` limits its memory, /tmp included.
+    read-only; `linked_dirs` are where links of `models_dir` lead to, read-only at their own places. `memory_bytes` limits its memory, /tmp included.
     Raises KitError with what to type next; the container is gone in every case.
     """
     info = client.info()
     user = restrictions.user(info, work_dir)
-    restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir) if folder])
+    restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder])
     settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock) | {
         "user": user,
-        "mounts": restrictions.mounts(work_dir, bench_dir, models_dir),
+        "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),
         "device_requests": gpu_requests.requests(client, gpus, gpu_mode),
     }
     with _owner() as owner, signals.raised():

@@ -66,10 +66,11 @@ def for_compose() -> dict[str, Any]:
     }
 
 
-def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None) -> list[Mount]:
-    """The folders of this machine that a job sees; it may write the first."""
+def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None, linked_dirs: Iterable[Path] = ()) -> list[Mount]:
+    """The folders of this machine that a job sees; it may write the first. Those that links lead to keep their own places."""
     seen = [_mount("/run/job", work_dir, read_only=False), _mount("/kit/bench", bench_dir)]
-    return seen + ([_mount("/models", models_dir)] if models_dir else [])
+    seen += [_mount("/models", models_dir)] if models_dir else []
+    return seen + [_mount(str(folder), folder) for folder in linked_dirs]
 
 
 def _mount(target: str, source: Path, read_only: bool = True) -> Mount:

@@ -87,11 +87,20 @@ class Options(Table):
     compile: Compile | None = None
 
 
+class Model(Table):
+    """scripts/pins/models.py says what a commit is, and that all three have to be there."""
+
+    commit: str = ""
+    origin: str = ""
+    why: str = ""
+
+
 class Tables(Table):
     host: Host
     stack: dict[str, Stack]
     backend: dict[str, dict[str, Any]]
     shared: dict[str, Shared] = {}
+    models: dict[str, Model] = {}
 
 
 class Backend(Table):

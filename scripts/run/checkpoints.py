@@ -1,6 +1,6 @@
-"""The weights on this machine: fetched from the hub at a fixed commit, or random ones written once.
+"""The weights on this machine: real ones at a fixed commit (scripts/models), or random ones written once.
 
-    models/hub/<organisation>--<name>/<commit>/      as the hub holds it; `.complete` is written last
+    models/hub/                                       real weights, as scripts/models/store.py keeps them
     models/random/<shape>-<scale>-s<seed>-r<recipe>/  as bench/models/weights.py writes it
     models/references/<key>.npz                       right answers for the output check
     models/readings/<key>.npz                         what the reference said of tokens that were judged
@@ -14,22 +14,18 @@ import errno
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.job import Job
 from bench.models import weights
-from scripts import surroundings
-from scripts.errors import KitError, PreflightError
+from scripts.errors import KitError
 from scripts.machine import locks, permissions
+from scripts.models import store, wanted
 from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
-
-#: What of a repository is fetched: no other framework's copies of the weights.
-WANTED = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt"]
-UNWANTED = ["*onnx*", "*.h5", "*.msgpack", "*training_args*", "original/*"]
 
 #: How the names of work folders begin; whoever holds the lock of the models' folder has the only living one.
 WORK = ".work-"
@@ -79,10 +75,14 @@ def _let_in() -> Iterator[None]:
         raise KitError(f"a guest left what is not let in: {error}") from error
 
 
+def _random_path(model: dict[str, Any], root: Path) -> Path:
+    return root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
+
+
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
-    path = root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
+    path = _random_path(model, root)
     with _locked(root):
         if path.exists():
             return path
@@ -137,42 +137,20 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
     return verdict or {}
 
 
-def hub_checkpoint(model: Mapping[str, Any], root: Path) -> tuple[Path, str]:
-    """(folder, commit) of a model from the hub under the models' folder, fetched unless it is there."""
-    home = root / "hub" / model["name"].replace("/", "--")
-    for path in sorted(home.glob("*/.complete")):
-        if model["revision"] in (path.parent.name, path.read_text().strip()):
-            return path.parent, path.parent.name
-    return fetch(model, root)
+def with_commit(model: dict[str, Any], root: Path, typed: Path | None) -> dict[str, Any]:
+    """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
+    return {**model, "revision": store.commit_of(wanted.find(model["name"]), root, typed)}
 
 
-def fetch(model: Mapping[str, Any], root: Path) -> tuple[Path, str]:
-    """Fetch a model at its revision, resuming what an earlier try left. Raises KitError with the next command."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    name, token = model["name"], surroundings.current().hub_token or False
-    try:
-        info = HfApi(token=token).model_info(name, revision=model["revision"], files_metadata=True, timeout=30)
-        commit = str(info.sha)
-        path = root / "hub" / name.replace("/", "--") / commit
-        permissions.make(path)
-        _room_for(path, sum(int(file.size or 0) for file in info.siblings or () if file.rfilename.endswith((".safetensors", ".bin"))))
-        snapshot_download(name, revision=commit, local_dir=path, token=token, allow_patterns=WANTED, ignore_patterns=UNWANTED)
-    except (GatedRepoError, RepositoryNotFoundError) as error:
-        raise KitError(f"{name} is gated or unknown: accept its licence on the hub, then type HF_TOKEN=… make models") from error
-    except PreflightError:
-        raise
-    except Exception as error:  # whatever the hub's client and the HTTP library below it may raise
-        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise KitError(f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random") from error
-    (path / ".complete").write_text(model["revision"] + "\n")
-    permissions.open_to_all(path)
-    return path, commit
+def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -> int | None:
+    """How much of a model's weights has yet to come onto the disk; None where that is not known, so all of them may."""
+    if model["weights"] == "random":
+        return 0 if _random_path(model, root).exists() else None
+    return store.still_to_come_bytes(wanted.find(model["name"]), root, typed)
 
 
-def _room_for(path: Path, needed_bytes: int) -> None:
-    there = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    free = shutil.disk_usage(path).free
-    if needed_bytes - there > free:
-        raise PreflightError(f"{path} needs {(needed_bytes - there) / 1e9:.0f} GB, {free / 1e9:.0f} GB are free; type MODELS=/another/disk")
+def hub_checkpoint(model: dict[str, Any], root: Path, typed: Path | None) -> tuple[Path, dict[str, Any]]:
+    """(folder, the job's model with commit and digest) of real weights under the models' folder, fetched unless they are there."""
+    pinned = wanted.find(model["name"])
+    held = store.provide(pinned if typed else dataclasses.replace(pinned, commit=model["revision"]), root, typed)
+    return held.folder, {**model, "revision": held.commit, "weights_sha256": held.weights_sha256}

@@ -9,6 +9,7 @@ from typing import Any
 from bench.job import Job
 from bench.models import weights
 from scripts.articles import Article, Case
+from scripts.pins import models as model_pins
 from scripts.results import Record
 
 SEED = 0
@@ -48,9 +49,21 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
 
 def _model(article: Article, case: Case, target: Target) -> dict[str, Any]:
     """What decides the weights, without the path, which is known once they are there."""
-    model = {key: article.model_of(case).get(key) for key in ("name", "architecture", "shape", "revision")}
+    named = article.model_of(case)
+    model = {**{key: named.get(key) for key in ("name", "architecture", "shape")}, "revision": _revision(named["name"], target.weights)}
     random = {"seed": SEED, "recipe": weights.RECIPE} if target.weights == "random" else {"seed": None}
     return {**model, "weights": target.weights, "scale": target.scale, **random, "path": ""}
+
+
+def _revision(name: str, weights_of: str) -> str | None:
+    """The pinned commit of real weights, "" where no pin has one: the runner puts in the commit that it is given.
+
+    Random weights take nothing from the hub; "main" stands in their jobs as it did in the first ones, so that their fingerprints stay.
+    """
+    pin = model_pins.load().get(name)
+    if weights_of == "hub":
+        return pin.commit if pin else ""
+    return "main" if pin else None
 
 
 def measuring_job(article: Article, case: Case, variant: str, target: Target, typed: Typed = Typed()) -> Job:

@@ -25,6 +25,7 @@ class Options:
 
     `folder` is where results go; None is the kit's own place for them.
     `repeats` is how many runs each row shall have, a fresh process each.
+    `model_path` is a folder that has the real weights already; None fetches them.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
     """
 
@@ -51,9 +52,12 @@ class Options:
     wheels: Path | None = None
     memlock: bool = False
     models: Path = ROOT / "models"
+    model_path: Path | None = None
     folder: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.model_path and self.weights == "random":
+            raise UsageError(f"MODEL_PATH is {str(self.model_path)!r} with WEIGHTS=random; leave one of them out")
         if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
             raise UsageError(f"GPUS is {self.gpus} and GPU_IDS names {len(self.gpu_ids)}; type one of them")
         if self.device == "cpu" and self.gpu_ids:

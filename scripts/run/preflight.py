@@ -59,10 +59,16 @@ def gpu_need_bytes(job: Job, parameters: int) -> int:
     return parameters * BYTES_OF[job.load["dtype"]] // job.device_count + OVERHEAD_BYTES
 
 
-def problems(job: Job, image: Image, parameters: int, machine: Machine, weights_bytes: int, docker: bool, built: bool) -> list[str]:
-    """Everything that stands in the way, one line each, with what to type; empty when nothing does."""
+def problems(
+    job: Job, image: Image, parameters: int, machine: Machine, weights_bytes: int, docker: bool, built: bool, new_bytes: int | None = None
+) -> list[str]:
+    """Everything that stands in the way, one line each, with what to type; empty when nothing does.
+
+    `new_bytes` of the weights are not on the disk yet: all of them where nothing is said.
+    """
+    new_bytes = weights_bytes if new_bytes is None else new_bytes
     room = _memory_problems(job, parameters, machine, weights_bytes) if job.model["scale"] == "full" else []
-    return [*_torch_problems(image, machine), *room, *_disk_problems(machine, weights_bytes + (IMAGE_BYTES if docker and not built else 0))]
+    return [*_torch_problems(image, machine), *room, *_disk_problems(machine, new_bytes + (IMAGE_BYTES if docker and not built else 0))]
 
 
 def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:

@@ -109,6 +109,8 @@ def _job(planned: Planned, options: Options) -> Job:
     target = jobs.Target(planned.stack, options.device, device_count(planned, options), options.weights, options.scale)
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
+    if options.weights == "hub" and _loads_model(job):
+        job = dataclasses.replace(job, model=checkpoints.with_commit(job.model, options.models, options.model_path))
     return jobs.profile_job(job, planned.profiler) if planned.profiler else job
 
 
@@ -133,7 +135,8 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     built = docker and engine.is_built()
     # The host engine's torch is not the pinned one; the guest finds out what it can run.
     shown = engine.image if docker else dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="")
-    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
+    new_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
+    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built, new_bytes))
 
 
 def _measure(ready: Ready, folder: Path) -> Record:
@@ -177,16 +180,19 @@ def _keep_traces(work: Path, folder: Path) -> None:
             print(f"note: {error}; it is not kept", file=sys.stderr)
 
 
+def _loads_model(job: Job) -> bool:
+    return job.kind != "measure" or forms.loads(forms.find(job.form))
+
+
 def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:
     """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
-    if job.kind == "measure" and not forms.loads(forms.find(job.form)):
+    if not _loads_model(job):
         return job
     if job.model["weights"] == "random":
         checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
         model = job.model
     else:
-        checkpoint, commit = checkpoints.hub_checkpoint(job.model, engine.models)
-        model = {**job.model, "revision": commit}
+        checkpoint, model = checkpoints.hub_checkpoint(job.model, engine.models, engine.asked.model_path)
     job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
     if job.kind == "profile":
         return dataclasses.replace(job, reference=None)

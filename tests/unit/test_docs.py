@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_WORDS = 1200
 
 #: Read from the environment by the library that fetches models; not an option.
-OF_THE_HUB = {"HF_TOKEN"}
+OF_THE_HUB = {"HF_TOKEN", "HF_ENDPOINT"}
 
 #: Folders that a command makes and git does not keep, and the example of docs/adding.md.
 NOT_COMMITTED = (

@@ -6,6 +6,7 @@ import json
 from bench.job import to_json
 from bench.models import weights
 from scripts import articles, results
+from scripts.pins import models
 from scripts.run import jobs
 from tests.synthetic import record
 
@@ -140,6 +141,14 @@ def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():
 def test_random_weights_name_their_recipe_and_the_hubs_have_none():
     assert job_of("deepspeed").model["recipe"] == weights.RECIPE
     assert "recipe" not in job_of("deepspeed", weights="hub").model
+
+
+def test_real_weights_name_their_pinned_commit_and_random_ones_what_the_first_results_named():
+    commit = models.load()[ARTICLE.model["name"]].commit
+    assert job_of("deepspeed", weights="hub").model["revision"] == commit and len(commit) == 40
+    assert job_of("deepspeed").model["revision"] == "main"
+    demo = articles.find("demo")
+    assert jobs.measuring_job(demo, demo.cases[0], "controlled", jobs.Target("demo", "cpu", 1, "random", "tiny")).model["revision"] is None
 
 
 def test_weights_of_another_recipe_are_another_measurement_with_readings_of_their_own():

@@ -1,13 +1,14 @@
 """What a machine cannot do is said before anything moves: recorded facts of real machines, no GPU needed."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
-from scripts import pins
+from scripts import articles, pins
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
-from scripts.run import preflight
+from scripts.run import jobs, preflight, runner
 from tests.samples import a_job
 
 GIB = 1 << 30
@@ -53,6 +54,31 @@ def test_one_3090_cannot_hold_the_float32_model_and_is_told_how_much_it_takes():
 def test_a_memory_limit_is_what_a_case_with_one_needs():
     job = a_job(device_count=1, load={"dtype": "float32", "memory_limit_bytes": 8 * GIB})
     assert found(OLD, dataclasses.replace(TWO_3090, gpus=TWO_3090.gpus[:1]), job) == []
+
+
+def test_weights_that_are_on_the_disk_need_no_room_there():
+    full = dataclasses.replace(H200, models_free_bytes=GIB)
+    assert any("1 GiB of disk are free, about 13 GiB are needed" in line for line in found(CURRENT, full))
+    assert found(CURRENT, full, new_bytes=0) == []
+
+
+def test_a_run_with_weights_of_its_own_asks_for_no_room_on_the_disk_and_others_do(monkeypatch, tmp_path):
+    article = articles.find("inference-tools")
+    planned = runner.Planned(article, article.case("transformers"), "controlled", "current")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(preflight, "this_machine", lambda *_: preflight.Machine([], "", 200 * GIB, GIB, 100 * GIB))
+
+    def checked(weights, typed):
+        target = jobs.Target("current", "cpu", 1, weights, "full")
+        engine = SimpleNamespace(name="host", gpus=[], image=CURRENT, models=tmp_path, asked=SimpleNamespace(model_path=typed))
+        runner._preflight(planned, jobs.measuring_job(article, planned.case, "controlled", target), engine, tmp_path)
+
+    for weights in ("hub", "random"):
+        with pytest.raises(PreflightError, match="of disk are free, about 13 GiB are needed"):
+            checked(weights, None)
+    checked("hub", tmp_path)
+    (tmp_path / "random" / "bloomz-7b1-full-s0-r2").mkdir(parents=True)
+    checked("random", None)
 
 
 def test_all_problems_come_at_once():

@@ -16,6 +16,7 @@ from scripts.errors import KitError, NothingRuns, UsageError
 from scripts.images import build
 from scripts.machine import permissions
 from scripts.machine.gpus import Gpu
+from scripts.models import links
 from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.results import answers
@@ -64,12 +65,18 @@ class DockerEngine:
             work_dir=work,
             bench_dir=ROOT / "bench",
             models_dir=self.models,
+            linked_dirs=self._linked_dirs(job),
             gpus=self.gpus,
             timeout_s=self.asked.timeout_s,
             gpu_mode=self.asked.gpu_mode,
             memlock=self.asked.memlock,
             on_line=on_line,
         )
+
+    def _linked_dirs(self, job: Job) -> list[Path]:
+        """Where the files of the job's model lie that the models' folder only has links to."""
+        place = Path(job.model["path"])
+        return links.sources(self.models / place.relative_to("/models")) if place.is_relative_to("/models") else []
 
     def differences(self, result: Result | None) -> list[str]:
         """None: the image was asked for its versions when it was built, and its tag names its pins."""

@@ -1,0 +1,68 @@
+"""Which files of a commit are used, and whether a file is the one that the commit names."""
+
+import fnmatch
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from scripts.errors import KitError
+from scripts.models.byte_progress import ByteProgress
+from scripts.pins.models import ModelFile
+
+#: What is read beside the weights: configuration and tokenizer.
+BESIDE = ("*.json", "*.model", "*.txt", "*.jinja")
+
+#: What a wrong file is renamed to, so that it is looked at and never loaded.
+WRONG = ".wrong"
+
+_CHUNK_BYTES = 8 << 20
+
+
+def is_weights(name: str) -> bool:
+    return name.endswith(".safetensors") or fnmatch.fnmatch(name, "pytorch_model*.bin")
+
+
+def used(name: str, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
+    """The files that loading needs, sorted: those at the top, weights in one format, safetensors before pickles.
+
+    Raises KitError where there are no weights.
+    """
+    top = {file.name: file for file in files if "/" not in file.name and not file.name.startswith(".")}
+    safetensors = {name for name in top if name.endswith(".safetensors")}
+    weights = safetensors or {name for name in top if is_weights(name)}
+    if not weights:
+        raise KitError(f"{name} has no *.safetensors and no pytorch_model*.bin; type MODEL_PATH=/folder of its weights, or WEIGHTS=random")
+    other_index = "pytorch_model*.index.json" if safetensors else "*.safetensors.index.json"
+    beside = {name for name in top if any(fnmatch.fnmatch(name, pattern) for pattern in BESIDE) and not fnmatch.fnmatch(name, other_index)}
+    return tuple(top[name] for name in sorted(weights | beside))
+
+
+def digest_of(path: Path, kind: str = "sha256") -> str:
+    """ "sha256:…", or for `kind` "git" what git calls a blob of this content; shows its progress."""
+    size_bytes = path.stat().st_size
+    hasher = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % size_bytes)
+    with path.open("rb") as stream, ByteProgress(f"checking {path.name}", size_bytes) as progress:
+        while chunk := stream.read(_CHUNK_BYTES):
+            hasher.update(chunk)
+            progress.add(len(chunk))
+    return f"{kind}:{hasher.hexdigest()}"
+
+
+def difference(path: Path, file: ModelFile) -> str:
+    """Where a file on the disk is not the one that its commit names, in words; "" where it is."""
+    size_bytes = path.stat().st_size
+    if size_bytes != file.size_bytes:
+        return f"{file.name} has {size_bytes:,} bytes, the commit's has {file.size_bytes:,}"
+    digest = digest_of(path, file.digest.partition(":")[0])
+    return "" if digest == file.digest else f"{file.name} has {_short(digest)}, the commit's has {_short(file.digest)}"
+
+
+def _short(digest: str) -> str:
+    kind, _, digits = digest.partition(":")
+    return f"{kind} {digits[:16]}…"
+
+
+def weights_sha256(files: Iterable[ModelFile]) -> str:
+    """64 hex digits over names and digests of all weight files: other weights have others."""
+    lines = sorted(f"{file.digest}  {file.name}\n" for file in files if is_weights(file.name))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,163 @@
+"""What is asked of the hub, through its own client: which files a commit has, and one file.
+
+The client resumes a file while its process lives; the part of a file that is kept here lets another process go on.
+The token stays in this process, and no message of this module holds it.
+"""
+
+import contextlib
+import errno
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from scripts import surroundings
+from scripts.errors import KitError
+from scripts.models.byte_progress import ByteProgress
+from scripts.pins.models import ModelFile
+
+#: Seconds between tries where the hub is busy or broken.
+WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+#: What may go by itself: too many requests, and errors of the server.
+PASSING = (408, 429, 500, 502, 503, 504)
+
+#: The hub's longest order to wait that is obeyed.
+LONGEST_WAIT_S = 300.0
+
+Answer = TypeVar("Answer")
+
+
+class CannotFetch(KitError):
+    """The hub did not give what was asked for."""
+
+
+def files_of(name: str, revision: str) -> tuple[str, tuple[ModelFile, ...]]:
+    """(commit, all its files) of a model's branch or commit. Raises CannotFetch."""
+    from huggingface_hub import HfApi
+
+    def ask() -> Any:
+        here = surroundings.current()
+        api = HfApi(endpoint=here.hub_endpoint or None, token=here.hub_token or False)
+        return api.model_info(name, revision=revision, files_metadata=True, timeout=30)
+
+    info = _patiently(name, ask)
+    return info.sha, tuple(_file_of(sibling) for sibling in info.siblings)
+
+
+def _file_of(sibling: Any) -> ModelFile:
+    digest = f"sha256:{sibling.lfs.sha256}" if sibling.lfs else f"git:{sibling.blob_id}"
+    return ModelFile(sibling.rfilename, sibling.size or 0, digest)
+
+
+def download(name: str, commit: str, file: ModelFile, path: Path) -> None:
+    """Fetch a file, going on where an earlier try ended; it is at `path` when all its bytes are there. Raises CannotFetch."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    here = surroundings.current()
+    part = part_of(path)
+    url = hf_hub_url(name, file.name, revision=commit, endpoint=here.hub_endpoint or None)
+    headers = {"authorization": f"Bearer {here.hub_token}"} if here.hub_token else {}  # dropped where the hub leads to another host
+    disable_progress_bars()  # the kit shows its own
+
+    def go_on() -> None:
+        if part.exists() and part.stat().st_size > file.size_bytes:
+            part.unlink()
+        with part.open("ab", buffering=0) as stream:
+            there = stream.seek(0, 2)
+            with ByteProgress(f"fetching {file.name}", file.size_bytes, there) as progress:
+                counted: Any = _Counted(stream, progress)
+                http_get(url, counted, resume_size=there, headers=headers, expected_size=file.size_bytes, displayed_filename=file.name)
+
+    _patiently(name, go_on)
+    part.rename(path)
+
+
+def part_of(path: Path) -> Path:
+    """Where a file lies until all its bytes are there."""
+    return path.with_name(f".{path.name}.part")
+
+
+class _Counted:
+    """A file that is written to, and the progress of it."""
+
+    def __init__(self, stream: BinaryIO | Any, progress: ByteProgress) -> None:
+        self.stream, self.progress = stream, progress
+
+    def write(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        while view:
+            written = self.stream.write(view)
+            self.progress.add(written)
+            view = view[written:]
+
+    def tell(self) -> int:
+        return int(self.stream.tell())
+
+    def seek(self, place: int) -> int:
+        return int(self.stream.seek(place))
+
+    def truncate(self) -> int:
+        self.progress.add(self.tell() - self.progress.done_bytes)
+        return int(self.stream.truncate())
+
+
+def _patiently(name: str, ask: Callable[[], Answer]) -> Answer:
+    """What `ask` returns, tried again while the hub is busy; every failure becomes one line with the next command."""
+    with _one_line(name):
+        for wait_s in WAITS_S:
+            try:
+                return ask()
+            except Exception as error:
+                wait_s = _wait_of(error, wait_s)
+            print(f"  {name}: the hub is busy, trying again in {wait_s:.0f} s", file=sys.stderr, flush=True)
+            time.sleep(wait_s)
+        return ask()
+
+
+def _wait_of(error: Exception, usual_s: float) -> float:
+    """Seconds to wait before another try; raises the error again where none can help."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if not isinstance(error, HfHubHTTPError) or error.response is None or error.response.status_code not in PASSING:
+        raise error
+    ordered = error.response.headers.get("Retry-After", "")
+    return min(float(ordered), LONGEST_WAIT_S) if ordered.isdecimal() else usual_s
+
+
+@contextlib.contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """Whatever the hub's client and the libraries below it raise, as one line without the token."""
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        yield
+    except RevisionNotFoundError as error:
+        raise CannotFetch(f"{name}: the hub no longer has the pinned commit; type MODEL_PATH=/folder of a copy, or WEIGHTS=random") from error
+    except (GatedRepoError, RepositoryNotFoundError) as error:
+        raise CannotFetch(_refused(name)) from error
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code in (401, 403):
+            raise CannotFetch(_refused(name)) from error
+        raise CannotFetch(_failed(name, error)) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # the folder is the trouble, and its keeper names it
+        raise CannotFetch(_failed(name, error)) from error
+    except Exception as error:
+        raise CannotFetch(_failed(name, error)) from error
+
+
+def _refused(name: str) -> str:
+    known = "with a token of an account that accepted its licence" if surroundings.current().hub_token else "after accepting its licence on the hub"
+    return f"{name} is gated or unknown to the hub; {known} type HF_TOKEN=… make models"
+
+
+def _failed(name: str, error: Exception) -> str:
+    cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    token = surroundings.current().hub_token
+    cause = cause.replace(token, "HF_TOKEN") if token else cause
+    return f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random"

@@ -1,0 +1,53 @@
+"""The cache that the hub's own client keeps (HF_HOME), read and never written.
+
+    models--<organisation>--<name>/snapshots/<commit>/<file>   a link to ../../blobs/<digest>, which names the content
+
+Its files serve as they lie there, once their content was checked.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from scripts import surroundings
+from scripts.pins.models import ModelFile
+
+#: A model without any of these cannot read a text.
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+def _snapshot(name: str, commit: str) -> Path:
+    return surroundings.current().hub_cache / f"models--{name.replace('/', '--')}" / "snapshots" / commit
+
+
+def file_of(name: str, commit: str, file: ModelFile) -> Path | None:
+    """Where the cache has a file of a commit, with the size that the commit tells; None where it has not."""
+    path = _snapshot(name, commit) / file.name
+    try:
+        return path.resolve() if path.stat().st_size == file.size_bytes else None
+    except OSError:
+        return None
+
+
+def files_of(name: str, commit: str) -> tuple[ModelFile, ...]:
+    """The files of a commit with the digests that the names of their blobs tell; () where the cache lacks something that loading needs."""
+    folder = _snapshot(name, commit)
+    found = [_file_of(path) for path in sorted(folder.glob("*")) if path.is_file()]
+    files = tuple(file for file in found if file)
+    names = {file.name for file in files}
+    complete = "config.json" in names and names.intersection(TOKENIZERS) and _shards(folder) <= names
+    return files if complete else ()
+
+
+def _file_of(path: Path) -> ModelFile | None:
+    blob = path.resolve()
+    kind = {64: "sha256", 40: "git"}.get(len(blob.name)) if re.fullmatch("[0-9a-f]+", blob.name) else None
+    return ModelFile(path.name, blob.stat().st_size, f"{kind}:{blob.name}") if kind else None
+
+
+def _shards(folder: Path) -> set[str]:
+    """The weight files that the index of the chosen format names; empty where there is no index."""
+    for index in (*folder.glob("*.safetensors.index.json"), *folder.glob("pytorch_model*.index.json")):
+        shards: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return set(shards.values())
+    return set()

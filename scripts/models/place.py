@@ -1,0 +1,41 @@
+"""The folder of a model: who may write it, and whether there is room."""
+
+import contextlib
+import errno
+import fcntl
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.errors import KitError, PreflightError
+from scripts.machine import permissions
+
+#: What is wrong with the folder, not with the kit.
+OF_THE_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time makes files in a folder; another waits. Raises KitError where it cannot be written or is full."""
+    try:
+        permissions.make(folder)
+        with (folder / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"  another process writes in {folder}; waiting for its end", file=sys.stderr, flush=True)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        if error.errno not in OF_THE_FOLDER:
+            raise
+        raise KitError(f"the models' folder {folder} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
+
+
+def room_for(folder: Path, needed_bytes: int) -> None:
+    """Raise PreflightError where a folder's disk cannot take so many more bytes."""
+    free_bytes = shutil.disk_usage(folder).free
+    if needed_bytes > free_bytes:
+        have = f"{needed_bytes / 1e9:.3g} GB are still to come, {free_bytes / 1e9:.3g} GB are free"
+        raise PreflightError(f"{folder}: {have}; type MODELS=/another/disk")

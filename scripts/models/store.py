@@ -1,0 +1,257 @@
+"""Real weights on this machine, each file checked once: from the models' folder, the hub's own cache, a folder that was typed, or the hub.
+
+    models/hub/<organisation>--<name>/<commit>/     files, or links into the hub's cache
+    models/hub/<organisation>--<name>/path-<id>/    links into MODEL_PATH
+
+What a folder holds, and what of it was checked, stands in its manifest.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.errors import KitError
+from scripts.machine import permissions
+from scripts.models import files, hub, hub_cache, links, manifest, place, wanted
+from scripts.models.manifest import Manifest
+from scripts.models.wanted import WantedModel
+from scripts.pins.models import ModelFile, is_commit
+
+#: What is asked of the hub where no pin has a commit; whatever it answers is kept.
+UNPINNED = "main"
+
+
+@dataclass(frozen=True)
+class HeldModel:
+    """A model that may be loaded. `commit` is `folder-…` where only the digest of the weights is known."""
+
+    folder: Path
+    commit: str
+    weights_sha256: str
+
+
+def provide(model: WantedModel, root: Path, typed: Path | None = None) -> HeldModel:
+    """The model's files under the models' folder `root`, from the folder that was typed or fetched where they are not there.
+
+    Raises KitError with the next command.
+    """
+    home = _home(model, root)
+    if typed:
+        return _from_folder(model, home, typed)
+    kept = _kept(model, home)
+    if kept and kept.is_complete(home / kept.commit):
+        return _held(model, home / kept.commit, kept)
+    with place.alone(home):
+        return _complete(model, home)
+
+
+def commit_of(model: WantedModel, root: Path, typed: Path | None = None) -> str:
+    """The commit that `provide` will serve, before any weights are fetched; the hub is asked where nothing else knows it."""
+    if typed:
+        return provide(model, root, typed).commit
+    kept = _kept(model, _home(model, root))
+    return model.commit or (kept.commit if kept else hub.files_of(model.name, UNPINNED)[0])
+
+
+def still_to_come_bytes(model: WantedModel, root: Path, typed: Path | None = None) -> int | None:
+    """How many bytes `provide` will fetch; None where that is not known. Asks nobody and reads no weights."""
+    if typed:
+        return 0
+    home = _home(model, root)
+    known = model.locked or _kept(model, home)
+    if known:
+        return sum(_still_to_come(model, home / known.commit, file) for file in known.files)
+    cached = hub_cache.files_of(model.name, model.commit) if model.commit else ()
+    return 0 if cached else None
+
+
+def verify(model: WantedModel, root: Path) -> HeldModel | None:
+    """Check every file of a model again, whenever that was done last; a wrong file is set aside and fetched anew. None where no file is there."""
+    home = _home(model, root)
+    _verify_links(model, home)
+    kept = _kept(model, home)
+    if not kept:
+        return None
+    with place.alone(home):
+        kept.forget(home / kept.commit)
+        return _complete(model, home)
+
+
+def _home(model: WantedModel, root: Path) -> Path:
+    return root / "hub" / model.name.replace("/", "--")
+
+
+def _kept(model: WantedModel, home: Path) -> Manifest | None:
+    """The manifest of what was fetched for the model's commit; without a commit, of what was fetched at all."""
+    found = [manifest.read(folder) for folder in sorted(home.glob("*")) if is_commit(folder.name)]
+    for one in found:
+        if one and model.commit in (one.commit, ""):
+            return one if not model.locked or one.files == model.locked.files else None
+    return None
+
+
+def _held(model: WantedModel, folder: Path, checked: Manifest) -> HeldModel:
+    served_by = f"the folder {folder}"
+    wanted.refuse_other_size(model, checked.files, served_by)
+    wanted.refuse_other_shape(model, folder, served_by)
+    return HeldModel(folder, checked.commit, checked.weights_sha256)
+
+
+# ---------------------------------------------------------------- from the hub or its cache
+def _complete(model: WantedModel, home: Path) -> HeldModel:
+    """Fetch and check whatever is not there or was not checked."""
+    commit, listed = _files(model, home)
+    wanted.refuse_other_size(model, listed, f"the hub's commit {commit[:12]}")
+    folder = home / commit
+    permissions.make(folder)
+    now = Manifest(model.name, commit, listed, _seen_before(folder, listed))
+    now.write(folder)
+    missing = [file for file in listed if not now.is_checked(folder, file)]
+    place.room_for(folder, sum(_still_to_come(model, folder, file) for file in missing))
+    for file in missing:
+        _obtain(model, folder, file)
+        now.remember(folder, file)
+    return _held(model, folder, now)
+
+
+def _seen_before(folder: Path, listed: tuple[ModelFile, ...]) -> dict[str, tuple[int, int]]:
+    """What the folder's manifest remembers of those files that it listed with the same digest."""
+    before = manifest.read(folder)
+    same = {file.name for file in set(listed).intersection(before.files)} if before else set()
+    return {name: seen for name, seen in before.seen.items() if name in same} if before else {}
+
+
+def _files(model: WantedModel, home: Path) -> tuple[str, tuple[ModelFile, ...]]:
+    """(commit, files): as locked, else as seen by an earlier fetch, else as the hub tells, else as its cache tells."""
+    if model.locked:
+        return model.locked.commit, model.locked.files
+    kept = _kept(model, home)
+    if kept:
+        return kept.commit, kept.files
+    try:
+        commit, every = hub.files_of(model.name, model.commit or UNPINNED)
+    except hub.CannotFetch:
+        commit, every = model.commit, hub_cache.files_of(model.name, model.commit) if model.commit else ()
+        if not every:
+            raise
+    return commit, files.used(model.name, every)
+
+
+def _still_to_come(model: WantedModel, folder: Path, file: ModelFile) -> int:
+    path = folder / file.name
+    if path.exists() or hub_cache.file_of(model.name, folder.name, file):
+        return 0
+    part = manifest.look(hub.part_of(path))
+    return file.size_bytes - (part[0] if part else 0)
+
+
+def _obtain(model: WantedModel, folder: Path, file: ModelFile) -> None:
+    """Have a file of the right content at its place. Raises KitError where the hub serves another one twice."""
+    path = folder / file.name
+    if path.exists() and not _is_wrong(path, file):
+        return
+    cached = hub_cache.file_of(model.name, folder.name, file)
+    if cached:
+        links.link(path, cached)
+        if not _is_wrong(path, file):
+            return
+    for _ in range(2):
+        path.unlink(missing_ok=True)  # a link that leads nowhere
+        hub.download(model.name, folder.name, file, path)
+        if not _is_wrong(path, file):
+            permissions.open_to_all(path)
+            return
+    kept_as = f"it is kept as {path}{files.WRONG}"
+    raise KitError(
+        f"{model.name}: the hub served another {file.name} than its commit names, twice; {kept_as}; type make models, or HF_ENDPOINT= of another mirror"
+    )
+
+
+def _is_wrong(path: Path, file: ModelFile) -> bool:
+    """Is this another file than the commit names? It is said and set aside."""
+    wrong = files.difference(path, file)
+    if not wrong:
+        return False
+    if path.is_symlink():
+        print(f"  {wrong}: {path.resolve()} is left alone and not used", file=sys.stderr, flush=True)
+        path.unlink()
+    else:
+        aside = path.with_name(path.name + files.WRONG)
+        path.replace(aside)
+        print(f"  {wrong}: set aside as {aside}", file=sys.stderr, flush=True)
+    return True
+
+
+# ---------------------------------------------------------------- from a folder that was typed
+def _from_folder(model: WantedModel, home: Path, source: Path) -> HeldModel:
+    """Links to the files of a folder: those of the commit where its files are known, else whatever weights are there, known by their digest."""
+    if not source.is_dir():
+        raise KitError(f"MODEL_PATH is {str(source)!r}, allowed is a folder with config.json and weights; type MODEL_PATH=/folder")
+    folder = home / f"path-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]}"
+    kept = _kept(model, home)
+    with place.alone(home):
+        permissions.make(folder)
+        before = manifest.read(folder) or Manifest(model.name, "", ())
+        known = model.locked or kept
+        now = _as_pinned(model, before, known.commit, known.files) if known else _as_found(model, folder, source, before)
+        _link_all(folder, source, now)
+        for file in now.files:
+            if not now.is_checked(folder, file):
+                _refuse_wrong(model, source, file)
+                now.remember(folder, file)
+        return _held(model, folder, now)
+
+
+def _as_pinned(model: WantedModel, before: Manifest, commit: str, listed: tuple[ModelFile, ...]) -> Manifest:
+    """The manifest of a folder that has to hold the files of a commit."""
+    return Manifest(model.name, commit, listed, before.seen if before.files == listed else {})
+
+
+def _as_found(model: WantedModel, folder: Path, source: Path, before: Manifest) -> Manifest:
+    """The manifest of a folder that nothing can be compared with: its digests are those that its files have now."""
+    sizes = [ModelFile(path.name, path.stat().st_size, "") for path in sorted(source.glob("*")) if path.is_file()]
+    chosen = files.used(model.name, sizes)
+    wanted.refuse_other_size(model, chosen, f"the folder {source}")
+    known = {file.name: file for file in before.files if before.is_checked(folder, file)}
+    listed = tuple(known.get(one.name) or ModelFile(one.name, one.size_bytes, files.digest_of(source / one.name)) for one in chosen)
+    now = Manifest(model.name, f"folder-{files.weights_sha256(listed)[:12]}", listed)
+    _link_all(folder, source, now)
+    for file in listed:
+        now.remember(folder, file)
+    return now
+
+
+def _link_all(folder: Path, source: Path, now: Manifest) -> None:
+    """The folder has a link for each file, and no other."""
+    for path in folder.glob("*"):
+        if path.is_symlink() and path.name not in {file.name for file in now.files}:
+            path.unlink()
+    for file in now.files:
+        links.link(folder / file.name, (source / file.name).resolve())
+
+
+def _refuse_wrong(model: WantedModel, source: Path, file: ModelFile) -> None:
+    path = source / file.name
+    wrong = files.difference(path, file) if path.is_file() else f"{file.name} is missing"
+    if wrong:
+        raise KitError(f"{model.name}: MODEL_PATH is {str(source)!r}, but there {wrong}; type MODEL_PATH= of another copy, or leave it out to fetch the model")
+
+
+def _verify_links(model: WantedModel, home: Path) -> None:
+    """Check again what the folders that were typed hold; raises KitError for the first file that is another one now."""
+    for folder, listed in _linked(home):
+        for file in listed.files:
+            path = folder / file.name
+            wrong = files.difference(path, file) if path.exists() else f"{file.name} is gone"
+            if wrong:
+                raise KitError(f"{model.name}: {path.readlink().parent} has changed: {wrong}; put the right file there, or type rm -r {folder}")
+            listed.remember(folder, file)
+
+
+def _linked(home: Path) -> Iterator[tuple[Path, Manifest]]:
+    for folder in sorted(home.glob("path-*")):
+        listed = manifest.read(folder)
+        if listed:
+            yield folder, listed

@@ -1,0 +1,79 @@
+"""Which models the articles use, and whether what is served under a model's name can be that model."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.models import weights
+from scripts import articles
+from scripts.errors import KitError
+from scripts.models.files import is_weights
+from scripts.pins import models as model_pins
+from scripts.pins.models import LockedModel, ModelFile
+
+#: Bytes of the weight files for each parameter: 2 in float16 or bfloat16, 4 in float32; buffers and a tied matrix kept twice come on top.
+LEAST_BYTES, MOST_BYTES = 1.9, 5.0
+
+#: Fields of a config.json that have one name in all versions of a model, and decide its size.
+OF_ONE_NAME = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "n_embd", "n_layer", "num_hidden_layers", "num_key_value_heads")
+
+
+@dataclass(frozen=True)
+class WantedModel:
+    """A model of an article. `commit` is "" where no pin and no lock has it; `parameters` is how many the full model has."""
+
+    name: str
+    shape: str
+    parameters: int
+    commit: str
+    locked: LockedModel | None = None
+
+
+def of_articles(slug: str = "") -> list[WantedModel]:
+    """The models of one article, or of all that were measured on hardware, each once; raises UsageError for an unknown slug."""
+    chosen = [articles.find(slug)] if slug else [article for article in articles.load_all().values() if article.hardware]
+    described = {model["name"]: model for article in chosen for model in (article.model, *article.models.values())}
+    pins = model_pins.load()
+    return [_wanted(model, pins) for model in described.values()]
+
+
+def find(name: str) -> WantedModel:
+    """The model of a name; raises KitError where no article uses it."""
+    for model in of_articles():
+        if model.name == name:
+            return model
+    raise KitError(f"no article uses the model {name!r} with real weights; type WEIGHTS=random")
+
+
+def _wanted(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> WantedModel:
+    name = model["name"]
+    if name not in pins:
+        raise KitError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin; type WEIGHTS=random')
+    return WantedModel(name, model["shape"], model["parameters"], pins[name].commit, pins[name].locked)
+
+
+def refuse_other_size(model: WantedModel, files: Iterable[ModelFile], served_by: str) -> None:
+    """Raise KitError where the weight files are too small or too large for the model's parameters."""
+    size_bytes = sum(file.size_bytes for file in files if is_weights(file.name))
+    if not LEAST_BYTES <= size_bytes / model.parameters <= MOST_BYTES:
+        allowed = f"{LEAST_BYTES * model.parameters / 1e9:.2g} to {MOST_BYTES * model.parameters / 1e9:.2g} GB"
+        have = f"{size_bytes / 1e9:.2g} GB of weights where {model.parameters:,} parameters have {allowed}"
+        raise KitError(f"{model.name}: {served_by} has {have}, so it is another model; type MODEL_PATH=/folder of the right one, or WEIGHTS=random")
+
+
+def refuse_other_shape(model: WantedModel, folder: Path, served_by: str) -> None:
+    """Raise KitError where the config.json of a folder describes another model."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KitError(f"{model.name}: {served_by} has no config.json that can be read ({error}); type MODEL_PATH=/folder of the model") from error
+    expected = weights.config_of(model.shape, "full")
+    for field in OF_ONE_NAME:
+        if field in config and field in expected and config[field] != expected[field]:
+            raise KitError(
+                f"{model.name}: {served_by} has {field} {config[field]!r} in its config.json, the model has {expected[field]!r}; "
+                "type MODEL_PATH=/folder of the right one, or WEIGHTS=random"
+            )

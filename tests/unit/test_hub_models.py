@@ -1,0 +1,549 @@
+"""Real weights: fetched once through the hub's real client from a hub on this machine, checked, and used where they are already."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.models import weights
+from scripts import articles
+from scripts.containers import restrictions
+from scripts.errors import KitError, PreflightError
+from scripts.models import files, hub, links, locking, manifest, place, store, wanted
+from scripts.models.byte_progress import ByteProgress
+from scripts.models.wanted import WantedModel
+from scripts.paths import ROOT
+from scripts.pins import models as model_pins
+from scripts.pins.models import LockedModel, ModelFile
+from scripts.run import checkpoints
+from scripts.verdicts import row_groups
+from tests import synthetic
+from tests.fakes import hub as fake_hub
+
+NAME = "someone/bloom-of-the-test"
+FIRST, SECOND = "1" * 40, "2" * 40
+PARAMETERS = 10_000
+CONFIG = json.dumps(weights.config_of("bloom-7b1", "full")).encode()
+
+
+def some_bytes(count, seed=0):
+    return random.Random(seed).randbytes(count)
+
+
+def model_files(seed=0, **others):
+    return {"config.json": CONFIG, "tokenizer.json": b"{}", "model.safetensors": some_bytes(2 * PARAMETERS, seed), **others}
+
+
+def model(commit=FIRST, parameters=PARAMETERS, **changes):
+    return WantedModel(NAME, "bloom-7b1", parameters, commit, **changes)
+
+
+@pytest.fixture
+def served(monkeypatch, tmp_path):
+    """A hub with one model in one commit, on a machine whose user has no cache and no token."""
+    monkeypatch.setattr(hub, "WAITS_S", (0.0, 0.0))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    for name in ("HF_TOKEN", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    with fake_hub.running() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.endpoint)
+        running.add(NAME, FIRST, model_files())
+        yield running
+
+
+@pytest.fixture
+def no_hub(monkeypatch, served):
+    """Call it, and no hub answers any more."""
+    return lambda: monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+
+
+def held_files(held):
+    return {path.name: path.read_bytes() for path in held.folder.iterdir() if path.name != manifest.NAME}
+
+
+def locked(content, commit=FIRST):
+    described = [ModelFile(name, len(text), f"sha256:{hashlib.sha256(text).hexdigest()}") for name, text in content.items()]
+    return LockedModel(commit, files.used(NAME, described))
+
+
+# ---------------------------------------------------------------- pins
+def test_no_model_of_an_article_is_pinned_to_a_branch():
+    pins = model_pins.load()
+    unpinned = {one.name for one in wanted.of_articles() if not model_pins.is_commit(one.commit)}
+    assert unpinned <= {"philschmid/gpt-j-6B-fp16-sharded"} and {pin.commit for pin in pins.values() if pin.name in unpinned} <= {""}
+
+
+def test_a_pin_that_names_a_branch_is_refused(tmp_path):
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/pins.toml").write_text('[models."a/b"]\ncommit = "main"\norigin = "chosen"\nwhy = "a test"\n')
+    with pytest.raises(KitError, match="commit is 'main'; a model needs a commit"):
+        model_pins.load(tmp_path)
+
+
+def test_the_lock_holds_the_commits_of_the_pins():
+    assert all(pin.locked for name, pin in model_pins.load().items() if name in model_pins.read_lock())
+
+
+def test_locking_writes_the_files_of_each_commit_once(served, tmp_path):
+    (tmp_path / "docker").mkdir()
+    assert locking.lock_all([model()], print, tmp_path) == []
+    entry = model_pins.read_lock(tmp_path)[NAME]
+    assert entry.commit == FIRST and {file.name for file in entry.files} == {"config.json", "tokenizer.json", "model.safetensors"}
+    assert entry.files[1].digest == f"sha256:{hashlib.sha256(some_bytes(2 * PARAMETERS)).hexdigest()}"
+    asked = len(served.requests)
+    locking.lock_all([model(locked=entry)], print, tmp_path)
+    assert len(served.requests) == asked
+
+
+def test_locking_gives_a_commit_to_a_model_without_a_pin(served, tmp_path):
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/pins.toml").write_text(f'[models."{NAME}"]\ncommit = ""\norigin = "chosen"\nwhy = "a test"\n')
+    locking.lock_all([model("")], print, tmp_path)
+    assert model_pins.load(tmp_path)[NAME].commit == FIRST
+
+
+def test_a_lock_of_another_commit_than_the_pin_s_does_not_count(tmp_path):
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/pins.toml").write_text(f'[models."{NAME}"]\ncommit = "{SECOND}"\norigin = "chosen"\nwhy = "a test"\n')
+    model_pins.write_lock({NAME: locked(model_files())}, tmp_path)
+    pin = model_pins.load(tmp_path)[NAME]
+    assert (pin.commit, pin.locked) == (SECOND, None)
+
+
+# ---------------------------------------------------------------- what is fetched
+def test_a_model_is_fetched_at_its_commit_whatever_main_names(served, tmp_path):
+    served.add(NAME, SECOND, model_files(seed=2))
+    held = store.provide(model(), tmp_path)
+    assert (held.commit, held_files(held)) == (FIRST, model_files())
+
+
+def test_without_a_pin_the_commit_of_the_first_fetch_stays_when_main_moves(served, tmp_path):
+    assert store.provide(model(""), tmp_path).commit == FIRST
+    served.add(NAME, SECOND, model_files(seed=2))
+    assert store.provide(model(""), tmp_path).commit == store.commit_of(model(""), tmp_path) == FIRST
+
+
+def test_the_commit_is_known_before_any_file_is_fetched(served, tmp_path):
+    assert store.commit_of(model(""), tmp_path) == FIRST
+    assert store.commit_of(model(SECOND), tmp_path) == SECOND
+    assert served.served_bytes.keys() <= {""}
+
+
+def test_a_second_time_nothing_is_asked_and_nothing_is_read(served, no_hub, tmp_path, monkeypatch):
+    held = store.provide(model(), tmp_path)
+    asked = list(served.requests)
+    no_hub()
+    monkeypatch.setattr(files, "digest_of", lambda *_: pytest.fail("a file was read again"))
+    monkeypatch.setattr(place, "alone", lambda _: pytest.fail("a complete folder was about to be written"))
+    assert store.provide(model(), tmp_path) == held and served.requests == asked
+    assert served.served_bytes["model.safetensors"] == 2 * PARAMETERS
+
+
+def test_one_format_is_fetched_safetensors_before_pickles(served, tmp_path):
+    pickles = {"pytorch_model.bin": some_bytes(2 * PARAMETERS, 1), "pytorch_model.bin.index.json": b"{}", "training_args.bin": b"x"}
+    served.add(
+        NAME, SECOND, model_files(**pickles, **{"model.safetensors.index.json": b"{}", "original/consolidated.safetensors": b"x", "flax_model.msgpack": b"x"})
+    )
+    held = store.provide(model(SECOND), tmp_path)
+    assert set(held_files(held)) == {"config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json"}
+
+
+def test_pickles_are_fetched_where_the_commit_has_nothing_else(served, tmp_path):
+    pickles = {"pytorch_model-00001-of-00001.bin": some_bytes(2 * PARAMETERS, 1), "pytorch_model.bin.index.json": b"{}"}
+    served.add(NAME, SECOND, {"config.json": CONFIG, "tokenizer.json": b"{}", "optimizer.bin": b"x", **pickles})
+    assert set(held_files(store.provide(model(SECOND), tmp_path))) == {"config.json", "tokenizer.json", *pickles}
+
+
+def test_a_commit_without_weights_is_refused(served, tmp_path):
+    served.add(NAME, SECOND, {"config.json": CONFIG})
+    with pytest.raises(KitError, match="has no .*safetensors.*MODEL_PATH="):
+        store.provide(model(SECOND), tmp_path)
+
+
+def test_other_weights_have_another_digest(served, tmp_path):
+    served.add(NAME, SECOND, model_files(seed=2))
+    first, second = store.provide(model(), tmp_path), store.provide(model(SECOND), tmp_path)
+    assert first.weights_sha256 != second.weights_sha256 and len(first.weights_sha256) == 64
+
+
+# ---------------------------------------------------------------- another model under the name
+def test_a_tiny_model_under_the_name_is_refused_before_it_is_fetched(served, tmp_path):
+    with pytest.raises(KitError, match=f"{NAME}: the hub's commit 111111111111 has .* 7,069,016,064 parameters have 13 to 35 GB"):
+        store.provide(model(parameters=7_069_016_064), tmp_path)
+    assert "model.safetensors" not in served.served_bytes
+
+
+def test_another_architecture_under_the_name_is_refused_each_time(served, tmp_path):
+    served.add(NAME, SECOND, {**model_files(), "config.json": json.dumps({"model_type": "bloom", "n_layer": 4}).encode()})
+    for _ in range(2):
+        with pytest.raises(KitError, match="has n_layer 4 in its config.json, the model has 30"):
+            store.provide(model(SECOND), tmp_path)
+
+
+# ---------------------------------------------------------------- a wrong byte
+def wrong_byte(content):
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def test_a_wrong_byte_is_named_set_aside_and_fetched_anew(served, tmp_path, capsys):
+    right = served.commits[NAME][FIRST]["model.safetensors"]
+    served.altered["model.safetensors"] = (wrong_byte(right), 1)
+    held = store.provide(model(), tmp_path)
+    assert (held.folder / "model.safetensors").read_bytes() == right
+    assert (held.folder / "model.safetensors.wrong").read_bytes() == wrong_byte(right)
+    assert "model.safetensors has sha256" in capsys.readouterr().err
+
+
+def test_a_hub_that_goes_on_serving_a_wrong_byte_is_refused(served, tmp_path):
+    right = served.commits[NAME][FIRST]["model.safetensors"]
+    served.altered["model.safetensors"] = (wrong_byte(right), 2)
+    with pytest.raises(KitError, match="served another model.safetensors than its commit names, twice; .*HF_ENDPOINT="):
+        store.provide(model(), tmp_path)
+    store.provide(model(), tmp_path)  # and the next try may be served the right one
+
+
+def test_a_small_file_with_a_wrong_byte_is_refused_as_well(served, tmp_path):
+    served.altered["tokenizer.json"] = (b"[}", 2)
+    with pytest.raises(KitError, match="another tokenizer.json"):
+        store.provide(model(), tmp_path)
+
+
+def test_a_mirror_that_changes_files_and_their_announced_digests_is_refused_by_the_lock(served, tmp_path):
+    pinned = model(locked=locked(model_files()))
+    served.add(NAME, FIRST, model_files(seed=9))
+    with pytest.raises(KitError, match="served another model.safetensors"):
+        store.provide(pinned, tmp_path)
+
+
+def test_a_file_that_changed_on_the_disk_is_fetched_anew(served, tmp_path):
+    held = store.provide(model(), tmp_path)
+    path = held.folder / "model.safetensors"
+    path.write_bytes(wrong_byte(path.read_bytes()))
+    os.utime(path, ns=(1, 1))
+    assert held_files(store.provide(model(), tmp_path))["model.safetensors"] == model_files()["model.safetensors"]
+    assert served.served_bytes["tokenizer.json"] == 2  # the others were left alone
+
+
+def test_verifying_finds_a_change_that_size_and_time_do_not_show(served, tmp_path, capsys):
+    held = store.provide(model(), tmp_path)
+    path = held.folder / "model.safetensors"
+    before = path.stat()
+    path.write_bytes(wrong_byte(path.read_bytes()))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.provide(model(), tmp_path) == held and store.verify(model(), tmp_path) == held
+    assert path.read_bytes() == model_files()["model.safetensors"]
+    assert f"set aside as {path}.wrong" in capsys.readouterr().err
+
+
+def test_verifying_right_files_needs_no_network(served, no_hub, tmp_path):
+    held = store.provide(model(), tmp_path)
+    no_hub()
+    assert store.verify(model(), tmp_path) == held
+    assert store.verify(model(SECOND), tmp_path) is None
+
+
+def test_a_large_file_shows_size_rate_and_time_left(capsys):
+    with ByteProgress("checking model.safetensors", 5_000_000_000, done_bytes=1_000_000_000) as progress:
+        progress.began -= 10
+        progress.add(1_000_000_000)
+        assert progress.line() == "checking model.safetensors: 2.00 of 5.00 GB, 100 MB/s, 30 s left"
+        assert capsys.readouterr().err == ""
+        progress.shown_at -= 100
+        progress.add(500_000_000)
+        assert "2.50 of 5.00 GB, 150 MB/s, 17 s left" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- a network with faults
+def test_a_connection_that_breaks_in_the_middle_of_a_file_goes_on_there(served, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    served.cut_after["model.safetensors"] = 5_500
+    held = store.provide(model(), tmp_path)
+    assert served.ranges_of("model.safetensors") == ["", "bytes=5000-"] and held_files(held) == model_files()
+
+
+def test_a_fetch_that_was_killed_in_the_middle_of_a_file_goes_on_there(served, tmp_path):
+    chunk = 10 << 20  # the client writes in such pieces
+    served.add(NAME, SECOND, model_files(**{"model.safetensors": some_bytes(2 * chunk + 500)}))
+    served.stall_after["model.safetensors"] = chunk + 400
+    large = f"WantedModel({NAME!r}, 'bloom-7b1', {chunk}, {SECOND!r})"
+    program = (
+        "import os; from pathlib import Path; from scripts import surroundings; from scripts.models import store; from scripts.models.wanted import WantedModel\n"
+        f"surroundings.use(os.environ); store.provide({large}, Path({str(tmp_path)!r}))"
+    )
+    part = tmp_path / "hub" / NAME.replace("/", "--") / SECOND / ".model.safetensors.part"
+    child = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    deadline = time.monotonic() + 30
+    while not (part.exists() and part.stat().st_size == chunk) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    held = store.provide(WantedModel(NAME, "bloom-7b1", chunk, SECOND), tmp_path)
+    assert served.ranges_of("model.safetensors") == ["", f"bytes={chunk}-"]
+    assert (held.folder / "model.safetensors").read_bytes() == some_bytes(2 * chunk + 500) and not part.exists()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_hub_is_asked_again(served, tmp_path, status, capsys):
+    served.fail = [(status, {"Retry-After": "0"})]
+    store.commit_of(model(""), tmp_path)
+    assert "the hub is busy, trying again in 0 s" in capsys.readouterr().err
+    served.fail = [(503, {})]
+    hub.download(NAME, FIRST, files.used(NAME, [ModelFile("model.safetensors", 2 * PARAMETERS, "")])[0], tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == model_files()["model.safetensors"]
+
+
+def test_a_hub_that_stays_busy_ends_in_one_line(served, tmp_path):
+    served.fail = [(503, {})] * 3
+    with pytest.raises(KitError, match=f"{NAME} cannot be fetched .*503.* type `make models` to go on, or WEIGHTS=random"):
+        store.provide(model(), tmp_path)
+
+
+@pytest.mark.parametrize(("token", "advice"), [("", "after accepting its licence on the hub"), ("hf_" + "w" * 30, "with a token of an account that accepted")])
+def test_a_gated_model_says_what_to_do_and_never_the_token(served, tmp_path, monkeypatch, capsys, token, advice):
+    served.gated = "hf_" + "r" * 30
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(KitError, match="is gated or unknown to the hub") as refused:
+        store.provide(model(), tmp_path)
+    said = str(refused.value) + "".join(capsys.readouterr())
+    assert advice in said and (not token or token not in said)
+
+
+def test_a_gated_model_is_fetched_with_its_token_which_lies_in_no_file(served, tmp_path, monkeypatch, capsys):
+    served.gated = "hf_" + "r" * 30
+    monkeypatch.setenv("HF_TOKEN", served.gated)
+    store.provide(model(), tmp_path)
+    assert not any(served.gated.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert served.gated not in "".join(capsys.readouterr())
+
+
+def test_the_token_stays_with_the_hub_where_files_are_served_from_elsewhere(served, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "r" * 30)
+    with fake_hub.running("127.0.0.2") as storage:
+        storage.commits, served.storage = served.commits, storage
+        store.provide(model(), tmp_path)
+    assert served.tokens == {"hf_" + "r" * 30} and storage.tokens == {""}
+    assert storage.ranges_of("model.safetensors") == [""]
+
+
+def test_a_model_that_the_hub_does_not_know_and_a_commit_that_is_gone_are_named(served, tmp_path):
+    with pytest.raises(KitError, match="nobody/nothing is gated or unknown to the hub"):
+        store.provide(WantedModel("nobody/nothing", "bloom-7b1", 1, FIRST), tmp_path)
+    with pytest.raises(KitError, match="the hub no longer has the pinned commit; type MODEL_PATH="):
+        store.provide(model(SECOND), tmp_path)
+
+
+def test_without_a_network_files_that_are_there_serve_and_others_are_named(served, no_hub, tmp_path):
+    held = store.provide(model(), tmp_path)
+    no_hub()
+    assert store.provide(model(), tmp_path) == held
+    with pytest.raises(KitError, match="cannot be fetched"):
+        store.provide(model(SECOND), tmp_path)
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_second_make_models_reads_no_weights_and_asks_nobody(served, no_hub, tmp_path):
+    (asked,) = wanted.of_articles("inference-tools")
+    folder = tmp_path / "hub" / asked.name.replace("/", "--") / asked.commit
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(CONFIG)
+    with (folder / "model.safetensors").open("wb") as sparse:
+        sparse.truncate(2 * asked.parameters)
+    listed = tuple(ModelFile(name, (folder / name).stat().st_size, f"sha256:{'0' * 64}") for name in ("config.json", "model.safetensors"))
+    seen = {file.name: manifest.look(folder / file.name) for file in listed}
+    manifest.Manifest(asked.name, asked.commit, listed, seen).write(folder)
+    no_hub()
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(["make", "models", "ARTICLE=inference-tools", f"MODELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (done.returncode, done.stdout) == (0, f"{asked.name} at {asked.commit[:12]}: {folder}\n")
+    assert spent.ru_utime + spent.ru_stime - began.ru_utime - began.ru_stime < 3
+
+
+# ---------------------------------------------------------------- the disk
+def test_a_model_that_does_not_fit_is_refused_before_it_is_fetched(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10_000, 0, 10_000))
+    with pytest.raises(PreflightError, match="type MODELS=/another/disk"):
+        store.provide(model(), tmp_path)
+    assert "model.safetensors" not in served.served_bytes
+
+
+def test_what_is_on_the_disk_already_does_not_have_to_come(served, tmp_path):
+    root, pinned = tmp_path / "models", model(locked=locked(model_files()))
+    every = sum(len(content) for content in model_files().values())
+    assert store.still_to_come_bytes(model(), root) is None
+    assert store.still_to_come_bytes(pinned, root) == every
+    assert store.still_to_come_bytes(pinned, root, tmp_path) == 0
+    fill_hub_cache(model_files(), SECOND)
+    assert store.still_to_come_bytes(model(SECOND), root) == 0
+    store.provide(model(), root)
+    assert store.still_to_come_bytes(model(), root) == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode != 0:
+        pytest.skip("NOT TESTED: a full disk; a file system of its own needs root")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_that_fills_up_is_named_and_what_came_is_kept(served, small_disk, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    served.add(NAME, SECOND, model_files(**{"model.safetensors": some_bytes(800_000)}))
+    monkeypatch.setattr("scripts.models.place.room_for", lambda *_: (small_disk / "of-others").write_bytes(bytes(500_000)))  # it fills up later
+    with pytest.raises(KitError, match=r"cannot be written \(No space left on device\); type MODELS=/another/folder"):
+        store.provide(model(SECOND, parameters=400_000), small_disk)
+    (small_disk / "of-others").unlink()
+    monkeypatch.setattr("scripts.models.place.room_for", lambda *_: None)
+    store.provide(model(SECOND, parameters=400_000), small_disk)
+    whole, rest = served.ranges_of("model.safetensors")
+    assert whole == "" and 0 < int(rest.removeprefix("bytes=").rstrip("-")) < 800_000
+    assert served.served_bytes["tokenizer.json"] == 2
+
+
+# ---------------------------------------------------------------- files that are there already
+def fill_hub_cache(content, commit=FIRST, name=NAME):
+    """The hub's cache as its client leaves it: links to blobs that are named by their digests."""
+    folder = Path(os.environ["HF_HOME"]) / "hub" / f"models--{name.replace('/', '--')}"
+    (folder / "blobs").mkdir(parents=True)
+    (folder / "snapshots" / commit).mkdir(parents=True)
+    for file, text in content.items():
+        digest = hashlib.sha256(text).hexdigest() if len(text) >= 1000 else hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()
+        (folder / "blobs" / digest).write_bytes(text)
+        (folder / "snapshots" / commit / file).symlink_to(f"../../blobs/{digest}")
+    return folder
+
+
+def test_the_hub_s_own_cache_serves_without_a_copy_and_without_a_network(served, no_hub, tmp_path):
+    blobs = fill_hub_cache(model_files()) / "blobs"
+    no_hub()
+    held = store.provide(model(), tmp_path / "models")
+    assert held_files(held) == model_files() and held.commit == FIRST
+    assert (held.folder / "model.safetensors").is_symlink() and links.sources(held.folder) == [blobs]
+
+
+def test_files_of_the_cache_are_not_fetched_and_the_missing_ones_are(served, tmp_path):
+    fill_hub_cache({"model.safetensors": model_files()["model.safetensors"]})
+    assert held_files(store.provide(model(), tmp_path / "models")) == model_files()
+    assert "model.safetensors" not in served.served_bytes and served.served_bytes["tokenizer.json"] == 2
+
+
+def test_a_wrong_file_of_the_cache_is_left_alone_and_the_right_one_is_fetched(served, tmp_path):
+    right = model_files()["model.safetensors"]
+    blob = fill_hub_cache(model_files()) / "blobs" / hashlib.sha256(right).hexdigest()
+    blob.write_bytes(wrong_byte(right))
+    held = store.provide(model(), tmp_path / "models")
+    assert held_files(held)["model.safetensors"] == right and blob.read_bytes() == wrong_byte(right)
+    assert [path.name for path in held.folder.iterdir() if path.name.endswith(files.WRONG)] == []
+
+
+def test_a_cache_that_lacks_a_shard_does_not_serve_without_a_network(served, no_hub, tmp_path):
+    index = json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}).encode()
+    fill_hub_cache(model_files(**{"model.safetensors.index.json": index}))
+    no_hub()
+    with pytest.raises(KitError, match="cannot be fetched"):
+        store.provide(model(), tmp_path / "models")
+
+
+def folder_of(tmp_path, content):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    for name, text in content.items():
+        (folder / name).write_bytes(text)
+    return folder
+
+
+def test_a_typed_folder_serves_without_a_copy_and_is_checked_against_the_lock(no_hub, tmp_path):
+    no_hub()
+    theirs = folder_of(tmp_path, model_files(**{"README.txt": b"not of the commit", "pytorch_model.bin": b"x"}))
+    pinned = model(locked=locked(model_files()))
+    held = store.provide(pinned, tmp_path / "models", theirs)
+    assert held.commit == FIRST and held_files(held) == model_files() and links.sources(held.folder) == [theirs]
+    (theirs / "model.safetensors").write_bytes(wrong_byte(model_files()["model.safetensors"]))
+    with pytest.raises(KitError, match="MODEL_PATH is .* but there model.safetensors has sha256 .* leave it out to fetch the model"):
+        store.provide(pinned, tmp_path / "models", theirs)
+    assert sorted(path.name for path in theirs.iterdir()) == sorted([*model_files(), "README.txt", "pytorch_model.bin"])
+
+
+def test_a_typed_folder_that_nothing_can_be_compared_with_is_known_by_its_digest(no_hub, tmp_path):
+    no_hub()
+    theirs = folder_of(tmp_path, model_files())
+    first = store.provide(model(), tmp_path / "models", theirs)
+    assert first.commit == f"folder-{first.weights_sha256[:12]}" == store.commit_of(model(), tmp_path / "models", theirs)
+    (theirs / "model.safetensors").write_bytes(some_bytes(2 * PARAMETERS, 3))
+    second = store.provide(model(), tmp_path / "models", theirs)
+    assert second.commit != first.commit and second.weights_sha256 != first.weights_sha256
+
+
+def test_a_typed_folder_is_read_once(no_hub, tmp_path, monkeypatch):
+    theirs = folder_of(tmp_path, model_files())
+    read = []
+    digest_of = files.digest_of
+    monkeypatch.setattr(files, "digest_of", lambda path, *kind: read.append(path.name) or digest_of(path, *kind))
+    for _ in range(2):
+        store.provide(model(), tmp_path / "models", theirs)
+    assert sorted(read) == sorted(model_files())
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("model.safetensors", "has no .*safetensors"), ("config.json", "has no config.json that can be read"), (None, "allowed is a folder with config.json")],
+)
+def test_a_typed_folder_without_a_model_is_refused(no_hub, tmp_path, missing, words):
+    theirs = folder_of(tmp_path, {name: text for name, text in model_files().items() if name != missing}) if missing else tmp_path / "nowhere"
+    with pytest.raises(KitError, match=words):
+        store.provide(model(), tmp_path / "models", theirs)
+
+
+def test_a_typed_folder_that_changed_is_named_by_verifying(no_hub, tmp_path):
+    theirs = folder_of(tmp_path, model_files())
+    store.provide(model(), tmp_path / "models", theirs)
+    (theirs / "model.safetensors").write_bytes(some_bytes(2 * PARAMETERS, 3))
+    with pytest.raises(KitError, match=f"{theirs} has changed: model.safetensors has sha256"):
+        store.verify(model(), tmp_path / "models")
+
+
+# ---------------------------------------------------------------- jobs and rows
+@pytest.fixture
+def article_model(monkeypatch):
+    """The test's model is a model of the articles, without a pin."""
+    monkeypatch.setattr(wanted, "find", lambda name: model("", locked=None))
+
+
+def test_a_job_s_model_carries_commit_and_digest(served, tmp_path, article_model):
+    asked = {"name": NAME, "weights": "hub", "revision": "", "path": ""}
+    named = checkpoints.with_commit(asked, tmp_path, None)
+    served.add(NAME, SECOND, model_files(seed=2))  # main moves between the plan and the fetch
+    folder, fetched = checkpoints.hub_checkpoint(named, tmp_path, None)
+    assert named["revision"] == fetched["revision"] == folder.name == FIRST
+    assert fetched["weights_sha256"] == store.provide(model(), tmp_path).weights_sha256
+
+
+def test_results_of_other_weights_are_never_one_row():
+    def measured(number, digest):
+        asked = synthetic.job("int8", weights="hub")
+        asked = dataclasses.replace(asked, model={**asked.model, "revision": FIRST, "weights_sha256": digest})
+        return synthetic.record(asked, number=number)
+
+    (group,) = row_groups.build([measured(1, "a" * 64), measured(2, "b" * 64), measured(3, "b" * 64)], articles.load_all())
+    (row,) = group.rows
+    assert {one.job.model["weights_sha256"] for one in row.runs} == {"b" * 64} and len(row.runs) == 2
+
+
+def test_a_container_sees_the_folders_that_links_lead_to(tmp_path):
+    mounts = restrictions.mounts(tmp_path, tmp_path, tmp_path, [tmp_path / "cache"])
+    assert {"Target": str(tmp_path / "cache"), "Source": str(tmp_path / "cache"), "Type": "bind", "ReadOnly": True} in mounts
+    assert sum(not mount["ReadOnly"] for mount in mounts) == 1
