@@ -20,6 +20,8 @@ from bench.models import pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
+ARGUMENTS = ("cache_tokens", "mode", "compiler")
+
 MODE, COMPILER = "reduce-overhead", "inductor"
 
 #: The first step compiles, the second one records its CUDA graph, the third one replays it; the second call shows that the first one's is kept.

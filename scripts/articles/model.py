@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.articles import batch_sweep
+from scripts.articles import batch_sweep, fits
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
 
@@ -125,6 +125,7 @@ def _read(path: Path, tolerances: dict) -> Article:
         unknown = sorted({*(case.variants or []), *case.in_variant} - set(article.variants))
         if unknown:
             raise KitError(f"{path.name}: case {case.name} names the variant {unknown[0]!r}, known are {', '.join(article.variants)}")
+    fits.check(cases, path.name)
     known = {case.name for case in cases}
     for claim in article.claims:
         for relation in claim["relations"]:

@@ -1,7 +1,5 @@
 """The backend `compiled` on real tiny models: right tokens from the compiled step itself, and nothing is compiled within a call."""
 
-import json
-
 import pytest
 
 from bench.job import to_json
@@ -22,7 +20,9 @@ def judged(guest, job, folder):
     judge = tiny_job(job.model["architecture"], job.model["path"], kind="judge", reference=str(folder / "readings.npz"), runs=job.runs)
     guest.folder.joinpath("judge.json").write_text(to_json(judge))
     options = {"dtype": "float32", "floors": FLOORS}
-    return guest.run(tiny_job(job.model["architecture"], job.model["path"], kind="judge", options=options, reference=str(folder / "readings.npz"), runs=job.runs))
+    return guest.run(
+        tiny_job(job.model["architecture"], job.model["path"], kind="judge", options=options, reference=str(folder / "readings.npz"), runs=job.runs)
+    )
 
 
 @pytest.mark.parametrize("architecture", sorted(SHAPES))
@@ -36,5 +36,3 @@ def test_a_batch_comes_out_as_plain_transformers_and_passes_check_and_judge(gues
     assert [one["new_tokens"] for one in result.measurements] == [1, 12]
     assert result.used["graphs"] == 1 and result.used["cache_tokens"] == 44 and 0 < result.used["compile_s"] < result.load_s
     assert judged(guest, job, tmp_path).check["passed"]
-
-

@@ -118,6 +118,12 @@ def test_the_base_that_a_compiler_comes_from_needs_an_origin_too(copy):
         pins.load(copy)
 
 
+def test_a_debian_package_needs_an_origin_too(copy):
+    edit(copy, 'gcc-12 = { version = "12.2.0-14+deb12u1", origin = "derived"', 'gcc-12 = { version = "12.2.0-14+deb12u1", origin = ""')
+    with pytest.raises(KitError, match=r"\[backend.compiled.current.debian\]: gcc-12 needs a version, an origin"):
+        pins.load(copy)
+
+
 def test_two_backends_of_one_environment_may_not_want_two_versions(copy):
     edit(copy, "[backend.int8.demo.pins]\n", '[backend.int8.demo.pins]\ntransformers = { version = "5.0.0", origin = "chosen", why = "x" }\n')
     with pytest.raises(KitError, match="int8 wants transformers 5.0.0 in the environment 'common', which has 5.17.0"):
