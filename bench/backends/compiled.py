@@ -3,8 +3,9 @@
 All by options of `generate` itself: the prompt is read as ever, and each further token is one call of the compiled model, whose cache has
 one size from the first token to the last. So a job has one batch size, and `load` compiles for it.
 
-options of `load`: cache_tokens (how long a prompt and its answer may be together; the job's own prompts and longest run unless it is
-given), mode and compiler (of torch.compile: "reduce-overhead" records CUDA graphs; "inductor" writes the kernels).
+options of `load`: cache_tokens (how long a prompt and its answer may be together; of the job's own prompt and longest run unless it is
+given, so a form that renders or pads prompts of its own needs it), mode and compiler of torch.compile ("reduce-overhead" records CUDA
+graphs, "inductor" writes the kernels).
 """
 
 import atexit
@@ -63,15 +64,9 @@ class Compiled(Loaded):
 
 
 def cache_tokens_of(job, prompt_tokens):
-    """How many tokens the cache has room for; `prompt_tokens` is the longest prompt's."""
-    return job.load.get("cache_tokens") or prompt_tokens + max(run["new_tokens"] for run in job.runs)
-
-
-def longest_prompt_tokens(job):
-    """Of the job's prompt and of the texts that some forms put beside it."""
-    path = job.model["path"]
-    beside = [prompts.token_ids({"text": text, "tokens": None, "batch_size": 1}, path) for text in job.prompt.get("texts") or []]
-    return max(ids.shape[1] for ids in [prompts.token_ids(job.prompt, path)] + beside)
+    """How many tokens the cache has room for: as asked for, else of the longest answer, up to a multiple of 8 as attention kernels need it."""
+    longest = prompt_tokens + max(run["new_tokens"] for run in job.runs)
+    return job.load.get("cache_tokens") or -(-longest // 8) * 8
 
 
 def load(job):
@@ -79,14 +74,15 @@ def load(job):
     device = pretrained.first_device(job)
     model = pretrained.load_model(job, low_cpu_mem_usage=True).to(device)
     settings = {"mode": job.load.get("mode", MODE), "compiler": job.load.get("compiler", COMPILER)}
-    cache_tokens = cache_tokens_of(job, longest_prompt_tokens(job))
+    ids = prompts.token_ids(job.prompt, job.model["path"]).to(device)
+    cache_tokens = cache_tokens_of(job, ids.shape[1])
     loaded = Compiled(model=model, device=device, batch_size=job.prompt["batch_size"], cache_tokens=cache_tokens)
     model.generation_config.update(
         cache_implementation="static",
         max_cache_len=cache_tokens,
         compile_config=_compile_config(job, **settings),
     )
-    compiled = _compile(job, loaded)
+    compiled = _compile(job, loaded, ids)
     loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, **settings)
     return loaded
 
@@ -109,7 +105,7 @@ def _compile_config(job, mode, compiler):
     return config
 
 
-def _compile(job, loaded):
+def _compile(job, loaded, ids):
     """Generate as the job will until nothing is left to compile; returns {compile_s, graphs, cudagraph_skips}.
 
     From then on torch raises an error in place of compiling anew, so that no call has compilation in its time.
@@ -117,7 +113,6 @@ def _compile(job, loaded):
     import torch
     from torch._dynamo.utils import counters
 
-    ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     new_tokens = min(WARM_UP_TOKENS, loaded.cache_tokens - ids.shape[1])
     synchronize, began = measure.synchronizer(job), time.monotonic()
     for _ in range(WARM_UP_CALLS):

@@ -24,6 +24,7 @@ def test_the_published_variant_keeps_the_articles_dtypes():
         "deepspeed": "float16",
         "bminf": "float32",
         "bminf-int8": "float16",
+        "compiled": "float16",
     }
 
 
