@@ -28,6 +28,9 @@ MODE, COMPILER = "reduce-overhead", "inductor"
 #: The first step compiles, the second one records its CUDA graph, the third one replays it; the second call shows that the first one's is kept.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
 
+#: The cache has room for an answer of so many tokens at least, as warm-up calls and profiles (bench/profile.py) make them.
+LEAST_NEW_TOKENS = 8
+
 
 def unsupported(job):
     from importlib import metadata
@@ -65,7 +68,7 @@ class Compiled(Loaded):
 
 def cache_tokens_of(job, prompt_tokens):
     """How many tokens the cache has room for: as asked for, else of the longest answer, up to a multiple of 8 as attention kernels need it."""
-    longest = prompt_tokens + max(run["new_tokens"] for run in job.runs)
+    longest = prompt_tokens + max([LEAST_NEW_TOKENS] + [run["new_tokens"] for run in job.runs])
     return job.load.get("cache_tokens") or -(-longest // 8) * 8
 
 
@@ -113,10 +116,9 @@ def _compile(job, loaded, ids):
     import torch
     from torch._dynamo.utils import counters
 
-    new_tokens = min(WARM_UP_TOKENS, loaded.cache_tokens - ids.shape[1])
     synchronize, began = measure.synchronizer(job), time.monotonic()
     for _ in range(WARM_UP_CALLS):
-        loaded.generate(ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_new_tokens=new_tokens)
+        loaded.generate(ids, do_sample=False, num_beams=1, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=WARM_UP_TOKENS)
     synchronize()
     torch.compiler.set_stance("fail_on_recompile")
     return {

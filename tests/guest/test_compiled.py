@@ -106,6 +106,23 @@ def test_a_padded_batch_of_uneven_sentences_is_one_graph_too(guest, checkpoints)
     assert result.figures["cycles"]["counted_tokens"] == 18 and result.figures["cycles"]["padded_logits_relative_error"] < 1e-4
 
 
+def test_a_batch_of_texts_is_answered_and_judged(guest, checkpoints, references, tmp_path):
+    runs = [{"new_tokens": 12, "arguments": {"do_sample": False}}]
+    job = compiled_job(
+        "llama", checkpoints, form="batch", runs=runs, options={"texts": "prompt"}, reference=references["llama"], prompt={**BATCH, "tokens": None}
+    )
+    result = guest.run(job)
+    assert result.status == "ok", result.reason
+    assert result.figures["calls"] == [{"new_tokens": 12, "timed_tokens": [36, 36, 36]}]
+    assert judged(guest, job, tmp_path)["passed"]
+
+
+def test_a_profile_makes_its_calls_with_the_compiled_step(guest, checkpoints):
+    result = guest.run(compiled_job("gptj", checkpoints, kind="profile", runs=RUNS[:1]))
+    assert result.status == "ok", result.reason
+    assert result.figures["profile"]["new_tokens"] == 8 and result.used["graphs"] == 1
+
+
 def test_a_form_that_works_on_the_model_itself_is_refused_before_anything_is_loaded(guest, checkpoints):
     result = guest.run(compiled_job("bloom", checkpoints, form="kv-offload"))
     assert result.status == "unsupported" and result.reason.startswith("the form 'kv-offload' needs module, and the backend 'compiled' gives ")

@@ -90,6 +90,7 @@ def test_a_compiled_model_refuses_a_batch_or_a_length_that_it_was_not_compiled_f
 def test_the_cache_has_room_for_the_longest_answer_or_for_as_much_as_the_case_says():
     runs = [{"new_tokens": 1, "arguments": {}}, {"new_tokens": 12, "arguments": {}}]
     assert compiled.cache_tokens_of(a_job(runs=runs), 32) == 48
+    assert compiled.cache_tokens_of(a_job(runs=runs[:1]), 32) == 40, "a profile of eight tokens fits as well"
     assert compiled.cache_tokens_of(a_job(runs=runs, load={"dtype": "float16", "cache_tokens": 100}), 32) == 100
 
 

@@ -46,8 +46,8 @@ def test_the_articles_versions_are_in_their_images():
 
 
 def test_an_unknown_backend_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="there is no backend 'vllm', allowed are transformers, layer-parallel"):
-        LOADED.image("vllm", "current")
+    with pytest.raises(UsageError, match="there is no backend 'nope', allowed are transformers, layer-parallel"):
+        LOADED.image("nope", "current")
 
 
 def test_an_unknown_stack_is_named_with_those_there_are():
