@@ -135,7 +135,7 @@ compare: $(RUN) ## Set two runs, folders or git revisions side by side: make com
 	@$(PY) -m scripts compare
 
 .PHONY: lock
-lock: $(RUN) ## Resolve docker/pins.toml into hashed requirements (needs the network)
+lock: $(RUN) ## Resolve docker/pins.toml into hashed requirements; needs the network (BACKEND=… one backend)
 	@$(PY) -m scripts lock
 
 .PHONY: render

@@ -5,6 +5,7 @@ code is 0 whenever a result was written, whatever its status; only a job that ca
 leaves none.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -36,26 +37,6 @@ class Phases:
             return action()
         finally:
             self.spans[name] = [began, time.time()]
-
-
-def last_logits(loaded, input_ids):
-    """The logits of the last prompt position, [batch, vocabulary].
-
-    With the attention mask that `generate` makes by itself (int64 ones). Without one, transformers up to 4.26 gives
-    BLOOM's layers a float32 mask, which DeepSpeed 0.7.7's kernel reads as float16: wrong logits, in a call that
-    `generate` never makes.
-    """
-    import torch
-
-    with torch.no_grad():
-        return loaded.model(input_ids, attention_mask=torch.ones_like(input_ids)).logits[:, -1, :]
-
-
-def memory(job):
-    """Torch's own peaks on each device of this process, and the process's peak resident set."""
-    told = ("device", "peak_allocated_bytes", "peak_reserved_bytes")
-    devices = [{name: one[name] for name in told} for one in environment.gpu_memory(job)]
-    return {"devices": devices, "peak_rss_bytes": environment.peak_rss_bytes()}
 
 
 def memory_of_ranks(by_rank):
@@ -90,21 +71,46 @@ def load(job, result, phases, folder):
     return loaded
 
 
+@contextlib.contextmanager
+def opened(job, result, phases, folder):
+    """`load` for a `with` block, after which the engine is closed."""
+    loaded = load(job, result, phases, folder)
+    try:
+        yield loaded
+    finally:
+        loaded.close()
+
+
 def run_measure(job, result, phases, folder):
     form = forms.find(job.form)
-    loaded = load(job, result, phases, folder) if forms.loads(form) else None
-    before = clock.launch_us(loaded.device) if loaded else None
-    measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
-    if loaded:
+    if not forms.loads(form):
+        time_calls(job, result, phases, form)
+        result.memory = memory_of_ranks(ranks.gather(backends.process_memory(job)))
+        return
+    with opened(job, result, phases, folder) as loaded:
+        before = clock.launch_us(loaded.device)
+        tokens = time_calls(job, result, phases, form, loaded)
         result.launch_us = {"before": before, "after": clock.launch_us(loaded.device)}
+        result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
+        if job.reference:
+            check_output(job, result, phases, form, loaded, tokens)
+
+
+def time_calls(job, result, phases, form, loaded=None):
+    """Let a form make its calls and keep what it measured; returns the tokens for the output check, or None."""
+    measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
-    result.memory = memory_of_ranks(ranks.gather(memory(job)))
-    if job.reference and loaded:
+    return tokens
+
+
+def check_output(job, result, phases, form, loaded, tokens):
+    """Compare the engine's logits with the right ones, where it gives any, and leave the timed tokens for the judge."""
+    if backends.LOGITS in backends.gives(backends.find(job.backend)):
         input_ids = loaded.input_ids[: check.CHECKED_ROWS]
-        logits = phases.run("check", lambda: last_logits(loaded, input_ids))
+        logits = phases.run("check", lambda: loaded.last_logits(input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
-        if loaded.answers:
-            phases.run("answers", lambda: write_answers(job, loaded, form))
+    if loaded.answers:
+        phases.run("answers", lambda: write_answers(job, loaded, form))
 
 
 def write_answers(job, loaded, form):
@@ -123,11 +129,8 @@ def run_reference(job, result, phases, folder):
     new_tokens = max(run["new_tokens"] for run in job.runs)
 
     def answer():
-        import torch
-
-        with torch.no_grad():
-            tokens = loaded.model.generate(input_ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_length=input_ids.shape[1] + new_tokens)
-        return last_logits(loaded, input_ids), tokens[:, input_ids.shape[1] :]
+        tokens = loaded.generate(input_ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_length=input_ids.shape[1] + new_tokens)
+        return loaded.last_logits(input_ids), tokens
 
     logits, tokens = phases.run("reference", answer)
     check.save_reference(job.reference, logits, tokens, input_ids)
@@ -156,10 +159,10 @@ def run_weights(job, result, phases, folder):
 
 
 def run_profile(job, result, phases, folder):
-    loaded = load(job, result, phases, folder)
     keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
-    result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
-    result.memory = memory_of_ranks(ranks.gather(memory(job)))
+    with opened(job, result, phases, folder) as loaded:
+        result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})
+        result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
 
 
 ACTIONS = {"measure": run_measure, "reference": run_reference, "judge": run_judge, "weights": run_weights, "profile": run_profile}
@@ -206,7 +209,7 @@ def main(job_path, result_path):
     if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
         form = forms.find(job.form)
-        reason = backend.unsupported(job) or forms.unsupported(form, job)
+        reason = forms.refusal(job.form, job.backend) or backend.unsupported(job) or forms.unsupported(form, job)
         if reason:
             result = Result(id=job.id, status="unsupported", reason=reason, environment=environment.describe())
             write_whole(result_path, to_json(result))

@@ -107,6 +107,13 @@ def continuous_batching(transformers_version):
     return able
 
 
+def compiled_decoding(transformers_version):
+    """Does `generate` compile its steps as bench/backends/compiled.py asks for? Earlier versions were not tried; BLOOM needs a mask of one size."""
+    able = release(transformers_version) >= (5, 17)
+    _take("compiled_decoding", "yes" if able else "no")
+    return able
+
+
 def offloaded_cache(transformers_version):
     """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
     able = release(transformers_version) >= (4, 44)

@@ -83,7 +83,6 @@ def trace(call, keep=None):
 
 def profile(job, loaded, keep=None):
     """{"profiler", "new_tokens", "wall_ms", "profiled_wall_ms", and the summary of the kernels}; the trace is kept at `keep`."""
-    import torch
     import transformers
 
     arguments = {name: value for name, value in job.runs[0]["arguments"].items() if "length" not in name and name != "max_new_tokens"}
@@ -93,8 +92,7 @@ def profile(job, loaded, keep=None):
     def call():
         synchronize()
         began = time.perf_counter()
-        with torch.no_grad():
-            loaded.model.generate(loaded.input_ids, **arguments)
+        loaded.generate(loaded.input_ids, **arguments)
         synchronize()
         return (time.perf_counter() - began) * 1000
 

@@ -188,6 +188,7 @@ def main():
                 "unowned": unowned_files(everything),
                 "compiled_with": lines("/opt/kit/compiled-with.txt"),
                 "debian": debian_packages(),
+                "debian_added": lines("/opt/kit/debian.txt"),
                 "compilers": compilers(),
                 "leftovers": leftovers(),
                 "kernels": kernel_libraries(),

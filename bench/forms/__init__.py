@@ -5,8 +5,10 @@ A form is a module with
     run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measuring/measure.py times them; the new
                                 tokens of the last call of the longest run, [rows, new tokens], where they continue the job's
                                 own prompt, else None; and {name: data} of whatever else it measures, for Result.figures.
-                                `loaded` is the backend's Loaded with the prompt as `loaded.input_ids`; `say(**event)`
+                                `loaded` is the backend's Engine with the prompt as `loaded.input_ids`; `say(**event)`
                                 tells progress, between timed calls only
+    NEEDS                       what the engine has to give, of the words in bench/backends/__init__.py; a form that names none needs
+                                everything, the model itself among it. The host reads it as well, and starts nothing that does not fit
     call(job, loaded, run, input_ids, **more)
                                 the new tokens [rows, new tokens] of one more call of one of the job's runs on any prompt, for the
                                 judge; needed where `run` adds a part of each run (bench/measuring/timed_tokens.py) to `loaded.answers`
@@ -20,7 +22,7 @@ A form is a module with
 
 import types
 
-from bench import modules
+from bench import backends, modules
 from bench.job import Job
 
 
@@ -32,6 +34,21 @@ def find(form: str) -> types.ModuleType:
 def loads(module: types.ModuleType) -> bool:
     """Does this form measure a loaded model?"""
     return getattr(module, "LOADS", True)
+
+
+def needs(module: types.ModuleType) -> "tuple[str, ...]":
+    """What a form's engine has to give."""
+    return getattr(module, "NEEDS", backends.ABILITIES) if loads(module) else ()
+
+
+def refusal(form: str, backend: str) -> str:
+    """Why a form (by name) cannot measure a backend (by name), in one line, or ""; known without a job, a GPU or torch."""
+    given = backends.gives(backends.find(backend))
+    missing = [need for need in needs(find(form)) if need not in given]
+    if not missing:
+        return ""
+    words = "the form {!r} needs {}, and the backend {!r} gives {}: give the case another form of bench/forms"
+    return words.format(form, " and ".join(missing), backend, ", ".join(given) or "nothing")
 
 
 def unsupported(module: types.ModuleType, job: Job) -> str:

@@ -4,8 +4,10 @@ A batch of one is `AutoModelForCausalLM` one text at a time. The article slices 
 the padded width, which is the same where the mask of the row is as long as the batch.
 """
 
+from bench.backends import MASK, TOKENS
 from bench.models import texts
 
+NEEDS = (TOKENS, MASK)
 TIMES_RUNS = True
 OPTIONS = texts.OPTIONS
 
@@ -21,8 +23,7 @@ def run(job, loaded, say):
 
     def one_call(arguments):
         encoded = texts.encode(job, tokenizer, batch).to(loaded.device)
-        output = loaded.model.generate(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], **arguments)
-        seen["encoded"], rows = encoded, output[:, encoded["input_ids"].shape[1] :].tolist()
+        seen["encoded"], rows = encoded, loaded.generate(encoded["input_ids"], encoded["attention_mask"], **arguments).tolist()
         seen["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         return rows
 

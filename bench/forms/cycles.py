@@ -14,10 +14,12 @@ padded in a batch against alone, by this very model: the output check has no pad
 
 import re
 
+from bench.backends import LOGITS, MASK, TOKENS
 from bench.checking import check
 from bench.measuring import environment, measure, ranks
 from bench.models import texts
 
+NEEDS = (TOKENS, MASK, LOGITS)
 TIMES_RUNS = True
 OPTIONS = {"tokens_times_ranks": ()}
 
@@ -50,7 +52,7 @@ def padding_error(loaded, tokenizer, sentences, cut):
 
     def last_logits(some):
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, some, cut).items()}
-        return loaded.model(**inputs).logits[0, -1].float()
+        return loaded.last_logits(**inputs)[0].float()
 
     return check.tensor_error(last_logits(sentences), last_logits(sentences[:1]))
 
@@ -61,35 +63,25 @@ def run(job, loaded, say):
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"])
     sentences = batch_of(job.prompt["texts"], job.prompt["batch_size"])
-    end_tokens = end_tokens_of(loaded.model)
     cut = job.prompt["tokens"] is not None
     (one,) = job.runs
     kept = {}
 
     def call():
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
-        output = loaded.model.generate(**inputs, **one["arguments"])
-        kept["new"] = output[:, inputs["input_ids"].shape[1] :]
-        tokenizer.batch_decode(output, skip_special_tokens=True)
+        kept["new"] = loaded.generate(**inputs, **one["arguments"])
+        tokenizer.batch_decode(torch.cat([inputs["input_ids"], kept["new"]], dim=1), skip_special_tokens=True)
         return kept["new"].shape[1]
 
     before = environment.gpu_memory(job)
-    with torch.no_grad():
-        measurement = measure.measure_run(job, one, call, cold=True, say=say)
+    measurement = measure.measure_run(job, one, call, cold=True, say=say)
     figures = {
         "sequences": len(sentences),
         "counted_tokens": kept["new"].numel(),
-        "real_tokens": sum(texts.made(kept["new"].tolist(), end_tokens)),
+        "real_tokens": sum(texts.made(kept["new"].tolist(), set(loaded.end_tokens()))),
         "ranks": ranks.total(),
         "memory": {"before": before, "after": environment.gpu_memory(job)},
     }
-    with torch.no_grad():
-        figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[: check.CHECKED_ROWS], cut)
+    figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[: check.CHECKED_ROWS], cut)
     first_is_prompt = sentences[0] == job.prompt["text"]
     return [measurement], kept["new"][:1] if first_is_prompt else None, {"cycles": figures}
-
-
-def end_tokens_of(model):
-    """The token ids that end an answer."""
-    end = getattr(model, "module", model).generation_config.eos_token_id
-    return set(end) if isinstance(end, (list, tuple)) else {end}

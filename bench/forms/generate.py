@@ -1,8 +1,10 @@
-"""`model.generate` on the job's prompt, with the same token ids in every row of the batch."""
+"""`generate` on the job's prompt, with the same token ids in every row of the batch."""
 
 from bench import compat
+from bench.backends import TOKENS
 from bench.measuring import measure, timed_tokens
 
+NEEDS = (TOKENS,)
 TIMES_RUNS = True
 
 
@@ -20,14 +22,12 @@ def run(job, loaded, say):
 
 def call(job, loaded, one, input_ids, **more):
     """The new tokens [rows, new tokens] of one call of a run; `more` goes to `generate` beside the run's own arguments."""
-    import torch
     import transformers
 
     prompt_tokens = input_ids.shape[1]
     arguments = dict(one["arguments"], **more)
     arguments.update(compat.length_arguments(transformers.__version__, one["arguments"], prompt_tokens, one["new_tokens"]))
-    with torch.no_grad():
-        return loaded.model.generate(input_ids, **arguments)[:, prompt_tokens:]
+    return loaded.generate(input_ids, **arguments)
 
 
 def _measure(job, loaded, one, cold, say):

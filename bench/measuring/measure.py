@@ -55,15 +55,16 @@ def measure_run(job, run, generate, cold, say):
 
 
 def synchronizer(job):
-    """A function that waits for all queued work on this process's devices."""
+    """A function that waits for all queued work on this process's devices.
+
+    A process that never used CUDA has nothing to wait for, and keeps none of a GPU's memory: its engine works in other processes.
+    """
     if job.device == "cpu":
         return lambda: None
     import torch
 
-    devices = ranks.gpus()
-
     def synchronize():
-        for index in devices:
+        for index in ranks.gpus() if torch.cuda.is_initialized() else ():
             torch.cuda.synchronize(index)
 
     return synchronize

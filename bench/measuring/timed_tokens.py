@@ -29,12 +29,6 @@ def greedy(job):
     return all(is_greedy(run) for run in job.runs)
 
 
-def end_tokens(model):
-    """The token ids that end an answer, in order; an engine of DeepSpeed holds the model as its module."""
-    ids = getattr(getattr(model, "module", model).generation_config, "eos_token_id", None)
-    return sorted(set(ids)) if isinstance(ids, (list, tuple)) else [] if ids is None else [ids]
-
-
 def late_step(new_tokens):
     """The step, from 0, whose logits stand for late ones: after four fifths of the tokens."""
     return int(0.8 * new_tokens)
@@ -91,7 +85,7 @@ def write(job, loaded, form, runs, clock):
     longest = max(job.runs, key=lambda run: run["new_tokens"])
     found = {
         "greedy": greedy(job),
-        "end_tokens": end_tokens(loaded.model),
+        "end_tokens": loaded.end_tokens(),
         "prompt": loaded.prompt_ids[0].tolist(),
         "late_step": late_step(longest["new_tokens"]),
         "runs": runs,

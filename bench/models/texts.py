@@ -130,9 +130,7 @@ def generate(job, loaded, run, input_ids, **more):
     import torch
 
     arguments = dict(asked_of(job, tokenizer_of(job), run), **more)
-    with torch.no_grad():
-        output = loaded.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **arguments)
-    return output[:, input_ids.shape[1] :]
+    return loaded.generate(input_ids, torch.ones_like(input_ids), **arguments)
 
 
 def judged(job):

@@ -46,6 +46,9 @@ def _case(article: "Article", case: "Case", file: str) -> None:
     _batch_sizes(case.batch_sizes, where)
     _options(case.options, [_module(forms.find, case.form, where)], file, f"{place}.options")
     allowed = backends.arguments(_module(backends.find, case.backend, where))
+    reason = forms.refusal(case.form, case.backend)
+    if reason:
+        raise KitError(f"{where}: {reason}")
     if "dtype" not in case.load:
         raise KitError(f"{where}: load names no dtype; allowed are {', '.join(article.tolerances)}")
     loads = {"load": case.load, **{f"in_variant.{name}.load": table.get("load", {}) for name, table in case.in_variant.items()}}
@@ -61,6 +64,8 @@ def _module(find: Any, name: str, where: str) -> ModuleType:
         module: ModuleType = find(name)
     except ValueError as error:
         raise KitError(f"{where}: {error}") from error
+    except ImportError as error:
+        raise KitError(f"{where}: the modules of a backend and of a form import libraries inside their functions: {error}") from error
     return module
 
 

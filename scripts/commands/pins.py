@@ -2,14 +2,16 @@
 
 import click
 
+from scripts.commands.values import option
 from scripts.images import render as rendering
 from scripts.pins import resolve
 
 
 @click.command
-def lock() -> None:
+@option("BACKEND", click.STRING, "the locks of one backend alone")
+def lock(backend: str | None) -> None:
     """Resolve docker/pins.toml into hashed requirements; needs the network."""
-    resolve.lock_all()
+    resolve.lock(backend)
 
 
 @click.command

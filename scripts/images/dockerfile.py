@@ -42,6 +42,7 @@ def text(image: Image, summary: str, sections: dict[str, str], *, shares: bool) 
         "PYTHON": image.python,
         "ADDED_FILES": _added_files(image),
         "CUDA_WHY": image.options.get("cuda_on_library_path", ""),
+        "DEBIAN_PACKAGES": " ".join(f"{pin.name}={pin.version}" for pin in image.debian_pins.values()),
         "ARGUMENTS": "\n".join(ARGUMENTS),
         "WITH_KIT": " \\\n    ".join(WITH_KIT),
         "WITH_SECRETS": " \\\n    ".join(WITH_SECRETS),
@@ -60,6 +61,7 @@ def _names(options: dict[str, Any], shares: bool) -> list[str]:
         names += ["source"] + (["patches"] if "patches" in options["compile"] else []) + ["compile-environment", "compile"]
     names += ["final"] + (["shared-packages"] if shares else []) + (["compiled-packages"] if "compile" in options else []) + ["packages"]
     names += ["added-files"] if "added_files" in options else []
+    names += ["debian-packages"] if "debian" in options else []
     return names + (["cuda-on-library-path"] if "cuda_on_library_path" in options else []) + ["end"]
 
 

@@ -30,6 +30,7 @@ def _pins_of(loaded: Pins, stack: str) -> list[tuple[Pin, list[str]]]:
     backends = [name for name, table in loaded.backends.items() if stack in table["stacks"]]
     holders: dict[Pin, list[str]] = {}
     for name in backends:
-        for pin in loaded.image(name, stack).pins.values():
+        image = loaded.image(name, stack)
+        for pin in [*image.pins.values(), *image.debian_pins.values()]:
             holders.setdefault(pin, []).append(name)
     return [(pin, ["all"] if names == backends else names) for pin, names in holders.items()]

@@ -21,6 +21,7 @@ def image_files(loaded: Pins, image: Image) -> dict[Path, str]:
     """Dockerfile and the parts of the lock that it installs by themselves."""
     text, plain = image.lock_text(), loaded.plain(image.stack)
     own = {requirement_files.normalized(name) for name in image.pins} - {"torch"}
+    own |= {name for name in image.locked() if requirement_files.needs_cuda(name) and plain and name not in plain.locked()}
     shared = requirement_files.shared_layer(text, plain.lock_text()) if plain else ""
     summary, sections = loaded.backends[image.backend]["summary"], dockerfile.template(loaded.root)
     files = {

@@ -41,8 +41,9 @@ def differences(image: Image, found: dict[str, Any], base_packages: list[str] | 
         *_kernels(image, found["kernels"]),
         *(f"torch tells of {arch}, and its libraries hold no code for it" for arch in found["arch_list"] if arch not in found["torch_architectures"]),
         *_compiled_with(image, found["compiled_with"]),
-        *_debian(found["debian"], base_packages),
-        *(f"{path}: a compiler" for path in found["compilers"]),
+        *_debian_pins(image, found["debian"]),
+        *_debian(found["debian"], base_packages, found["debian_added"] if image.debian_pins else []),
+        *(f"{path}: a compiler" for path in found["compilers"] if not image.debian_pins),
         *(f"{path}: left by the build" for path in found["leftovers"]),
         *(["runs as root"] if found["user"] == 0 else []),
     ]
@@ -92,10 +93,18 @@ def _compiled_with(image: Image, found: list[str]) -> list[str]:
     return lines + [f"compiled with {name} {version}, which pins.toml does not name" for name, version in noted.items() if name not in pinned]
 
 
-def _debian(found: list[str], base_packages: list[str] | None) -> list[str]:
+def _debian_pins(image: Image, found: list[str]) -> list[str]:
+    """The pinned Debian packages that are missing or of another version."""
+    versions = dict(line.split("=", 1) for line in found)
+    pinned = image.debian_pins.values()
+    return [f"Debian package {pin.name}: {versions.get(pin.name, '(none)')}, pinned {pin.version}" for pin in pinned if versions.get(pin.name) != pin.version]
+
+
+def _debian(found: list[str], base_packages: list[str] | None, noted: list[str]) -> list[str]:
+    """Debian packages that are neither the base's nor noted as having come with the pinned ones, and those of the base that are gone."""
     if base_packages is None:
         return []
-    added = sorted(set(found) - set(base_packages))
+    added = sorted(set(found) - set(base_packages) - set(noted))
     return [f"Debian package {one}: not in the base image" for one in added] + [
         f"Debian package {one}: in the base image, and not here" for one in sorted(set(base_packages) - set(found))
     ]

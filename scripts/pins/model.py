@@ -34,7 +34,7 @@ class Image:
     folder       where its Dockerfile and locks lie
     environment  name of the environment for `engine` "host", otherwise ""
     arch_list    GPU architectures of its torch, as "sm_86"
-    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, python
+    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, debian, python
     rendered     what its files will hold once they are written, in place of what they hold on the disk
     """
 
@@ -84,6 +84,11 @@ class Image:
         """What the stage that compiles holds beside torch; empty where nothing is compiled."""
         table = self.options.get("compile", {}).get("pins", {})
         return _pins(table, f"backend.{self.backend}.{self.stack}.compile") if table else {}
+
+    @property
+    def debian_pins(self) -> dict[str, Pin]:
+        """The Debian packages that the image needs where it runs, beside those of its base."""
+        return _pins(self.options.get("debian", {}), f"backend.{self.backend}.{self.stack}.debian")
 
     def lock_text(self) -> str:
         path = self.folder / "requirements.txt"
@@ -189,6 +194,7 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
     merged |= _pins(options.get("pins", {}), f"backend.{backend}.{stack}")
     compiled = options.get("compile", {})
     _pins({"base": compiled["base"]} if "base" in compiled else {}, f"backend.{backend}.{stack}.compile")
+    _pins(options.get("debian", {}), f"backend.{backend}.{stack}.debian")
     on_host = table["engine"] == "host"
     environment = options.get("environment", "common") if on_host else ""
     return Image(

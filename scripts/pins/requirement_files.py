@@ -77,7 +77,7 @@ def shared_layer(text: str, plain: str) -> str:
 def torch_layer(text: str, not_torchs: set[str]) -> str:
     """torch and its CUDA packages: the part that all images of a stack have in common, byte for byte.
 
-    `not_torchs` names CUDA packages that a backend asked for itself; they belong to its own layer.
+    `not_torchs` names CUDA packages that a backend asked for itself, or that came with one; they belong to its own layer.
     """
     kept = [block for name, block in blocks(text).items() if (name == "torch" or needs_cuda(name)) and name not in not_torchs]
     return "".join(kept)

@@ -1,7 +1,8 @@
 """make lock: resolve docker/pins.toml into requirement files with hashes. Needs the network; all files or none are written.
 
 A version that a lock already has stays where it fits the pins: an index may learn of a release weeks after its date, so that `exclude_newer`
-alone would give another lock today than yesterday. A lock that was removed is resolved from nothing.
+alone would give another lock today than yesterday. The lock of a new image begins with the versions of its stack's plain one, so that the
+two share layers. Where both were removed, both are resolved from nothing.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from scripts import pins, surroundings
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.pins import Image, Pin, Pins, base_digests, requirement_files, uv
 
 #: Wheels for this platform run on every Linux whose glibc is 2.28 or newer, so on every base image in use.
@@ -27,7 +28,8 @@ HARMLESS = ("UV_CACHE_DIR", "UV_DEFAULT_INDEX")
 class Request:
     """One file to write. `universal` locks hold markers and serve every platform and every Python from `python` on.
 
-    `beside` are the locks that are installed into the same environment: this one keeps to their versions.
+    `beside` are the locks that are installed into the same environment: this one keeps to their versions. `like` is the lock whose
+    versions are preferred where there is none at `path` yet; `backends` are those that it serves, none for the tools' own.
     """
 
     path: Path
@@ -37,13 +39,22 @@ class Request:
     exclude_newer: str
     extra_hashes: tuple[tuple[str, str], ...] = ()
     beside: tuple[Path, ...] = ()
+    like: Path | None = None
+    backends: tuple[str, ...] = ()
+
+    @property
+    def preferred(self) -> Path | None:
+        """The lock whose versions stay where they fit."""
+        return next((path for path in (self.path, self.like) if path and path.exists()), None)
 
 
 def requests(loaded: Pins) -> list[Request]:
     """Every lock that pins.toml asks for."""
     found = _host_requests(loaded)
     for image in loaded.images():
-        found.append(_request(image, "requirements.txt", image.pins))
+        plain = loaded.plain(image.stack)
+        like = plain.folder / "requirements.txt" if plain else None
+        found.append(dataclasses.replace(_request(image, "requirements.txt", image.pins), like=like))
         if image.compile_pins:
             also = ("torch", "setuptools", "numpy")
             needed = {name: image.pins[name] for name in also if name in image.pins}
@@ -52,7 +63,8 @@ def requests(loaded: Pins) -> list[Request]:
         table = loaded.stacks[images[0].stack]
         hashes = tuple(("torch", digest) for digest in table.get("cpu_wheels", {}).values())
         path = images[0].folder / "requirements.txt"
-        found.append(Request(path, _wanted(loaded.environment_pins(name)), images[0].python, True, table["exclude_newer"], hashes))
+        wanted, backends = _wanted(loaded.environment_pins(name)), tuple(image.backend for image in images)
+        found.append(Request(path, wanted, images[0].python, True, table["exclude_newer"], hashes, backends=backends))
     return found
 
 
@@ -66,7 +78,7 @@ def _host_requests(loaded: Pins) -> list[Request]:
 
 
 def _request(image: Image, name: str, wanted: dict[str, Pin]) -> Request:
-    return Request(image.folder / name, _wanted(wanted), image.python, False, image.exclude_newer)
+    return Request(image.folder / name, _wanted(wanted), image.python, False, image.exclude_newer, backends=(image.backend,))
 
 
 def _wanted(chosen: dict[str, Pin]) -> tuple[str, ...]:
@@ -77,8 +89,8 @@ def resolve(request: Request, beside: Mapping[Path, str] = MappingProxyType({}))
     """Ask uv for the lock; `beside` has the texts of the locks that it keeps to. KitError carries what uv says."""
     with tempfile.TemporaryDirectory() as folder:
         output, constraints = Path(folder, "lock.txt"), Path(folder, "constraints.txt")
-        if request.path.exists():
-            output.write_text(requirement_files.without_hashes(request.path.read_text(encoding="utf-8")), encoding="utf-8")
+        if request.preferred:
+            output.write_text(requirement_files.without_hashes(request.preferred.read_text(encoding="utf-8")), encoding="utf-8")
         constraints.write_text("".join(requirement_files.without_hashes(beside[path]) for path in request.beside), encoding="utf-8")
         _compile(request, output, constraints)
         return _header(request) + _with_extra_hashes(output.read_text(encoding="utf-8"), request.extra_hashes)
@@ -86,14 +98,19 @@ def resolve(request: Request, beside: Mapping[Path, str] = MappingProxyType({}))
 
 def resolve_all(asked: list[Request]) -> dict[Path, str]:
     """{path: text of its lock} of all requests; images of one stack often ask for the same packages, so each question goes to uv once."""
-    questions = {dataclasses.replace(request, path=Path()): request for request in asked if not request.beside}
+    questions = {_question(request): request for request in asked if not request.beside}
     with ThreadPoolExecutor(max_workers=4) as pool:
         answers = dict(zip(questions, pool.map(resolve, questions.values()), strict=True))
-    texts = {request.path: answers[dataclasses.replace(request, path=Path())] for request in asked if not request.beside}
+    texts = {request.path: answers[_question(request)] for request in asked if not request.beside}
     for request in asked:
         if request.beside:
             texts[request.path] = resolve(request, texts)
     return texts
+
+
+def _question(request: Request) -> Request:
+    """What is the same in requests that uv answers alike."""
+    return dataclasses.replace(request, path=Path(), like=None, backends=())
 
 
 def _compile(request: Request, output: Path, constraints: Path) -> None:
@@ -164,10 +181,17 @@ def write_all(texts: dict[Path, str]) -> None:
         temporary.replace(path)
 
 
-def lock_all() -> None:
-    """Resolve every lock and write those that changed, all or none; prints what changed. Raises KitError."""
+def of_backend(loaded: Pins, backend: str) -> list[Request]:
+    """The locks that hold a backend's packages; UsageError names the backends there are."""
+    if backend not in loaded.backends:
+        raise UsageError(f"BACKEND is {backend!r}, allowed are {', '.join(loaded.backends)}; type for example BACKEND={next(iter(loaded.backends))}")
+    return [request for request in requests(loaded) if backend in request.backends]
+
+
+def lock(backend: str | None = None) -> None:
+    """Resolve every lock, or a backend's, and write those that changed, all or none; prints what changed. Raises KitError."""
     loaded = pins.load()
-    texts = resolve_all(requests(loaded))
+    texts = resolve_all(of_backend(loaded, backend) if backend else requests(loaded))
     for path, text in texts.items():
         old = path.read_text(encoding="utf-8") if path.exists() else ""
         lines = changes(old, text)

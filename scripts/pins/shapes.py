@@ -85,6 +85,7 @@ class Options(Table):
     cuda_on_library_path: str = ""
     added_files: dict[str, str] = {}
     compile: Compile | None = None
+    debian: dict[str, Pin] = {}
 
 
 class Model(Table):

@@ -100,6 +100,7 @@ class Model(Shape):
     seed: int | None = None
     recipe: AtLeastOne | None = None
     revision: str | None = None
+    weights_sha256: str | None = None
     path: str | None = None
 
 

@@ -27,6 +27,19 @@ def stack_of(article: Article, backend: str, typed: str, known: pins.Pins) -> st
     return stack
 
 
+def able(backends: list[str], article: Article, typed: str, known: pins.Pins) -> list[str]:
+    """The backends to run. Of several, those that have no image of the stack are left out with a note; a single one is refused by name."""
+    stack = article.stack if typed == "article" else typed
+    found = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
+    if len(backends) == 1 or not found:
+        return backends
+    for backend in backends:
+        if backend not in found:
+            stacks = ", ".join(known.backends[backend]["stacks"])
+            print(f"note: {backend} is left out, for it has no image of the stack {stack}; it has {stacks}", file=sys.stderr)
+    return found
+
+
 def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
     """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
     mine = case.variants or list(article.variants)
@@ -60,7 +73,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
         raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; type for example CASES={names[0]}")
     return [
         Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
-        for backend in backends
+        for backend in able(backends, article, asked.stack, known)
         for case in article.cases_of(backend)
         if not asked.cases or case.name in asked.cases
         for variant in variants_of(article, case, asked.variant, every)

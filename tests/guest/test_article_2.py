@@ -57,12 +57,13 @@ def test_tokens_behind_an_end_token_are_counted_by_the_article_and_not_by_us(gue
 
 
 BLIND = """
-import json, types, torch, transformers
+import json, transformers
+from bench.backends import Loaded
 from bench.forms import cycles
 path = {path!r}
 model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
 tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-blind = types.SimpleNamespace(device="cpu", model=lambda input_ids, attention_mask: model(input_ids))
+blind = Loaded(device="cpu", model=lambda input_ids, attention_mask: model(input_ids))
 print(json.dumps(cycles.padding_error(blind, tokenizer, {texts!r}, True)))
 """
 

@@ -27,7 +27,7 @@ def test_all_means_every_image_or_those_of_one_stack():
 @pytest.mark.parametrize(
     ("backend", "stack", "message"),
     [
-        ("vllm", "current", "allowed are transformers, layer-parallel"),
+        ("nope", "current", "allowed are transformers, layer-parallel"),
         ("int8", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
         ("all", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
         ("all", "demo", "type `make demo`"),

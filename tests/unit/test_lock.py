@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from scripts import paths, pins
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.pins import requirement_files, resolve
 
 OLD = "# head\nalpha==1.0 \\\n    --hash=sha256:aa\nbeta==2.0 ; sys_platform == 'linux' \\\n    --hash=sha256:bb\n"
@@ -24,6 +24,17 @@ def test_every_image_environment_and_the_tools_get_a_lock():
     paths = {str(request.path.relative_to(loaded.root)) for request in resolve.requests(loaded)}
     assert paths >= {"scripts/requirements/run.txt", "docker/demo/common/requirements.txt", "docker/deepspeed/2023-02/compile.txt"}
     assert paths >= {f"docker/{image.backend}/{image.stack}/requirements.txt" for image in loaded.images()}
+
+
+def test_a_backend_is_locked_alone_with_the_environment_that_holds_it():
+    loaded = pins.load()
+    assert {str(request.path.relative_to(loaded.root)) for request in resolve.of_backend(loaded, "compiled")} == {
+        "docker/compiled/current/requirements.txt",
+        "docker/demo/common/requirements.txt",
+    }
+    assert "docker/deepspeed/current/compile.txt" in {str(request.path.relative_to(loaded.root)) for request in resolve.of_backend(loaded, "deepspeed")}
+    with pytest.raises(UsageError, match="BACKEND is 'nope', allowed are transformers, .*; type for example BACKEND=transformers"):
+        resolve.of_backend(loaded, "nope")
 
 
 def test_the_demo_is_locked_for_every_platform_and_an_image_for_linux_only():
@@ -120,6 +131,15 @@ def test_a_release_that_the_index_learns_of_later_changes_no_lock_that_is_there(
     assert resolve.resolve(request) == first and requirement_files.versions(first) == {"tool": "1.0", "helper": "1.0"}
     path.unlink()
     assert requirement_files.versions(resolve.resolve(request)) == {"tool": "1.0", "helper": "1.1"}
+
+
+def test_a_new_lock_takes_the_versions_of_its_stack_s_plain_one_so_that_images_share_layers(index, tmp_path):
+    plain, path = tmp_path / "plain.txt", tmp_path / "requirements.txt"
+    request = resolve.Request(path, ("tool==1.0",), "3.11", True, "2026-02-01", like=plain)
+    plain.write_text(resolve.resolve(request))
+    index["helper-1.1-py3-none-any.whl"] = a_wheel("helper", "1.1")
+    assert requirement_files.versions(resolve.resolve(request))["helper"] == "1.0"
+    assert requirement_files.versions(resolve.resolve(dataclasses.replace(request, like=None)))["helper"] == "1.1"
 
 
 def test_a_locked_version_goes_where_the_pins_want_another_and_every_hash_is_the_index_s(index, tmp_path):

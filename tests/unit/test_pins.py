@@ -46,8 +46,8 @@ def test_the_articles_versions_are_in_their_images():
 
 
 def test_an_unknown_backend_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="there is no backend 'vllm', allowed are transformers, layer-parallel"):
-        LOADED.image("vllm", "current")
+    with pytest.raises(UsageError, match="there is no backend 'nope', allowed are transformers, layer-parallel"):
+        LOADED.image("nope", "current")
 
 
 def test_an_unknown_stack_is_named_with_those_there_are():
@@ -115,6 +115,12 @@ def test_a_changed_patch_gives_the_images_that_use_it_another_name_and_no_other(
 def test_the_base_that_a_compiler_comes_from_needs_an_origin_too(copy):
     edit(copy, 'base = { version = "debian:trixie-slim", origin = "derived"', 'base = { version = "debian:trixie-slim", origin = ""')
     with pytest.raises(KitError, match=r"\[backend.deepspeed.2024-06.compile\]: base needs a version, an origin"):
+        pins.load(copy)
+
+
+def test_a_debian_package_needs_an_origin_too(copy):
+    edit(copy, 'gcc-12 = { version = "12.2.0-14+deb12u1", origin = "derived"', 'gcc-12 = { version = "12.2.0-14+deb12u1", origin = ""')
+    with pytest.raises(KitError, match=r"\[backend.compiled.current.debian\]: gcc-12 needs a version, an origin"):
         pins.load(copy)
 
 

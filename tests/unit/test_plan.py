@@ -13,7 +13,7 @@ CASES = {case.name: case for case in ARTICLE.cases}
 
 def planned(**typed):
     asked = chosen(**{"ARTICLE": "batch-generate", "STACK": "current", **typed})
-    return [(one.case.name, one.variant) for one in plan.plan(["transformers"], asked, every=True)]
+    return [(one.case.name, one.variant) for one in plan.plan(list(dict.fromkeys(case.backend for case in ARTICLE.cases)), asked, every=True)]
 
 
 def test_a_whole_article_is_every_case_in_every_variant_that_it_has():
@@ -25,6 +25,15 @@ def test_a_whole_article_is_every_case_in_every_variant_that_it_has():
 
 def test_a_variant_leaves_out_the_cases_that_do_not_have_it():
     assert planned(VARIANT="published") == [("pipeline", "published"), ("single", "published"), ("batch", "published")]
+
+
+def test_of_several_backends_those_without_an_image_of_the_stack_are_left_out_with_a_note(capsys):
+    assert "batch-compiled" not in [name for name, _ in planned(STACK="article")]
+    assert capsys.readouterr().err == "note: compiled is left out, for it has no image of the stack 2024-06; it has current, demo\n"
+    with pytest.raises(UsageError, match="STACK is '2024-06', compiled has current, demo; type for example STACK=current"):
+        plan.plan(["compiled"], chosen(ARTICLE="batch-generate", STACK="article"), every=True)
+    with pytest.raises(UsageError, match="STACK is 'nope'"):
+        planned(STACK="nope")
 
 
 def test_cases_may_be_chosen():

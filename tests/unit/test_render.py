@@ -121,6 +121,23 @@ def test_the_compiler_stays_out_of_the_final_image():
         assert "from=compiler" not in final
 
 
+def test_a_debian_package_that_an_image_runs_with_is_installed_in_its_pinned_version_after_all_layers_that_images_share(copy):
+    text = (copy / "docker/compiled/current/Dockerfile").read_text()
+    version = pins.load(copy).image("compiled", "current").debian_pins["g++-12"].version
+    assert f" g++-12={version}" in text and text.index("requirements.txt") < text.index("apt-get install")
+    edit(copy / "docker/pins.toml", f'"g++-12" = {{ version = "{version}"', '"g++-12" = { version = "12.9"')
+    found = [line for line in render.problems(pins.load(copy)) if line.startswith("docker/compiled/current/Dockerfile: ")]
+    assert len(found) == 1 and "g++-12=12.9" in found[0]
+
+
+def test_cuda_packages_that_came_with_a_backend_stay_out_of_the_layer_that_a_stack_shares(copy):
+    lock = copy / "docker/int8/current/requirements.txt"
+    lock.write_text(lock.read_text() + "nvidia-cutlass-dsl==4.3.0 \\\n    --hash=sha256:ab\n")
+    image = pins.load(copy).image("int8", "current")
+    layer = render.image_files(pins.load(copy), image)[image.folder / "torch.txt"]
+    assert layer == (copy / "docker/transformers/current/torch.txt").read_text()
+
+
 def test_a_patched_source_is_checked_first_and_compiled_afterwards(copy):
     text = (copy / "docker/deepspeed/hopper/Dockerfile").read_text()
     steps = ["pip download --require-hashes", "patch -p1 < /run/patches/", "pip wheel --no-index"]

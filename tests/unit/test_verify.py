@@ -29,7 +29,8 @@ def right(image):
         "altered": {},
         "unowned": {},
         "compiled_with": [f"{name}={version}" for name, version in compiled.get("compiled_with", {}).items()],
-        "debian": ["libc6=2.36"],
+        "debian": ["libc6=2.36", *(f"{pin.name}={pin.version}" for pin in image.debian_pins.values())],
+        "debian_added": [f"{pin.name}={pin.version}" for pin in image.debian_pins.values()],
         "compilers": [],
         "leftovers": [],
         "kernels": {KERNELS: {"architectures": [f"sm_{one.replace('.', '')}" for one in listed.split(";")], "loads": ""}} if listed else {},
@@ -66,6 +67,7 @@ INT8, DEEPSPEED = LOADED.image("int8", "2023-02"), LOADED.image("deepspeed", "20
         ({"compilers": ["/usr/bin/gcc-12"]}, "/usr/bin/gcc-12: a compiler"),
         ({"leftovers": ["/etc/pip.conf"]}, "/etc/pip.conf: left by the build"),
         ({"user": 0}, "runs as root"),
+        ({"debian_added": ["gcc=4:12"], "debian": ["libc6=2.36", "gcc=4:12"]}, "Debian package gcc=4:12: not in the base image"),
         ({"kernels": {KERNELS: {"architectures": ["sm_80"], "loads": ""}}}, f"{KERNELS}: pinned for nothing, holds sm_80"),
     ],
 )
@@ -115,3 +117,15 @@ def test_settings_of_the_building_machine_are_found_and_those_of_the_dockerfile_
         "environment: PIP_INDEX_URL=http://here",
         "history: HTTPS_PROXY=http://user:secret@proxy",
     ]
+
+
+def test_an_image_may_hold_a_compiler_where_its_pins_name_one_and_only_what_came_with_it():
+    image = LOADED.image("compiled", "current")
+    fitting = right(image)
+    with_more = {"debian": [*fitting["debian"], "libc6-dev=2.36"], "debian_added": [*fitting["debian_added"], "libc6-dev=2.36"]}
+    assert differences(image, compilers=["/usr/bin/gcc-12"], **with_more) == []
+    assert differences(image, debian=[*fitting["debian"], "vim=9"]) == ["Debian package vim=9: not in the base image"]
+    other = [line.replace("gcc-12=", "gcc-12=9.9-") for line in fitting["debian"]]
+    version = image.debian_pins["gcc-12"].version
+    assert f"Debian package gcc-12: 9.9-{version}, pinned {version}" in differences(image, debian=other)
+    assert f"Debian package gcc-12: (none), pinned {version}" in differences(image, debian=["libc6=2.36"])

@@ -1,0 +1,128 @@
+"""transformers with a static cache and a compiled decoding step: torch.compile, and CUDA graphs on a GPU.
+
+All by options of `generate` itself: the prompt is read as ever, and each further token is one call of the compiled model, whose cache has
+one size from the first token to the last. So a job has one batch size, and `load` compiles for it.
+
+options of `load`: cache_tokens (how long a prompt and its answer may be together; of the job's own prompt and longest run unless it is
+given, so a form that renders or pads prompts of its own needs it), mode and compiler of torch.compile ("reduce-overhead" records CUDA
+graphs, "inductor" writes the kernels).
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+import time
+
+from bench import compat
+from bench.backends import LOGITS, MASK, TOKENS, Loaded
+from bench.measuring import measure
+from bench.models import pretrained, prompts
+
+GIVES = (TOKENS, MASK, LOGITS)
+
+ARGUMENTS = ("cache_tokens", "mode", "compiler")
+
+MODE, COMPILER = "reduce-overhead", "inductor"
+
+#: The first step compiles, the second one records its CUDA graph, the third one replays it; the second call shows that the first one's is kept.
+WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
+
+#: The cache has room for an answer of so many tokens at least, as warm-up calls and profiles (bench/profile.py) make them.
+LEAST_NEW_TOKENS = 8
+
+
+def unsupported(job):
+    from importlib import metadata
+
+    version = metadata.version("transformers")
+    if not compat.compiled_decoding(version):
+        return "the kit drives compiled decoding of transformers 5.17 and later, this is {}".format(version)
+    if job.device_count > 1:
+        return "a compiled model runs on one device, the job has {}".format(job.device_count)
+    return no_compiler(job.device, job.load.get("compiler", COMPILER))
+
+
+def no_compiler(device, compiler):
+    """Why the kernels cannot be built here, or "": Triton's launchers are C, and kernels for a CPU are C++."""
+    names = {"cuda": ("gcc", "clang"), "cpu": ("g++", "clang++")}[device]
+    given = os.environ.get({"cuda": "CC", "cpu": "CXX"}[device])
+    if compiler != "inductor" or any(shutil.which(name) for name in names + ((given,) if given else ())):
+        return ""
+    return "torch.compile needs a compiler where it runs, and there is no {}: install {}".format(" and no ".join(names), names[0])
+
+
+class Compiled(Loaded):
+    """The model with what it was compiled for: `batch_size` rows, and a cache of `cache_tokens`."""
+
+    def generate(self, input_ids, attention_mask=None, **arguments):
+        rows, prompt_tokens = input_ids.shape
+        if rows != self.batch_size:
+            raise ValueError("the model is compiled for a batch of {}, this one has {} rows".format(self.batch_size, rows))
+        longest = prompt_tokens + arguments["max_new_tokens"] if "max_new_tokens" in arguments else arguments.get("max_length", 0)
+        if longest > self.cache_tokens:
+            words = "prompt and answer have {} tokens, the cache has room for {}: give the case load.cache_tokens = {}"
+            raise ValueError(words.format(longest, self.cache_tokens, longest))
+        return Loaded.generate(self, input_ids, attention_mask, **arguments)
+
+
+def cache_tokens_of(job, prompt_tokens):
+    """How many tokens the cache has room for: as asked for, else of the longest answer, up to a multiple of 8 as attention kernels need it."""
+    longest = prompt_tokens + max([LEAST_NEW_TOKENS] + [run["new_tokens"] for run in job.runs])
+    return job.load.get("cache_tokens") or -(-longest // 8) * 8
+
+
+def load(job):
+    _own_cache_of_kernels()
+    device = pretrained.first_device(job)
+    model = pretrained.load_model(job, low_cpu_mem_usage=True).to(device)
+    settings = {"mode": job.load.get("mode", MODE), "compiler": job.load.get("compiler", COMPILER)}
+    ids = prompts.token_ids(job.prompt, job.model["path"]).to(device)
+    cache_tokens = cache_tokens_of(job, ids.shape[1])
+    loaded = Compiled(model=model, device=device, batch_size=job.prompt["batch_size"], cache_tokens=cache_tokens)
+    model.generation_config.update(
+        cache_implementation="static",
+        max_cache_len=cache_tokens,
+        compile_config=_compile_config(job, **settings),
+    )
+    compiled = _compile(job, loaded, ids)
+    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, **settings)
+    return loaded
+
+
+def _own_cache_of_kernels():
+    """A folder of this process alone, so that each load compiles everything; the user of a container may have no name to make one of."""
+    folder = tempfile.mkdtemp(prefix="kernels-")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _compile_config(job, mode, compiler):
+    """transformers' settings of torch.compile. The whole step has to be one graph; on a CPU compiling is off unless it is asked for."""
+    import transformers
+
+    # Only Inductor knows modes.
+    config = transformers.CompileConfig(fullgraph=True, mode=mode if compiler == "inductor" else None, backend=compiler)
+    config._compile_all_devices = job.device == "cpu"
+    return config
+
+
+def _compile(job, loaded, ids):
+    """Generate as the job will until nothing is left to compile; returns {compile_s, graphs, cudagraph_skips}.
+
+    From then on torch raises an error in place of compiling anew, so that no call has compilation in its time.
+    """
+    import torch
+    from torch._dynamo.utils import counters
+
+    synchronize, began = measure.synchronizer(job), time.monotonic()
+    for _ in range(WARM_UP_CALLS):
+        loaded.generate(ids, do_sample=False, num_beams=1, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=WARM_UP_TOKENS)
+    synchronize()
+    torch.compiler.set_stance("fail_on_recompile")
+    return {
+        "compile_s": round(time.monotonic() - began, 3),
+        "graphs": counters["stats"]["unique_graphs"],
+        "cudagraph_skips": counters["inductor"]["cudagraph_skips"],
+    }

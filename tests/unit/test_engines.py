@@ -1,0 +1,116 @@
+"""What backends give and forms need: known without torch, and a case that does not fit is one line."""
+
+import dataclasses
+import subprocess
+import sys
+import types
+
+import pytest
+
+from bench import forms
+from bench.backends import Engine, Loaded, compiled
+from scripts import paths
+from scripts.articles import references
+from scripts.articles.model import ARTICLES, Case, load_all
+from scripts.errors import KitError
+from tests.samples import a_job
+
+EVERY = """
+import pathlib, sys
+from bench import backends, forms
+for kind, find in (("backends", backends.find), ("forms", forms.find)):
+    for path in pathlib.Path("bench", kind).glob("[a-z]*.py"):
+        find(path.stem)
+print([name for name in sys.modules if name in ("torch", "transformers", "numpy")])
+"""
+
+
+def test_every_backend_and_form_says_what_it_gives_and_needs_without_its_libraries():
+    done = subprocess.run([sys.executable, "-c", EVERY], cwd=paths.ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_form_is_refused_by_a_backend_that_does_not_give_what_it_needs():
+    assert forms.refusal("generate", "compiled") == forms.refusal("cycles", "compiled") == forms.refusal("kv-offload", "transformers") == ""
+    assert forms.refusal("fusion", "compiled") == "", "it measures without a model"
+    assert forms.refusal("continuous", "compiled") == (
+        "the form 'continuous' needs module, and the backend 'compiled' gives tokens, mask, logits: give the case another form of bench/forms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "form", "said"),
+    [
+        (
+            "compiled",
+            "workload",
+            "the form 'workload' needs module, and the backend 'compiled' gives tokens, mask, logits: give the case another form of bench/forms",
+        ),
+        ("transformers", "paddding", "form 'paddding' has no module bench/forms/paddding.py"),
+        ("compield", "generate", "backend 'compield' has no module bench/backends/compield.py"),
+    ],
+)
+def test_a_case_whose_form_does_not_fit_its_backend_is_one_line_that_names_the_case(backend, form, said):
+    article = load_all()["inference-tools"]
+    fitting = Case("right", "compiled", 1, {"dtype": "float16"}, form="batch")
+    wrong = Case("wrong", backend, 1, {"dtype": "float16"}, form=form)
+    references.check(dataclasses.replace(article, cases=[*article.cases, fitting]), "mine.toml")
+    with pytest.raises(KitError) as error:
+        references.check(dataclasses.replace(article, cases=[*article.cases, wrong]), "mine.toml")
+    assert str(error.value) == f"mine.toml, [cases[wrong]]: {said}"
+
+
+@pytest.mark.parametrize("path", sorted(ARTICLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_articles_are_checked_so_when_they_are_read(path, tmp_path):
+    folder = tmp_path / "articles"
+    folder.mkdir()
+    (tmp_path / "tolerances.toml").write_text((ARTICLES.parent / "tolerances.toml").read_text())
+    (folder / path.name).write_text(_of_form(path.read_text(), "continuous"))
+    with pytest.raises(KitError, match="needs module, and the backend 'compiled' gives"):
+        load_all(folder)
+
+
+def _of_form(text: str, form: str) -> str:
+    """An article whose case of the backend `compiled` has another form."""
+    before, _, after = text.partition('backend = "compiled"\n')
+    return before + 'backend = "compiled"\n' + f'form = "{form}"\n' + after.replace('form = "cycles"\n', "", 1).replace('form = "batch"\n', "", 1)
+
+
+def ids(rows: int, tokens: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(shape=(rows, tokens))
+
+
+def test_a_compiled_model_refuses_a_batch_or_a_length_that_it_was_not_compiled_for():
+    engine = compiled.Compiled(model=None, batch_size=2, cache_tokens=16)
+    with pytest.raises(ValueError, match="^the model is compiled for a batch of 2, this one has 3 rows$"):
+        engine.generate(ids(3, 8), max_new_tokens=4)
+    words = "^prompt and answer have 20 tokens, the cache has room for 16: give the case load.cache_tokens = 20$"
+    with pytest.raises(ValueError, match=words):
+        engine.generate(ids(2, 8), max_new_tokens=12)
+    with pytest.raises(ValueError, match=words):
+        engine.generate(ids(2, 8), max_length=20)
+
+
+def test_the_cache_has_room_for_the_longest_answer_or_for_as_much_as_the_case_says():
+    runs = [{"new_tokens": 1, "arguments": {}}, {"new_tokens": 12, "arguments": {}}]
+    assert compiled.cache_tokens_of(a_job(runs=runs), 32) == 48
+    assert compiled.cache_tokens_of(a_job(runs=runs[:1]), 32) == 40, "a profile of eight tokens fits as well"
+    assert compiled.cache_tokens_of(a_job(runs=runs, load={"dtype": "float16", "cache_tokens": 100}), 32) == 100
+
+
+def test_compiling_needs_a_compiler_and_says_which_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    assert compiled.no_compiler("cuda", "inductor") == "torch.compile needs a compiler where it runs, and there is no gcc and no clang: install gcc"
+    assert compiled.no_compiler("cpu", "inductor") == "torch.compile needs a compiler where it runs, and there is no g++ and no clang++: install g++"
+    assert compiled.no_compiler("cpu", "eager") == ""
+    (tmp_path / "clang").write_text("#!/bin/sh\n")
+    (tmp_path / "clang").chmod(0o755)
+    assert compiled.no_compiler("cuda", "inductor") == ""
+
+
+def test_the_memory_of_a_module_of_transformers_is_this_process_s():
+    memory = Loaded(model=None).memory(a_job(device="cpu"))
+    assert memory["devices"] == [] and memory["peak_rss_bytes"] > 1_000_000
+    Engine().close()
