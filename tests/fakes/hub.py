@@ -21,6 +21,7 @@ class Hub:
     stall_after {file: bytes}: nothing more comes there, once
     altered     {file: content}: what is served in place of the file, as often as its number says
     gated       the token that a file needs
+    no_ranges   does it send whole files, whatever part is asked for?
     storage     another hub, whose address large files are served from
     """
 
@@ -31,6 +32,7 @@ class Hub:
     stall_after: dict[str, int] = dataclasses.field(default_factory=dict)
     altered: dict[str, tuple[bytes, int]] = dataclasses.field(default_factory=dict)
     gated: str = ""
+    no_ranges: bool = False
     storage: "Hub | None" = None
     requests: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     tokens: set[str] = dataclasses.field(default_factory=set)
@@ -105,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
             hub.altered[file] = (content, times - 1)
             if times == 1:
                 del hub.altered[file]
-        asked = self.headers.get("Range", "")
+        asked = "" if hub.no_ranges else self.headers.get("Range", "")
         start = int(asked.removeprefix("bytes=").split("-")[0]) if asked else 0
         return self._answer(content[start:], file, 206 if asked else 200)
 

@@ -292,6 +292,15 @@ def test_a_fetch_that_was_killed_in_the_middle_of_a_file_goes_on_there(served, t
     assert (held.folder / "model.safetensors").read_bytes() == some_bytes(2 * chunk + 500) and not part.exists()
 
 
+def test_a_mirror_that_sends_the_whole_file_in_place_of_its_rest_is_no_harm(served, tmp_path):
+    path = tmp_path / "hub" / NAME.replace("/", "--") / FIRST / "model.safetensors"
+    path.parent.mkdir(parents=True)
+    hub.part_of(path).write_bytes(model_files()["model.safetensors"][:5000])
+    served.no_ranges = True
+    assert held_files(store.provide(model(), tmp_path)) == model_files()
+    assert served.ranges_of("model.safetensors") == ["bytes=5000-"] and not path.with_name(path.name + files.WRONG).exists()
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_hub_is_asked_again(served, tmp_path, status, capsys):
     served.fail = [(status, {"Retry-After": "0"})]
