@@ -171,15 +171,13 @@ def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
     def put(chunk: bytes | None) -> None:
         while not nobody_reads.is_set():
             with contextlib.suppress(queue.Full):
-                chunks.put(chunk, timeout=1)
+                chunks.put(chunk, timeout=0.2)
                 return
 
     def read() -> None:
         try:
-            for chunk in stream:
+            for chunk in stream:  # to its end: Docker can remove no container whose output is stuck
                 put(chunk)
-                if nobody_reads.is_set():
-                    return
         except Exception:  # a broken stream is an ended one; whether the job has ended, Docker is asked
             pass
         finally:

@@ -1,6 +1,7 @@
 """Locks that die with their holder, and leave no files."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -52,6 +53,16 @@ def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         locks.take(tmp_path / "a.lock")
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_lock_whose_file_its_holder_has_just_removed_is_not_held(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    first = locks.take(path)
+    waiting = locks._open(path, locks.FOR_EVERYBODY)
+    locks.remove(path)
+    first.close()
+    assert not locks._hold(waiting, path), "the next one to come makes another file and holds that"
+    os.close(waiting)
 
 
 def _alone(path: Path) -> bool:

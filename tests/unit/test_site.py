@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -93,7 +94,10 @@ def test_two_builds_at_once_leave_one_whole_site_and_nothing_else(built, tmp_pat
     (tmp_path / "out" / "site" / "of-an-older-report.html").write_text("")
     (tmp_path / "out" / ".site-killed").mkdir()
     code = "import sys; from pathlib import Path; from scripts.share import site; site.build(Path(sys.argv[1]), Path(sys.argv[1], 'runs'))"
-    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = []
+    for _ in range(2):
+        both.append(subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        time.sleep(1)  # the second begins while the first is at work
     assert [process.communicate()[1] for process in both] == ["", ""]
     assert {path.name for path in tmp_path.joinpath("out").iterdir()} == {path.name for path in folder.iterdir()}
     names = [sorted(path.relative_to(place).as_posix() for path in place.rglob("*")) for place in (tmp_path / "out" / "site", folder / "site")]
