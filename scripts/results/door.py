@@ -5,14 +5,14 @@ regular file with one name and of limited size. JSON is limited in nesting, in t
 while it is parsed.
 """
 
-import contextlib
 import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from io import RawIOBase
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 
@@ -61,9 +61,8 @@ def _nested(levels: int) -> Any:
 _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_nested(DEEPEST))
 
 
-@contextlib.contextmanager
-def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """A guest's file, open for reading. Raises Refused, and FileNotFoundError where there is none."""
+def _opened(path: Path, most_bytes: int) -> int:
+    """The descriptor of a guest's file, open for reading. Raises Refused, and FileNotFoundError where there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -76,8 +75,7 @@ def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
     except Refused:
         os.close(descriptor)
         raise
-    with os.fdopen(descriptor, "rb") as stream:
-        yield stream
+    return descriptor
 
 
 def _refuse_kind(path: Path, state: os.stat_result, most_bytes: int) -> None:
@@ -101,10 +99,17 @@ def _refuse_size(path: Path, size_bytes: int, most_bytes: int) -> None:
 def read(path: Path, most_bytes: int | None = None) -> bytes:
     """The bytes of a guest's file, by default at most the limit of its name. Raises Refused, FileNotFoundError or OSError."""
     limit = LIMITS_BYTES[path.name] if most_bytes is None else most_bytes
-    with opened(path, limit) as stream:
-        data = stream.read(limit + 1)
-    _refuse_size(path, len(data), limit)
-    return data
+    with os.fdopen(_opened(path, limit), "rb", buffering=0) as stream:
+        return b"".join(_chunks(stream, path, limit))
+
+
+def _chunks(stream: RawIOBase, path: Path, limit: int) -> Iterator[bytes]:
+    """What a file holds, to its end or to the limit: it may grow while it is read."""
+    size = 0
+    while chunk := stream.read(MIB):
+        size += len(chunk)
+        _refuse_size(path, size, limit)
+        yield chunk
 
 
 def parse(data: bytes, name: str = "result.json") -> Any:
@@ -130,22 +135,19 @@ def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
     """
     limit = LIMITS_BYTES[source.name] if most_bytes is None else most_bytes
     try:
-        with opened(source, limit) as stream:
-            _write(stream, source, target, limit)
+        stream = os.fdopen(_opened(source, limit), "rb", buffering=0)
     except FileNotFoundError:
         return False
+    with stream:
+        _write(_chunks(stream, source, limit), target)
     return True
 
 
-def _write(stream: BinaryIO, source: Path, target: Path, limit: int) -> None:
+def _write(chunks: Iterable[bytes], target: Path) -> None:
     handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
     try:
         with os.fdopen(handle, "wb") as out:
-            size = 0
-            while chunk := stream.read(MIB):
-                size += len(chunk)
-                _refuse_size(source, size, limit)
-                out.write(chunk)
+            out.writelines(chunks)
         Path(partial).chmod(0o644)
         Path(partial).replace(target)
     except BaseException:

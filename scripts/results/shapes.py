@@ -43,6 +43,8 @@ class ContainerImage(Shape):
 
 
 class Machine(Shape):
+    """`load_average_before` is of one minute."""
+
     cpu: str | None = None
     cpu_count: Count | None = None
     memory_total_bytes: Bytes | None = None
@@ -70,7 +72,14 @@ class GpuMemory(Shape):
 
 
 class Host(Shape):
-    """What the host saw of a run; scripts/run/host_facts.py writes it."""
+    """What the host saw of a run; scripts/run/host_facts.py writes it.
+
+    started_at   UTC; `began` is the same in seconds since the epoch
+    wall_s       of the job's process or container
+    prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
+    oom_killed   whether the kernel killed any of its processes for memory
+    differences  from the pins, a line each
+    """
 
     engine: Literal["docker", "host"]
     started_at: Moment

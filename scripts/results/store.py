@@ -33,13 +33,9 @@ _ENVIRONMENTS: dict[bytes, dict[str, Any]] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One result.json: the Job, what the guest answered (None when it never did), and what the host saw.
+    """One result.json: the Job, what the guest answered (None when it never did), and what the host saw, as scripts/results/shapes.py has it.
 
-    host   engine, started_at (UTC, "2026-11-21T04:10:00Z"), began (the same in seconds since the epoch), wall_s (of the job's process or
-           container), prepare_s (before it: choosing GPUs, checks, and building or writing what was not there), commit, dirty, image {tag, id, digest, pins_id,
-           stand_in}, differences (from the pins), machine {cpu, cpu_count, memory_total_bytes, load_average_before (of one minute)}, driver {driver,
-           cuda_driver}, gpus [{index, uuid, name, memory_total_bytes, compute_capability}], gpu_memory (the summary
-           of the memory sampler)
+    `host`, and what lies in the job and the guest's result, are plain data that was checked: keys of a newer kit stay in it.
     """
 
     id: str

@@ -129,7 +129,8 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
             with _let_in():
                 for file in answers:
                     door.keep(file, work / file.name)
-                door.keep(path, made, door.READINGS_BYTES)
+            if path.exists():
+                shutil.copy(path, made)
             judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
             verdict = must_answer(engine, judging, work, on_line).check
             with _let_in():

@@ -158,7 +158,8 @@ def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
     """
     fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
     weights = f"{job.model['weights']}-{job.model['scale']}"
-    batch = [f"b{job.prompt['batch_size']}"] if job.prompt["batch_size"] != 1 else []
+    size = job.prompt.get("batch_size") or 1  # an old result may name none
+    batch = [f"b{size}"] if size != 1 else []
     profiled = ["profile"] if job.kind == "profile" else []
     parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)

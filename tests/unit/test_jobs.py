@@ -192,6 +192,13 @@ def test_a_failed_run_of_the_first_schema_is_tried_again(tmp_path):
     assert results.enough(prefix, 1, tmp_path, jobs.prefix_of) is None
 
 
+def test_a_stored_run_that_names_no_batch_size_hinders_nobody(tmp_path):
+    job = job_of("deepspeed")
+    prefix, _ = stored_by_schema_1(tmp_path, dataclasses.replace(job, prompt={"text": "x"}))
+    assert results.done(jobs.prefix_of(record(job)), tmp_path, jobs.prefix_of) is None
+    assert results.done(prefix, tmp_path, jobs.prefix_of) is not None
+
+
 def test_the_prefix_of_a_stored_run_is_the_one_that_it_was_measured_under():
     made = record(job_of("deepspeed"))
     host = made.host
