@@ -17,14 +17,14 @@ DEV := $(SITE) .venv/.dev
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES WHEELS ONLY REMOTE BRANCH BUNDLE
+export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY REMOTE BRANCH TAKE_BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
   PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
   MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
 UNKNOWN := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name))))
-$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(firstword $(UNKNOWN))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
+$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
 
 .PHONY: help
 help: ## Print this help
@@ -44,6 +44,7 @@ help: ## Print this help
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
+	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
 
 .venv/.%: scripts/requirements/%.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
@@ -60,38 +61,48 @@ demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; repo
 bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
+# What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
+bench-% profile-% article-% build-% verify-% rebuild-% sbom-%: export KIT_NAME = $*
+
 bench-%: $(RUN) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
-	@$(PY) -m scripts bench '$*'
+	@$(PY) -m scripts bench "$$KIT_NAME"
 
 profile-%: $(RUN) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
-	@$(PY) -m scripts profile '$*'
+	@$(PY) -m scripts profile "$$KIT_NAME"
 
 article-%: $(RUN) always ## Run all cases of an article in all variants: make article-inference-tools
-	@$(PY) -m scripts article '$*'
+	@$(PY) -m scripts article "$$KIT_NAME"
 
 build-%: $(RUN) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
-	@$(PY) -m scripts build '$*'
+	@$(PY) -m scripts build "$$KIT_NAME"
 
 verify-%: $(RUN) always ## Ask an image for everything it holds; one line for each difference from pins and lock
-	@$(PY) -m scripts verify '$*'
+	@$(PY) -m scripts verify "$$KIT_NAME"
 
 rebuild-%: $(RUN) always ## Build an image twice from nothing and compare the two, layer by layer
-	@$(PY) -m scripts rebuild '$*'
+	@$(PY) -m scripts rebuild "$$KIT_NAME"
 
 sbom-%: $(SITE) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
-	@$(PY) -m scripts sbom '$*'
+	@$(PY) -m scripts sbom "$$KIT_NAME"
 
 .PHONY: images
 images: $(RUN) ## List the images: built, stale or missing, size, what they share, age
 	@$(PY) -m scripts images
 
 .PHONY: archive
-archive: $(RUN) ## Keep the built images and the files of their locks in archives/ (ONLY=images|wheels, STACK=, BACKEND=)
+archive: $(RUN) ## Keep the built images and the files of their locks in archives/ (ONLY=images,wheels,tools,kit STACK= BACKEND= PIECES=64MB)
 	@$(PY) -m scripts archive
 
 .PHONY: restore
 restore: $(RUN) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
 	@$(PY) -m scripts restore
+
+.PHONY: push pull
+push: $(RUN) ## Push built images to a registry: make push REGISTRY=host/name (STACK= BACKEND=)
+	@$(PY) -m scripts push
+
+pull: $(RUN) ## Pull images from there by their digests, and verify them
+	@$(PY) -m scripts pull
 
 .PHONY: models
 models: $(RUN) ## Fetch the articles' models at their revisions (ARTICLE=… one article; HF_TOKEN for gated ones)
@@ -130,6 +141,7 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@$(PY) -m scripts report --check
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --check --quiet . || { echo "error: the style differs; type .venv/bin/ruff format ." >&2; exit 1; }
+	@$(PY) -m mypy --no-error-summary
 	@.venv/bin/lint-imports > /dev/null || .venv/bin/lint-imports --no-logo
 	@echo "check: generated files, locks and style are as they should be"
 
@@ -145,9 +157,9 @@ test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and t
 test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at full scale
 	@$(PY) $(TESTS)
 
-.PHONY: honesty
-honesty: $(RUN) ## Time a tiny model with the articles' own loops and with the kit, in turn; print the ratios
-	@python="$$($(PY) -m scripts demo-python)" && "$$python" -m tests.honesty && "$$python" -m tests.honesty_batch && "$$python" -m tests.honesty_tokens
+.PHONY: clocks
+clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios
+	@$(PY) -m scripts clocks
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

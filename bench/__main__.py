@@ -201,6 +201,8 @@ def first_line(error):
 def main(job_path, result_path):
     with open(job_path, encoding="utf-8") as stream:
         job = parse_job(stream.read())
+    if ranks.inside():
+        ranks.die_with_parent()
     if job.kind in ("measure", "profile"):
         backend = backends.find(job.backend)
         form = forms.find(job.form)

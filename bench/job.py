@@ -5,6 +5,9 @@ only, runs under Python 3.8, and both zones import it.
 
 History of SCHEMA:
     1  (2026-11)  first version
+    2  (2026-11)  a job's `load` holds only what its backend reads: no prose, so that a reworded comment makes no other job of it
+
+A document of an earlier schema is read as the newest one would have written it.
 """
 
 import dataclasses
@@ -12,8 +15,12 @@ import hashlib
 import json
 import os
 import tempfile
+import typing
 
-SCHEMA = 1
+SCHEMA = 2
+
+#: What stood in `load` before schema 2 and was not read: by no backend, or by the backend that is named.
+_NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
@@ -21,6 +28,9 @@ STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 #: What a job may do: time a backend, compute the right answer with plain transformers, judge the tokens of timed calls (bench/checking/judge.py),
 #: write random weights, or profile one call.
 KINDS = ("measure", "reference", "judge", "weights", "profile")
+
+
+T = typing.TypeVar("T")
 
 
 class InvalidDocument(ValueError):
@@ -53,29 +63,30 @@ class Job:
     stack: str
     device: str
     device_count: int
-    model: dict
-    load: dict
-    prompt: dict
-    runs: list
+    model: typing.Dict[str, typing.Any]
+    load: typing.Dict[str, typing.Any]
+    prompt: typing.Dict[str, typing.Any]
+    runs: typing.List[typing.Dict[str, typing.Any]]
     warmup_runs: int
     timed_runs: int
     reference: "str | None" = None
     tolerance: "float | None" = None
     form: str = "generate"
-    options: dict = dataclasses.field(default_factory=dict)
+    options: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
     schema: int = SCHEMA
 
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """12 hex digits over everything that decides what is measured, so not over the id nor over paths.
 
-        A field that came after the first results counts only where it is used, so that those keep their fingerprints.
+        A field that came after the first results counts only where it is used, so that those keep their fingerprints; and the schema,
+        which is a form of writing, always counts as the first one.
         """
         # Not dataclasses.asdict, which copies all that is in it: reports ask thousands of jobs.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("id", "reference")}
         for name, unused in (("form", "generate"), ("options", {})):
             if fields[name] == unused:
                 del fields[name]
-        fields["model"] = {key: value for key, value in self.model.items() if key != "path"}
+        fields.update(schema=1, model={key: value for key, value in self.model.items() if key != "path"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -104,34 +115,46 @@ class Result:
     load_s: "float | None" = None
     prompt_tokens: "int | None" = None
     batch_size: "int | None" = None
-    measurements: list = dataclasses.field(default_factory=list)
-    memory: dict = dataclasses.field(default_factory=dict)
-    check: "dict | None" = None
-    launch_us: dict = dataclasses.field(default_factory=dict)
-    used: dict = dataclasses.field(default_factory=dict)
-    figures: dict = dataclasses.field(default_factory=dict)
-    compat: dict = dataclasses.field(default_factory=dict)
-    environment: dict = dataclasses.field(default_factory=dict)
-    phases: dict = dataclasses.field(default_factory=dict)
+    measurements: typing.List[typing.Dict[str, typing.Any]] = dataclasses.field(default_factory=list)
+    memory: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    check: "dict[str, typing.Any] | None" = None
+    launch_us: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    used: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    figures: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    compat: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    environment: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    phases: typing.Dict[str, typing.List[float]] = dataclasses.field(default_factory=dict)
     schema: int = SCHEMA
 
 
-def _fields(text):
+def _fields(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
         raise InvalidDocument("not JSON: {}".format(error)) from None
 
 
-def _document(kind, fields):
+def _newest(fields: "dict[str, typing.Any]") -> "dict[str, typing.Any]":
+    """The fields of a document of this schema, or of the first one as this one has them; raises InvalidDocument for any other."""
+    schema = fields.get("schema")
+    if isinstance(schema, bool) or schema not in (1, SCHEMA):
+        raise InvalidDocument("schema is {:.60}, this kit reads 1 and {}".format(repr(schema), SCHEMA))
+    fields = dict(fields, schema=SCHEMA)
+    load = fields.get("load")
+    if schema == 1 and isinstance(load, dict):
+        never_read = _NEVER_READ[""] + _NEVER_READ.get(str(fields.get("backend")), ())
+        fields["load"] = {name: value for name, value in load.items() if name not in never_read}
+    return fields
+
+
+def _document(kind: "type[T]", fields: object) -> "T":
     if not isinstance(fields, dict):
         raise InvalidDocument("expected a JSON object, found {}".format(type(fields).__name__))
-    if fields.get("schema") != SCHEMA:
-        raise InvalidDocument("schema is {!r}, this kit reads {}".format(fields.get("schema"), SCHEMA))
+    fields = _newest(fields)
     known = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(fields) - set(known))
     if unknown:
-        raise InvalidDocument("unknown field {!r}, allowed are {}".format(unknown[0], ", ".join(sorted(known))))
+        raise InvalidDocument("unknown field {:.60}, allowed are {}".format(repr(unknown[0]), ", ".join(sorted(known))))
     for name, field in known.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in fields:
@@ -139,17 +162,22 @@ def _document(kind, fields):
     return kind(**fields)
 
 
-def _expect(condition, message, *values):
+def _line(words: str) -> str:
+    """One line of a length that a person reads: what it quotes is whatever stood in the document."""
+    return " ".join(words.split())[:300]
+
+
+def _expect(condition: object, message: str, *values: object) -> None:
     if not condition:
-        raise InvalidDocument(message.format(*values))
+        raise InvalidDocument(_line(message.format(*values)))
 
 
-def parse_job(text):
+def parse_job(text: str) -> Job:
     """A Job from its JSON text; raises InvalidDocument."""
     return job_of(_fields(text))
 
 
-def job_of(fields):
+def job_of(fields: object) -> Job:
     """A Job from what stood in its JSON text; raises InvalidDocument."""
     job = _document(Job, fields)
     _expect(job.kind in KINDS, "kind is {!r}, allowed are {}", job.kind, ", ".join(KINDS))
@@ -163,12 +191,12 @@ def job_of(fields):
     return job
 
 
-def parse_result(text):
+def parse_result(text: str) -> Result:
     """A Result from its JSON text; raises InvalidDocument."""
     return result_of(_fields(text))
 
 
-def result_of(fields):
+def result_of(fields: object) -> Result:
     """A Result from what stood in its JSON text; raises InvalidDocument."""
     result = _document(Result, fields)
     _expect(result.status in STATUSES, "status is {!r}, allowed are {}", result.status, ", ".join(STATUSES))
@@ -179,13 +207,13 @@ def result_of(fields):
     return result
 
 
-def to_json(document):
+def to_json(document: object) -> str:
     """The text of a Job or Result (any dataclass, or plain data): sorted keys, no NaN, ends with a newline."""
     data = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document
     return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_whole(path, text):
+def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
     """Write `text` at `path` whole or not at all: a temporary file beside it, fsync, rename."""
     path = os.fspath(path)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".partial-")

@@ -43,7 +43,10 @@ def run_command(command: Callable[[], int | None]) -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        print(f"error: no space left on device ({error.filename or 'the output'}); free some and type the same again", file=sys.stderr)
-        sys.exit(1)
+        if error.errno == errno.ENOSPC:
+            print(f"error: no space left on device ({error.filename or 'the output'}); free some and type the same again", file=sys.stderr)
+            sys.exit(1)
+        if error.errno == errno.ENAMETOOLONG:
+            print(f"error: the name {str(error.filename)[:60]!r}… is too long for a file; type a shorter path", file=sys.stderr)
+            sys.exit(UsageError.exit_code)
+        raise

@@ -1,7 +1,9 @@
 """From raw samples to numbers, and from numbers to no more digits than the samples carry.
 
 Mean, population standard deviation and linear 95th percentile are the articles' own; median, interval and outliers are
-the kit's. Intervals are percentile bootstraps with fixed seeds: the same samples give the same interval.
+the kit's. Calls of one run share their process, so an interval over them tells of that run alone: those are percentile
+bootstraps with fixed seeds. What varies from one measurement to the next is the run, so the intervals that a claim rests on
+are taken over the means of runs (`over_runs`, `ratio_over_runs`).
 """
 
 import dataclasses
@@ -13,6 +15,8 @@ import numpy
 
 #: Fewer timed calls than this carry no interval.
 LEAST_SAMPLES = 5
+#: Fewer runs than this, each a fresh process, carry no interval and judge no claim.
+LEAST_RUNS = 5
 CONFIDENCE = 0.95
 RESAMPLES = 9_999
 #: A sample is an outlier where 0.6745 |x - median| / MAD is above this (Iglewicz and Hoaglin). Outliers are counted,
@@ -116,6 +120,45 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
     if not carry_interval(above, below):
         return Estimate(value)
     return _estimate(value, _resampled_means(above, 1) / _resampled_means(below, 2))
+
+
+def over_runs(values: Sequence[float]) -> Estimate:
+    """The mean of one value from each run, with Student's t interval; no interval for fewer than LEAST_RUNS runs."""
+    value = float(numpy.mean(values))
+    if len(values) < LEAST_RUNS:
+        return Estimate(value)
+    half = _t_quantile(len(values) - 1) * math.sqrt(_variance_of_mean(values))
+    return Estimate(value, value - half, value + half)
+
+
+def ratio_over_runs(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """The ratio of two rows' geometric means, each over one positive value from each run, with Welch's t interval on the logarithms.
+
+    Logarithms make the interval of a ratio and that of its reciprocal agree. Degrees of freedom by Welch and Satterthwaite (B. L. Welch,
+    Biometrika 34, 1947). No interval where a row has fewer than LEAST_RUNS runs.
+    """
+    logs = [numpy.log(numpy.asarray(values, dtype=float)) for values in (above, below)]
+    difference = float(logs[0].mean() - logs[1].mean())
+    value = math.exp(difference)
+    if min(map(len, logs)) < LEAST_RUNS:
+        return Estimate(value)
+    variances = [_variance_of_mean(values) for values in logs]
+    total = sum(variances)
+    if total == 0:
+        return Estimate(value, value, value)
+    freedom = total**2 / sum(variance**2 / (len(values) - 1) for variance, values in zip(variances, logs, strict=True))
+    half = _t_quantile(freedom) * math.sqrt(total)
+    return Estimate(value, math.exp(difference - half), math.exp(difference + half))
+
+
+def _variance_of_mean(values: Sequence[float]) -> float:
+    return float(numpy.var(values, ddof=1)) / len(values)
+
+
+def _t_quantile(freedom: float) -> float:
+    from scipy import special  # half a second, which most commands need not wait for
+
+    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:

@@ -4,6 +4,7 @@ A backend is a module with
 
     unsupported(job)   why this job cannot run here, or "". Asked before anything of the backend's library is imported
     load(job)          the model on its devices, as a Loaded
+    ARGUMENTS          what an article's `load` may say beside `dtype` (optional)
     RANKS              True where it runs as one process for each GPU (optional; `python -m bench` starts them)
 """
 
@@ -25,6 +26,11 @@ class Loaded(types.SimpleNamespace):
     """
 
 
-def find(backend):
+def find(backend: str) -> types.ModuleType:
     """The module of a backend; raises ValueError with its file's name where there is none."""
     return modules.find("backend", backend)
+
+
+def arguments(module: types.ModuleType) -> "tuple[str, ...]":
+    """What `load` of a job may hold for this backend."""
+    return ("dtype",) + getattr(module, "ARGUMENTS", ())

@@ -3,6 +3,8 @@
 from bench.backends import Loaded
 from bench.models import pretrained
 
+ARGUMENTS = ("low_cpu_mem_usage", "quantization", "memory_limit_bytes")
+
 
 def unsupported(job):
     if job.device == "cpu":

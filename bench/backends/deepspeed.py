@@ -7,6 +7,7 @@ from bench.measuring import ranks
 from bench.models import pretrained
 
 RANKS = True
+ARGUMENTS = ("replace_method", "replace_with_kernel_inject")
 
 
 def unsupported(job):

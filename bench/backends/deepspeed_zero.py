@@ -10,6 +10,7 @@ from bench.measuring import ranks
 from bench.models import pretrained
 
 RANKS = True
+ARGUMENTS = ("cpu_offload",)
 
 
 def unsupported(job):

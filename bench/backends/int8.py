@@ -6,6 +6,8 @@ from bench import compat
 from bench.backends import Loaded
 from bench.models import pretrained
 
+ARGUMENTS = ("device_map", "max_memory")
+
 
 def unsupported(job):
     bitsandbytes, transformers = metadata.version("bitsandbytes"), metadata.version("transformers")

@@ -3,6 +3,8 @@
 from bench.backends import Loaded
 from bench.models import pretrained
 
+ARGUMENTS = ("device_map",)
+
 
 def unsupported(job):
     return ""

@@ -6,6 +6,9 @@ the padded width, which is the same where the mask of the row is as long as the 
 
 from bench.models import texts
 
+TIMES_RUNS = True
+OPTIONS = texts.OPTIONS
+
 call = texts.generate
 
 

@@ -12,6 +12,8 @@ from bench.measuring import measure
 from bench.measuring.answers_file import Outputs
 from bench.models import texts
 
+OPTIONS = dict(texts.OPTIONS, items=(), order=(), attention=())
+
 #: Answers are written as soon as there are so many, or after so many seconds.
 WRITE_ITEMS, WRITE_S = 256, 2.0
 

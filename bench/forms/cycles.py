@@ -18,6 +18,9 @@ from bench.checking import check
 from bench.measuring import environment, measure, ranks
 from bench.models import texts
 
+TIMES_RUNS = True
+OPTIONS = {"tokens_times_ranks": ()}
+
 
 def batch_of(sentences, batch_size):
     """The first `batch_size` of the sentences, which are repeated as often as needed."""

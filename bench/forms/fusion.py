@@ -14,6 +14,7 @@ from bench.measuring import clock
 from bench.models import pretrained, weights
 
 LOADS = False
+OPTIONS = dict.fromkeys(("implementations", "batch_sizes", "past_tokens", "samples", "calls_per_sample"), ())
 
 
 def shape_of(job):

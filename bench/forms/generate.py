@@ -3,6 +3,8 @@
 from bench import compat
 from bench.measuring import measure, timed_tokens
 
+TIMES_RUNS = True
+
 
 def run(job, loaded, say):
     measurements, longest = [], None

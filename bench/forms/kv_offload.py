@@ -16,6 +16,8 @@ import gc
 from bench import compat
 from bench.measuring import measure
 
+OPTIONS = dict.fromkeys(("context_tokens", "most_sequences", "memory_limit_bytes", "new_tokens"), ())
+
 CACHES = ("default", "offloaded")
 
 

@@ -9,6 +9,9 @@ against those of the text alone, |x - y| / |y| in the 2-norm.
 from bench.checking import check
 from bench.models import texts
 
+TIMES_RUNS = True
+OPTIONS = dict(texts.OPTIONS, rows=())
+
 
 def _padded(job, tokenizer, batch, side, device):
     tokenizer.padding_side = side

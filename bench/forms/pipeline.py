@@ -3,6 +3,9 @@
 from bench.measuring import recorder
 from bench.models import texts
 
+TIMES_RUNS = True
+OPTIONS = texts.OPTIONS
+
 call = texts.generate
 
 

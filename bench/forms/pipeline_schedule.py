@@ -14,6 +14,8 @@ are computed, so that any difference is a fault; a batch of another size may rou
 from bench.forms import stages
 from bench.models import pretrained
 
+OPTIONS = {"micro_batch_size": ()}
+
 
 def unsupported(job):
     layers = {"cuda": "GPUs", "cpu": "CPU stages"}[job.device]

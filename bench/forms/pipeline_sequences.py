@@ -9,6 +9,9 @@ figures: {"pipeline": {sequences, prompt_tokens, tokens_by_call: [the longest se
 from bench import compat
 from bench.measuring import measure, recorder
 
+TIMES_RUNS = True
+OPTIONS = {"seed": ()}
+
 
 def text_of(job, tokenizer):
     """The job's text; cut to its number of tokens where that is given, for the stand-in tokenizer of random weights."""

@@ -12,6 +12,8 @@ from bench.measuring import measure
 from bench.measuring.answers_file import Outputs
 from bench.models import texts
 
+OPTIONS = dict(texts.OPTIONS, items=(), order=())
+
 
 def unsupported(job):
     from importlib import metadata

@@ -1,6 +1,8 @@
 """One process a GPU: starting them, and bringing their samples together."""
 
+import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +25,12 @@ def local():
 def total():
     """How many ranks there are; 1 outside of any."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def die_with_parent():
+    """Ask Linux to kill this process when its parent dies: each rank has a session of its own, which the death of another does not end."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def gpus():
@@ -61,7 +69,7 @@ def start(count, job_path, result_path):
     ]
     # A container without a network has only the loopback interface; NCCL looks for another one unless told.
     environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))
-    exit_code = subprocess.call(command, env=environment)
+    exit_code = subprocess.call(command, env=environment, preexec_fn=die_with_parent)
     return 0 if os.path.exists(result_path) else exit_code
 
 

@@ -14,6 +14,17 @@ import random
 
 from bench.measuring import measure, timed_tokens
 
+LENGTHS = ("median", "sigma", "least", "most")
+OPTIONS = {
+    "chat": ("template", "special_tokens"),
+    "terminators": (),
+    "templated": (),
+    "texts": (),
+    "seed": (),
+    "prompt_tokens": LENGTHS,
+    "answer_tokens": LENGTHS,
+}
+
 WORDS = (
     "a the red blue small large old bright wooden open quiet wet city street river field window table bridge harbour market garden "
     "man woman child dog horse bird boat train bicycle umbrella lamp stands runs sits holds crosses watches under over beside behind"

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from typing import Any, Mapping
 
 from bench import compat
 
@@ -187,9 +188,9 @@ def _uniform(key, start, stop, device):
     return ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24 - 0.5
 
 
-def recipe_of(model):
+def recipe_of(model: Mapping[str, Any]) -> int:
     """The recipe of the random weights that a job's `model` names; jobs from before recipe 2 do not name it."""
-    return model.get("recipe") or 1
+    return int(model.get("recipe") or 1)
 
 
 def factors_of(config, scale, recipe):

@@ -6,6 +6,7 @@ the largest batch that fits and the smallest that does not, until it is at most 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from scripts.errors import KitError
 
@@ -20,7 +21,7 @@ WITHIN = 0.25
 MOST_ON_CPU = 8
 
 
-def on_cpu(asked: Sequence[int] | Mapping) -> Sequence[int]:
+def on_cpu(asked: Sequence[int] | Mapping[str, Any]) -> Sequence[int]:
     """The batch sizes for a CPU: of a sweep until memory runs out its first doublings only."""
     if not isinstance(asked, Mapping):
         return asked
@@ -28,7 +29,7 @@ def on_cpu(asked: Sequence[int] | Mapping) -> Sequence[int]:
     return [first << step for step in range(MOST_ON_CPU.bit_length()) if step == 0 or first << step <= MOST_ON_CPU]
 
 
-def check(asked: Sequence[int] | Mapping) -> str:
+def check(asked: Sequence[int] | Mapping[str, Any]) -> str:
     """What is wrong with the batch sizes of an article's file, or ""."""
     if isinstance(asked, Mapping):
         wrong = sorted(set(asked) - {"from", "until", "within"})
@@ -44,7 +45,7 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def walk(asked: Sequence[int] | Mapping, run: Try) -> None:
+def walk(asked: Sequence[int] | Mapping[str, Any], run: Try) -> None:
     """Run every batch size that is asked for and may fit."""
     wrong = check(asked)
     if wrong:

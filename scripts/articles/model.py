@@ -1,11 +1,12 @@
 """The articles as data: bench/articles/*.toml into dataclasses. Cases, published numbers and claims live there alone."""
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from scripts.articles import batch_sweep
-from scripts.errors import KitError, UsageError
+from scripts import toml_tables
+from scripts.articles import references, shapes
+from scripts.errors import UsageError
 from scripts.paths import ROOT
 
 ARTICLES = ROOT / "bench" / "articles"
@@ -30,18 +31,18 @@ class Case:
     name: str
     backend: str
     gpus: int
-    load: dict
+    load: dict[str, Any]
     model: str = ""
     note: str = ""
-    published: dict | None = None
+    published: dict[str, Any] | None = None
     form: str = "generate"
-    options: dict = field(default_factory=dict)
-    batch_sizes: list[int] | dict | None = None
-    prompt: dict = field(default_factory=dict)
-    runs: list[dict] | None = None
-    protocol: dict = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    batch_sizes: list[int] | dict[str, Any] | None = None
+    prompt: dict[str, Any] = field(default_factory=dict)
+    runs: list[dict[str, Any]] | None = None
+    protocol: dict[str, Any] = field(default_factory=dict)
     variants: list[str] | None = None
-    in_variant: dict = field(default_factory=dict)
+    in_variant: dict[str, Any] = field(default_factory=dict)
 
     def published_at(self, metric: str, batch_size: int) -> float | None:
         """The article's number for a batch size; a number without batch sizes is for whichever the article ran."""
@@ -54,47 +55,46 @@ class Article:
     slug: str
     title: str
     stack: str
-    model: dict
-    prompt: dict
-    protocol: dict
-    variants: dict
+    model: dict[str, Any]
+    prompt: dict[str, Any]
+    protocol: dict[str, Any]
+    variants: dict[str, Any]
     cases: list[Case]
-    tolerances: dict
+    tolerances: dict[str, Any]
     date: str = ""
-    language: str = ""
     measured: str = ""
     caveat: str = ""
     references: list[str] = field(default_factory=list)
-    hardware: dict = field(default_factory=dict)
-    models: dict = field(default_factory=dict)
-    options: dict = field(default_factory=dict)
-    claims: list[dict] = field(default_factory=list)
+    hardware: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    claims: list[dict[str, Any]] = field(default_factory=list)
 
     def case(self, name: str) -> Case | None:
         """The case of a name; None for one that the article does not have, or has no more."""
         return next((case for case in self.cases if case.name == name), None)
 
-    def model_of(self, case: Case) -> dict:
+    def model_of(self, case: Case) -> dict[str, Any]:
         """The model that a case runs: the article's own unless the case names another."""
         return self.models[case.model] if case.model else self.model
 
-    def prompt_of(self, case: Case) -> dict:
+    def prompt_of(self, case: Case) -> dict[str, Any]:
         return {**self.prompt, **case.prompt}
 
-    def protocol_of(self, case: Case) -> dict:
+    def protocol_of(self, case: Case) -> dict[str, Any]:
         return {**self.protocol, **case.protocol}
 
-    def batch_sizes_of(self, case: Case, variant: str) -> list[int] | dict:
+    def batch_sizes_of(self, case: Case, variant: str) -> list[int] | dict[str, Any]:
         """The batch sizes that a case is run with, as scripts/articles/batch_sweep.py takes them."""
         return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt_of(case)["batch_size"]]
 
-    def options_of(self, case: Case, variant: str, scale: str) -> dict:
+    def options_of(self, case: Case, variant: str, scale: str) -> dict[str, Any]:
         """What the form of a case gets to know: the article's options, over them the variant's, over them the case's."""
         merged = {**self.options, **self.variants[variant].get("options", {}), **case.options}
         tiny_items = merged.pop("tiny_items", None)
         return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
 
-    def runs_of(self, case: Case, variant: str, scale: str = "full") -> list[dict]:
+    def runs_of(self, case: Case, variant: str, scale: str = "full") -> list[dict[str, Any]]:
         """The calls that a case is timed on: its own for this variant, else its own, else the variant's.
 
         `tiny_new_tokens` of a run is its `new_tokens` at scale tiny.
@@ -108,38 +108,25 @@ class Article:
     def cases_of(self, backend: str) -> list[Case]:
         """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""
         own = [case for case in self.cases if case.backend == backend]
-        return own or [Case(backend, backend, 1, {"dtype": self.variants["controlled"]["dtype"]}, note="not in the article")]
-
-
-def _read(path: Path, tolerances: dict) -> Article:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        cases = [Case(**case) for case in data.pop("cases")]
-        article = Article(cases=cases, tolerances=tolerances, **data)
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise KitError(f"{path.name} is not a valid article: {error}; compare it with inference-tools.toml") from error
-    for sizes in [one.batch_sizes for one in cases] + [variant.get("batch_sizes") for variant in article.variants.values()]:
-        if sizes is not None and batch_sweep.check(sizes):
-            raise KitError(f"{path.name}: {batch_sweep.check(sizes)}")
-    for case in cases:
-        unknown = sorted({*(case.variants or []), *case.in_variant} - set(article.variants))
-        if unknown:
-            raise KitError(f"{path.name}: case {case.name} names the variant {unknown[0]!r}, known are {', '.join(article.variants)}")
-    known = {case.name for case in cases}
-    for claim in article.claims:
-        for relation in claim["relations"]:
-            roles = ("faster", "slower", "case", "single", "batched", "lowest")
-            for name in [relation[role] for role in roles if role in relation] + relation.get("below", []):
-                if name not in known:
-                    raise KitError(f"{path.name}: claim {claim['id']} names the case {name!r}, known are {', '.join(sorted(known))}")
-    return article
+        return own or [Case(backend, backend, 1, {"dtype": self.variants.get("controlled", {}).get("dtype", "float32")}, note="not in the article")]
 
 
 def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
-    """Every article by its slug, sorted; raises KitError naming the file that is not valid."""
-    tolerances = tomllib.loads((folder.parent / "tolerances.toml").read_text(encoding="utf-8"))
-    articles = [_read(path, tolerances) for path in sorted(folder.glob("*.toml"))]
+    """Every article by its slug, sorted; raises KitError naming the file and the place that is not valid."""
+    path = folder.parent / "tolerances.toml"
+    tolerances = toml_tables.read(path)
+    toml_tables.check(tolerances, shapes.Tolerances, path.name)
+    articles = [article_of(toml_tables.read(path), tolerances, path.name) for path in sorted(folder.glob("*.toml"))]
     return {article.slug: article for article in articles}
+
+
+def article_of(data: dict[str, Any], tolerances: dict[str, Any], file: str) -> Article:
+    """The article that a file's tables describe; raises KitError naming the file and the place that is not valid."""
+    toml_tables.check(data, shapes.Article, file)
+    cases = [Case(**case) for case in data["cases"]]
+    article = Article(**{**data, "cases": cases, "tolerances": tolerances})
+    references.check(article, file)
+    return article
 
 
 def find(slug: str) -> Article:

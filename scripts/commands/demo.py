@@ -15,6 +15,7 @@ from scripts.errors import KitError, PreflightError
 from scripts.machine import signals
 from scripts.paths import ROOT
 from scripts.report import document
+from scripts.run import clocks as comparing
 from scripts.run import plan
 from scripts.run.engines import demo_environments
 from scripts.run.options import Options
@@ -68,8 +69,8 @@ def run_demo() -> None:
         tell(list(refused.values()), f"{len(planned) - len(able)} of {len(planned)} jobs were left out", ran=bool(able))
 
 
-@click.command(name="demo-python")
-@click.argument("environment", default="common")
-def demo_python(environment: str) -> None:
-    """Print the interpreter of one of the demo's environments, made first unless it is there."""
-    print(demo_environments.ensure(environment))
+@click.command
+def clocks() -> None:
+    """Time tiny models by the articles' own loops and by the kit, in turn; print the ratios."""
+    with signals.raised():
+        comparing.compare_all()

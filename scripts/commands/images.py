@@ -1,5 +1,6 @@
-"""build, verify, rebuild, sbom, images, archive, restore: the images and what they hold."""
+"""build, verify, rebuild, sbom, images, archive, restore, push, pull: the images and what they hold."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,19 +9,20 @@ import click
 
 from scripts import articles, pins
 from scripts.commands import values
-from scripts.commands.values import option
+from scripts.commands.values import Verb, option
 from scripts.containers.container import connect
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.images import archive as keeping
 from scripts.images import build as building
-from scripts.images import inventory
+from scripts.images import inventory, restoring
 from scripts.images import rebuild as rebuilding
+from scripts.images import registry as through_registry
 from scripts.images import verify as checking
 from scripts.paths import ROOT
 from scripts.pins import Image
 
-STACK = option("STACK", click.STRING, "whose versions: a stack of docker/pins.toml, or the article's own", "article")
-ARTICLE = option("ARTICLE", click.STRING, "whose stack STACK=article means", "")
+STACK = option("STACK", values.Text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article")
+ARTICLE = option("ARTICLE", values.Text(), "whose stack STACK=article means", "")
 WHEELS = option("WHEELS", values.Folder(), "build from the files of this folder, without a package index")
 ARCHIVES = option("ARCHIVES", values.Folder(), "the folder of archives", ROOT / "archives")
 
@@ -32,7 +34,7 @@ def chosen(backend: str, stack: str, article: str) -> list[Image]:
     return building.wanted(pins.load(), backend, stack)
 
 
-def _of_images(command: Callable) -> Callable:
+def _of_images(command: Callable[..., int | None]) -> Verb:
     """Give a verb the argument and the options that choose images."""
 
     def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
@@ -106,19 +108,49 @@ def images() -> None:
 
 
 @click.command
-@option("ONLY", values.Choice("images", "wheels"), "a part alone")
+@option("ONLY", values.Names(*keeping.PARTS), "some parts alone", ())
+@option("PIECES", values.Size(), "cut archives of images into files of at most so many bytes")
+@option("PYTHONS", values.Names(), "the versions of Python that the tools are kept for; this one unless others are typed", ())
 @STACK
 @ARTICLE
-@option("BACKEND", click.STRING, "the images of a backend", "all")
+@option("BACKEND", values.Text(), "the images of a backend", "all")
 @ARCHIVES
-def archive(only: str | None, stack: str, article: str, backend: str, archives: Path) -> None:
-    """Keep the built images and the files of their locks in a folder."""
-    parts = (only,) if only else keeping.PARTS
-    keeping.archive(archives, chosen(backend, stack, article), parts)
+def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], stack: str, article: str, backend: str, archives: Path) -> None:
+    """Keep the built images, the files of their locks, the tools and the kit in a folder."""
+    keeping.archive(archives, chosen(backend, stack, article), only or keeping.PARTS, pieces, pythons)
 
 
 @click.command
 @ARCHIVES
 def restore(archives: Path) -> None:
-    """Bring the images of such a folder back, without a network."""
-    keeping.restore(archives)
+    """Bring the images of such a folder back, without a network; each is compared with its pins and lock."""
+    restoring.restore(archives)
+
+
+REGISTRY = option("REGISTRY", click.STRING, "a registry and a name in it, as in localhost:5000/kit", "")
+
+
+def _registry(typed: str) -> str:
+    if not typed or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*", typed):
+        raise UsageError(f"REGISTRY is {typed!r}, allowed is host/name; try REGISTRY=localhost:5000/kit")
+    return typed
+
+
+@click.command
+@option("BACKEND", click.STRING, "the images of a backend", "all")
+@STACK
+@ARTICLE
+@REGISTRY
+def push(backend: str, stack: str, article: str, registry: str) -> None:
+    """Push built images to a registry and note their digests in docker/digests.json."""
+    through_registry.push(chosen(backend, stack, article), _registry(registry))
+
+
+@click.command
+@option("BACKEND", click.STRING, "the images of a backend", "all")
+@STACK
+@ARTICLE
+@REGISTRY
+def pull(backend: str, stack: str, article: str, registry: str) -> None:
+    """Pull images by their digests, and compare them with pins and lock."""
+    through_registry.pull(chosen(backend, stack, article), _registry(registry))

@@ -22,7 +22,7 @@ VERBS = {
     "bundle": "share",
     "compare": "report",
     "demo": "demo",
-    "demo-python": "demo",
+    "clocks": "demo",
     "images": "images",
     "lock": "pins",
     "models": "models",
@@ -32,6 +32,8 @@ VERBS = {
     "render": "pins",
     "report": "report",
     "restore": "images",
+    "push": "images",
+    "pull": "images",
     "sbom": "images",
     "verify": "images",
     "verify-bundle": "share",
@@ -48,7 +50,8 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"scripts.commands.{VERBS[cmd_name]}")
-        return getattr(module, cmd_name.replace("-", "_"))
+        verb: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return verb
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -10,7 +10,7 @@ import click
 
 from scripts import articles, pins, results
 from scripts.commands import values
-from scripts.commands.values import option
+from scripts.commands.values import Verb, option
 from scripts.machine import signals
 from scripts.paths import ROOT
 from scripts.run import options, plan, runner
@@ -24,18 +24,19 @@ RUNS = option("RUNS", values.Folder(), "the folder of results; the kit's own unl
 CHOICES = (
     option("GPUS", values.Count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
     option("GPU_IDS", values.Numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ARTICLE", click.STRING, "whose cases: a name in bench/articles", ""),
+    option("ARTICLE", values.Text(), "whose cases: a name in bench/articles", ""),
     option("CASES", values.Names(), "only these cases of the article", ()),
     option("VARIANT", values.Choice(*options.VARIANTS), "the article's own arguments, or one footing for every row"),
-    option("STACK", click.STRING, "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
+    option("STACK", values.Text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
     option("BATCH_SIZES", values.Numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.Count(example=10_000), "texts of a workload"),
     option("TIMED_RUNS", values.Count(most=10_000, example=10), "timed calls, in place of the article's"),
+    option("REPEATS", values.Count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
     option("WEIGHTS", values.Choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.Choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
     option("DEVICE", values.Choice(*options.DEVICES), "what the model runs on", "cuda"),
     option("ENGINE", values.Choice(*options.ENGINES), "in a container, or in an interpreter of this machine", "docker"),
-    option("PYTHON_HOST", click.STRING, "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
+    option("PYTHON_HOST", values.Text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.Folder(), "build images from the files of this folder, without a package index"),
     option("PROFILER", values.Choice(*options.PROFILERS), "of `profile`", "torch"),
     option("FORCE", values.Switch(), "1 measures again what is there", False),
@@ -56,17 +57,18 @@ def options_of(typed: Mapping[str, Any]) -> Options:
     return Options(**{name: value for name, value in given.items() if name in names})
 
 
-def measuring(command: Callable) -> Callable:
+def measuring(command: Callable[[str, Options], int]) -> Verb:
     """Give a verb the options of a measurement, as one Options."""
 
     def with_options(**typed: Any) -> int:
         with signals.raised():  # so that containers and locks are let go
-            return command(typed.get("backend") or typed["slug"], options_of(typed))
+            return command(typed["backend"] if "backend" in typed else typed["slug"], options_of(typed))
 
     with_options.__doc__ = command.__doc__
+    verb: Verb = with_options
     for choice in reversed(CHOICES):
-        with_options = choice(with_options)
-    return with_options
+        verb = choice(verb)
+    return verb
 
 
 @click.command

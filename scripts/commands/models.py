@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from scripts import articles
+from scripts.commands import values
 from scripts.commands.measure import MODELS
 from scripts.commands.values import option
 from scripts.errors import KitError
@@ -12,7 +13,7 @@ from scripts.run import checkpoints
 
 
 @click.command
-@option("ARTICLE", click.STRING, "of one article only", "")
+@option("ARTICLE", values.Text(), "of one article only", "")
 @MODELS
 def models(article: str, models: Path) -> None:
     """Fetch the articles' models at their revisions (HF_TOKEN for gated ones)."""

@@ -38,10 +38,10 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
 
 
 @click.command
-@option("A", click.STRING, "a run, a folder of results, or a git revision", "")
-@option("B", click.STRING, "the same", "")
-@option("ACROSS", click.STRING, "compare rows that differ in this", "")
-@option("THRESHOLD", click.STRING, "fail where a row of B is slower by more than so many per cent", "")
+@option("A", values.Text(), "a run, a folder of results, or a git revision", "")
+@option("B", values.Text(), "the same", "")
+@option("ACROSS", values.Text(), "compare rows that differ in this", "")
+@option("THRESHOLD", values.Text(), "fail where a row of B is slower by more than so many per cent", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
     """Set two runs, folders or git revisions side by side."""
@@ -49,8 +49,8 @@ def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> i
         if not typed:
             raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
-    records = [comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b))]
-    differences = comparison.compare(*records, differing)
+    before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
+    differences = comparison.compare(before, after, differing)
     if not differences:
         raise KitError(f"neither {a} nor {b} holds a result; try make bench-layer-parallel")
     print(comparison.markdown(differences))

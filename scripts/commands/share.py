@@ -12,17 +12,20 @@ from scripts.commands.values import option
 from scripts.machine import checksums
 from scripts.share import bundle as bundles
 from scripts.share import publish as publishing
+from scripts.share import verified
 
 
 @click.command
-@option("REMOTE", click.STRING, "the address of a repository that you may push to", "")
-@option("BRANCH", click.STRING, "the branch of the site", "gh-pages")
+@option("REMOTE", values.Text(), "the address of a repository that you may push to", "")
+@option("BRANCH", values.Text(), "the branch of the site", "gh-pages")
+@option("TAKE_BRANCH", values.Switch(), "1 replaces the files of a branch that the kit has not written", False)
 @RUNS
 @OUT
-def publish(remote: str, branch: str, runs: Path | None, out: Path | None) -> None:
+def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
     """Put the site of the report on a branch of a repository."""
     shown = runs or results.RUNS
-    print(f"{branch} of {remote}: {publishing.publish(remote, branch, shown, out or shown.parent)}")
+    changes = publishing.publish(remote, branch, shown, out or shown.parent, take_branch)
+    print(f"{branch} of {publishing.without_password(remote)}: {changes}")
 
 
 @click.command
@@ -39,5 +42,5 @@ def bundle(out: Path | None) -> None:
 @option("BUNDLE", values.Folder(), "the archive", Path(f"{bundles.NAME}.tar.gz"))
 def verify_bundle(bundle: Path) -> None:
     """Check such an archive: its files, its results, and that the report comes out of them."""
-    bundles.verify(bundle)
-    print(f"{bundle}: every file is as its checksum says, and the report comes out of its runs")
+    lines = verified.verify(bundle)
+    print("\n  ".join([f"{bundle}: is what it says", *lines]))

@@ -1,7 +1,7 @@
 """python -m scripts.commands.tools GROUP: install a group of the tools into .venv; pins.toml names the groups.
 
 The Makefile runs this with the user's own Python, so it needs the standard library alone. `run` makes .venv anew; the other
-groups are added to it. pip brings uv with its hash, uv the rest with theirs.
+groups are added to it. pip brings uv with its hash, uv the rest with theirs. On a machine without a network they come from an archive.
 """
 
 import fcntl
@@ -23,6 +23,13 @@ PYTHON = VENV / "bin" / "python"
 HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
 
 
+def kept_files() -> list[str]:
+    """Options with which pip and uv take the tools from an archive and ask no index: where ARCHIVES holds them for this Python."""
+    folder = Path(surroundings.current().text("ARCHIVES") or ROOT / "archives").absolute() / "tools"
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return ["--no-index", "--find-links", str(folder)] if any(folder.glob(f"numpy-*-{tag}-*.whl")) else []
+
+
 def install(group: str) -> None:
     """Install a group unless it is there already; KitError says what pip or uv says where that fails."""
     loaded = pins.load()
@@ -37,7 +44,7 @@ def install(group: str) -> None:
             began = time.monotonic()
             if group == "run":
                 _make_environment(loaded.host_lock("installer"))
-            _fill(loaded.host_lock(group), about["disk_mb"])
+            _fill(loaded.host_lock(group), about["disk_mb"], kept_files() if group == "run" else [])
             (VENV / f".{group}").touch()
             print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
@@ -50,12 +57,12 @@ def _make_environment(lock: Path) -> None:
     made = installs.run("making .venv", [sys.executable, "-m", "venv", "--clear", str(VENV)], surroundings.current().for_installers)
     if made.returncode != 0:
         raise PreflightError(f"{sys.executable} cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv")
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *HASHED, "--requirement", str(lock)]
+    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *kept_files(), *HASHED, "--requirement", str(lock)]
     _must_work(installs.run("fetching uv", command, surroundings.current().for_installers))
 
 
-def _fill(lock: Path, disk_mb: int) -> None:
-    command = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON), *HASHED, "--requirement", str(lock)]
+def _fill(lock: Path, disk_mb: int, source: list[str]) -> None:
+    command = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON), *source, *HASHED, "--requirement", str(lock)]
     settings = uv.settings_of_pip(str(PYTHON)) | uv.trust() | uv.SETTINGS
     _must_work(installs.run("installing", command, surroundings.current().for_installers | settings, disk_mb))
 

@@ -11,6 +11,9 @@ from scripts.errors import UsageError
 #: A count above this is a slip: no machine has as many GPUs, no day as many seconds.
 LARGEST_COUNT = 1_000_000
 
+#: A longer value is a slip; a path has 4,096 bytes, and the kit writes below those that are typed.
+LONGEST_CHARACTERS = 1024
+
 
 def _name(param: click.Parameter | None) -> str:
     """`GPUS`, or `--gpus` for an option without a variable."""
@@ -19,7 +22,11 @@ def _name(param: click.Parameter | None) -> str:
     return str(param.envvar) if getattr(param, "envvar", None) else param.opts[0]
 
 
-class Choice(click.ParamType):
+#: A verb's function, or a command that click made of it.
+Verb = Callable[..., Any]
+
+
+class Choice(click.ParamType[Any, Any]):
     """One of a few words; the first is the example."""
 
     name = "choice"
@@ -30,18 +37,18 @@ class Choice(click.ParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return "|".join(self.words)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.words:
             raise UsageError(f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={self.words[0]}")
         return value
 
 
-class Switch(click.ParamType):
+class Switch(click.ParamType[Any, Any]):
     """0 or 1, as in FORCE=1."""
 
     name = "0|1"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+    def convert(self, value: bool | str, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         if isinstance(value, bool):
             return value
         if value not in ("0", "1"):
@@ -49,7 +56,7 @@ class Switch(click.ParamType):
         return value == "1"
 
 
-class Count(click.ParamType):
+class Count(click.ParamType[Any, Any]):
     """A whole number from 1."""
 
     name = "n"
@@ -66,7 +73,22 @@ class Count(click.ParamType):
         return int(value)
 
 
-class Numbers(click.ParamType):
+class Size(click.ParamType[Any, Any]):
+    """A number of bytes with its unit, as in PIECES=64MB; powers of 1000."""
+
+    name = "64MB"
+    UNITS = {"MB": 10**6, "GB": 10**9}
+
+    def convert(self, value: int | str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number, unit = value[:-2], value[-2:]
+        if unit not in self.UNITS or not (number.isascii() and number.isdecimal() and len(number) < 7 and int(number) >= 1):
+            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed is a whole number with {' or '.join(self.UNITS)}; try {_name(param)}=64MB")
+        return int(number) * self.UNITS[unit]
+
+
+class Numbers(click.ParamType[Any, Any]):
     """Different whole numbers with commas, as in GPU_IDS=0,3."""
 
     name = "n,n,…"
@@ -85,23 +107,39 @@ class Numbers(click.ParamType):
         return tuple(int(part) for part in parts)
 
 
-class Names(click.ParamType):
-    """Words with commas, as in CASES=accelerate-fp16,ds-zero."""
+class Text(click.ParamType[Any, Any]):
+    """A word, an address or a command of a reasonable length."""
+
+    name = "text"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return _not_too_long(str(value), param)
+
+
+class Names(click.ParamType[Any, Any]):
+    """Words with commas, as in CASES=accelerate-fp16,ds-zero; of a few words where those are given."""
 
     name = "name,name,…"
 
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        return value if isinstance(value, tuple) else tuple(word for word in value.split(",") if word)
+        words = value if isinstance(value, tuple) else tuple(word for word in _not_too_long(value, param).split(",") if word)
+        wrong = [word for word in words if self.allowed and word not in self.allowed]
+        if wrong:
+            raise UsageError(f"{_name(param)} names {_short(wrong[0])!r}, allowed are {', '.join(self.allowed)}; try {_name(param)}={self.allowed[0]}")
+        return words
 
 
-class Folder(click.ParamType):
+class Folder(click.ParamType[Any, Any]):
     """A folder or file of this machine, as an absolute path; it need not exist."""
 
     name = "path"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
-            path = Path.cwd() / value  # not resolved: a link is named by its own place
+            path = Path.cwd() / _not_too_long(str(value), param)  # not resolved: a link is named by its own place
             path.exists()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
@@ -109,12 +147,18 @@ class Folder(click.ParamType):
         return path
 
 
+def _not_too_long(value: str, param: click.Parameter | None) -> str:
+    if len(value) > LONGEST_CHARACTERS:
+        raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed are {LONGEST_CHARACTERS:,} characters; try a shorter value")
+    return value
+
+
 def _short(value: str) -> str:
     return value if len(value) <= 60 else value[:60] + "…"
 
 
-def option(name: str, kind: click.ParamType, words: str, default: Any = None) -> Callable[[Callable], Callable]:
+def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any = None) -> Callable[[Verb], Verb]:
     """The option `--gpu-ids`, which is also the variable GPU_IDS."""
     flag = "--" + name.lower().replace("_", "-")
-    shown = {"show_default": True} if default not in (None, "", (), False) else {}
-    return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, **shown)
+    shown = True if default not in (None, "", (), False) else None
+    return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, show_default=shown)

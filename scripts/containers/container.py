@@ -7,6 +7,7 @@ import contextlib
 import os
 import platform
 import queue
+import signal
 import threading
 import time
 import uuid
@@ -22,20 +23,29 @@ from scripts import surroundings
 from scripts.containers import docker_errors, gpu_requests, restrictions
 from scripts.machine import locks, signals
 from scripts.machine.gpus import Gpu
+from scripts.machine.lines import Lines
 from scripts.units import GIB
+
+#: Chunks of output that wait for their reader; a job that talks faster than the runner reads waits, and fills no memory.
+WAITING_CHUNKS = 256
 
 RUN_LABEL, OWNER_LABEL, RUNNER_LABEL = "org.llm-repro.run", "org.llm-repro.owner", "org.llm-repro.runner"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job's process ended; moments in seconds since the epoch. `exit_code` is 137 where it was killed."""
+    """How a job's process ended; moments in seconds since the epoch. `exit_code` is 128 + n where signal n ended it."""
 
     exit_code: int
     oom_killed: bool
     timed_out: bool
     started_at: float
     finished_at: float
+
+    @property
+    def signal(self) -> str:
+        """The name of the signal that ended the process, such as SIGSEGV; "" where none did."""
+        return next((number.name for number in signal.Signals if number == self.exit_code - 128), "")
 
 
 def connect() -> docker.DockerClient:
@@ -60,14 +70,14 @@ def _this_runner() -> str:
 def sweep(client: docker.DockerClient) -> list[str]:
     """Remove the containers whose runner is dead, and return their runs; those of living runners stay."""
     removed = []
-    ours = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
+    ours: dict[str, str | list[str] | bool] = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
     for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         owner = Path(container.labels[OWNER_LABEL])
         lock = locks.take(owner) if owner.parent == locks.folder() else None
         if lock:
             with lock:
                 _remove(container)
-                owner.unlink(missing_ok=True)
+                locks.remove(owner)
             removed.append(container.labels[RUN_LABEL])
     return removed
 
@@ -76,11 +86,8 @@ def sweep(client: docker.DockerClient) -> list[str]:
 def _owner() -> Iterator[Path]:
     """A lock that this process holds while the container is there: how a sweep knows that the runner lives."""
     path = locks.folder() / f"runner-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
-    with locks.take(path):
-        try:
-            yield path
-        finally:
-            path.unlink()
+    with locks.held(path, locks.FOR_THIS_USER):
+        yield path
 
 
 def run(
@@ -157,32 +164,42 @@ def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None
 
 def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
     """Whole lines as they come, for what comes are chunks. Raises TimeoutError at the deadline (monotonic seconds)."""
-    chunks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=WAITING_CHUNKS)
+    nobody_reads = threading.Event()
+
+    def put(chunk: bytes | None) -> None:
+        while not nobody_reads.is_set():
+            with contextlib.suppress(queue.Full):
+                chunks.put(chunk, timeout=1)
+                return
 
     def read() -> None:
         try:
             for chunk in stream:
-                chunks.put(chunk)
+                put(chunk)
+                if nobody_reads.is_set():
+                    return
         except Exception:  # a broken stream is an ended one; whether the job has ended, Docker is asked
             pass
         finally:
-            chunks.put(None)
+            put(None)
 
     threading.Thread(target=read, name="container-output", daemon=True).start()
-    rest = b""
-    while True:
-        try:
-            chunk = chunks.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise TimeoutError from None
-        if time.monotonic() > deadline:  # whoever never stops talking is never found silent
-            raise TimeoutError
-        *whole, rest = (rest + (chunk or b"")).split(b"\n")
-        yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
-        if chunk is None:
-            if rest:
-                yield rest.decode(errors="replace")
-            return
+    lines = Lines()
+    try:
+        while True:
+            try:
+                chunk = chunks.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise TimeoutError from None
+            if time.monotonic() > deadline:  # a job that never stops talking is never silent
+                raise TimeoutError
+            if chunk is None:
+                yield from lines.rest()
+                return
+            yield from lines.feed(chunk)
+    finally:
+        nobody_reads.set()
 
 
 def _remove(container: Container) -> None:

@@ -4,8 +4,9 @@ GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chos
 `nvidia` (the toolkit).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import docker
 import yaml
@@ -41,14 +42,14 @@ def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:
     return [] if None in names else [f"{KIND}={name}" for name in names]
 
 
-def cdi_devices(info: dict) -> set[str]:
+def cdi_devices(info: Mapping[str, Any]) -> set[str]:
     """The device names that Docker can inject: those it tells, and those in the spec folders that it reads."""
     told = [device["ID"].partition("=") for device in info.get("DiscoveredDevices") or []]
     written = (_names_in(spec) for spec in _specs(info.get("CDISpecDirs") or []))
     return {name for kind, _, name in told if kind == KIND}.union(*written)
 
 
-def _specs(folders: Iterable[str]) -> list[dict]:
+def _specs(folders: Iterable[str]) -> list[dict[str, Any]]:
     """The CDI specs in these folders; a file that cannot be read counts as none, as for Docker."""
     found = []
     paths = [path for folder in folders for path in Path(folder).glob("*") if path.suffix in (".yaml", ".yml", ".json")]
@@ -60,5 +61,5 @@ def _specs(folders: Iterable[str]) -> list[dict]:
     return [spec for spec in found if isinstance(spec, dict)]
 
 
-def _names_in(spec: dict) -> set[str]:
+def _names_in(spec: Mapping[str, Any]) -> set[str]:
     return {str(device.get("name")) for device in spec.get("devices") or []} if spec.get("kind") == KIND else set()

@@ -1,8 +1,9 @@
 """What a job's container may do: compute, write its own folder and /tmp, and nothing else."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
@@ -23,7 +24,7 @@ ENVIRONMENT = {
 NOBODY = 10001
 
 
-def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict:
+def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict[str, Any]:
     """What every container is made with, on a machine of this much memory.
 
     Without a limit of its own it gets nearly all memory and no swap, so that a job that wants more dies and not its
@@ -51,7 +52,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
     }
 
 
-def for_compose() -> dict:
+def for_compose() -> dict[str, Any]:
     """The same settings under Compose's names, but for the limits that follow from a machine's memory; /tmp and /dev/shm get the most."""
     ours = settings(32 * GIB, None, 4 * GIB)
     same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
@@ -75,7 +76,7 @@ def _mount(target: str, source: Path, read_only: bool = True) -> Mount:
     return Mount(target, str(source.resolve()), type="bind", read_only=read_only)
 
 
-def user(info: dict, work_dir: Path) -> str:
+def user(info: Mapping[str, Any], work_dir: Path) -> str:
     """Who runs the job: whoever runs the kit, or, for root, a user without rights who is given the job's folder."""
     if any("rootless" in option for option in info.get("SecurityOptions") or []):
         return "0:0"  # such an engine's root is the one who runs the kit

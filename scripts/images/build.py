@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import ImageNotFound
@@ -70,7 +71,7 @@ def exists(client: docker.DockerClient, tag: str) -> bool:
     return True
 
 
-def image_facts(client: docker.DockerClient, image: Image) -> dict:
+def image_facts(client: docker.DockerClient, image: Image) -> dict[str, Any]:
     """What a result says of its image. `digest` is empty unless the image came from a registry; `stand_in` tells of its base."""
     try:
         found = client.images.get(image.tag)
@@ -169,9 +170,10 @@ def _stream(image: Image, command: list[str]) -> None:
         raise KitError(f"{image.tag} was not built, the last lines were:\n  " + "\n  ".join(last))
 
 
-def ask(client: docker.DockerClient, tag: str) -> dict:
+def ask(client: docker.DockerClient, tag: str) -> dict[str, Any]:
     """The versions an image answers with: python, cuda, arch_list, packages."""
-    return json.loads(output_of(client, tag, ["python3", "-c", QUESTION]).splitlines()[-1])
+    answer: dict[str, Any] = json.loads(output_of(client, tag, ["python3", "-c", QUESTION]).splitlines()[-1])
+    return answer
 
 
 def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
@@ -188,7 +190,7 @@ def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
     return output
 
 
-def differences(image: Image, answer: dict) -> list[str]:
+def differences(image: Image, answer: dict[str, Any]) -> list[str]:
     """Compare an answer of `ask` with the lock; a build's local label, such as +cu117, does not count."""
     found = {requirement_files.normalized(name): version for name, version in answer["packages"].items()}
     lines = []

@@ -1,6 +1,7 @@
 """The Dockerfile of an image: the sections of docker/Dockerfile.template that it needs, with its values put in."""
 
 from pathlib import Path
+from typing import Any
 
 from scripts.pins import Image, reference
 
@@ -50,7 +51,7 @@ def text(image: Image, summary: str, sections: dict[str, str], *, shares: bool) 
     return body
 
 
-def _names(options: dict, shares: bool) -> list[str]:
+def _names(options: dict[str, Any], shares: bool) -> list[str]:
     """The sections, in their order."""
     names = ["start", "torch"]
     if "compile" in options:

@@ -4,8 +4,10 @@ import datetime
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import docker
+import docker.models.images
 from docker.errors import ImageNotFound
 
 from scripts import paths, pins
@@ -77,7 +79,7 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
     (root / RECORD).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
 
 
-def recorded(root: Path = paths.ROOT) -> dict[str, dict]:
+def recorded(root: Path = paths.ROOT) -> dict[str, dict[str, Any]]:
     """{backend/stack: record} of the images that were built by `make build-all`."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -110,7 +112,7 @@ def record_lines(loaded: Pins) -> list[str]:
     return [*lines, "", said + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
-def built(client: docker.DockerClient, loaded: Pins) -> list[dict]:
+def built(client: docker.DockerClient, loaded: Pins) -> list[dict[str, Any]]:
     """The kit's images that this Docker holds, and those of pins.toml that it does not."""
     tags = {tag: one for one in client.images.list("llm-repro/*") for tag in one.tags if not tag.endswith("-unchecked")}
     wanted = {image.tag: image for image in loaded.images()}

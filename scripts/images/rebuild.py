@@ -19,6 +19,9 @@ from scripts.pins import Image
 #: What is told of an entry of a layer, in the order in which `entry` gives it.
 FIELDS = ("type", "mode", "owner", "group", "date", "size", "link", "content")
 
+#: The FIELDS of one entry of a layer.
+Entry = tuple[object, ...]
+
 #: Entries of a layer that are listed at most.
 LISTED = 40
 
@@ -50,7 +53,7 @@ def compare(client: docker.DockerClient, first: str, second: str) -> list[str]:
     return lines or ["only the description differs, no layer: the history or the date of creation"]
 
 
-def entries(tag: str, layer: str) -> dict[str, tuple]:
+def entries(tag: str, layer: str) -> dict[str, Entry]:
     """{path: its FIELDS} of a layer, read from the image as Docker saves it."""
     process = subprocess.Popen(["docker", "save", tag], stdout=subprocess.PIPE)
     try:
@@ -60,7 +63,7 @@ def entries(tag: str, layer: str) -> dict[str, tuple]:
         process.wait()
 
 
-def _layers(saved: IO[bytes] | None, digest: str) -> Iterator[dict[str, tuple]]:
+def _layers(saved: IO[bytes] | None, digest: str) -> Iterator[dict[str, Entry]]:
     with tarfile.open(fileobj=saved, mode="r|") as outer:
         for member in outer:
             if member.isfile() and member.name.endswith(digest):
@@ -68,17 +71,18 @@ def _layers(saved: IO[bytes] | None, digest: str) -> Iterator[dict[str, tuple]]:
                     yield {one.name: entry(inner, one) for one in inner}
 
 
-def entry(tar: tarfile.TarFile, one: tarfile.TarInfo) -> tuple:
+def entry(tar: tarfile.TarFile, one: tarfile.TarInfo) -> Entry:
     """The FIELDS of an entry of a layer."""
     content = hashlib.sha256()
     if one.isfile():
         stream = tar.extractfile(one)
+        assert stream is not None  # it is a file
         while block := stream.read(1 << 20):
             content.update(block)
     return (one.type, oct(one.mode), one.uid, one.gid, one.mtime, one.size, one.linkname, content.hexdigest())
 
 
-def layer_differences(one: dict[str, tuple], other: dict[str, tuple]) -> list[str]:
+def layer_differences(one: dict[str, Entry], other: dict[str, Entry]) -> list[str]:
     """One line for each entry that differs between two layers, with the fields in which it does."""
     lines = []
     for path in sorted(one.keys() | other.keys()):

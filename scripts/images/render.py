@@ -116,9 +116,9 @@ def _hash_problems(loaded: Pins) -> list[str]:
             for block in blocks.values():
                 seen.setdefault(block.split()[0], {}).setdefault(block, []).append(str(path.relative_to(loaded.root)))
     found = []
-    for package, blocks in seen.items():
-        if len(blocks) > 1:
-            odd = min(blocks.values(), key=len)
+    for package, variants in seen.items():
+        if len(variants) > 1:
+            odd = min(variants.values(), key=len)
             found += [f"{place}: {package} has other hashes than in the other locks (make lock)" for place in odd]
     return found
 

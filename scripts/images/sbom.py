@@ -4,6 +4,7 @@ file that each was installed from, its Debian packages, and what its kernels wer
 
 import json
 from pathlib import Path
+from typing import Any
 
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom
@@ -25,7 +26,7 @@ def path_of(image: Image) -> Path:
     return image.folder.parents[2] / FOLDER / f"{image.backend}-{image.stack}.cdx.json"
 
 
-def text(image: Image, found: dict, stand_in: bool) -> str:
+def text(image: Image, found: dict[str, Any], stand_in: bool) -> str:
     """The bill of an image that answered `found` (see docker/inspect_image.py); the same answer gives the same bytes."""
     bom = Bom(components=[*_python(found), *_debian(found)])
     bom.metadata.component = Component(
@@ -45,7 +46,7 @@ def text(image: Image, found: dict, stand_in: bool) -> str:
     return json.dumps(said, indent=1, sort_keys=True) + "\n"
 
 
-def _python(found: dict) -> list[Component]:
+def _python(found: dict[str, Any]) -> list[Component]:
     archives = {requirement_files.normalized(name): digest for name, digest in found["archives"].items()}
     components = []
     for name, version in found["packages"].items():
@@ -56,7 +57,7 @@ def _python(found: dict) -> list[Component]:
     return components
 
 
-def _debian(found: dict) -> list[Component]:
+def _debian(found: dict[str, Any]) -> list[Component]:
     components = []
     for line in found["debian"]:
         name, _, version = line.partition("=")

@@ -6,6 +6,7 @@ The image is built first unless it is there. Everything is asked of the image it
 import hashlib
 import json
 import re
+from typing import Any
 
 import docker
 from docker.errors import ImageNotFound
@@ -24,12 +25,13 @@ TELLTALE = re.compile(r"\b\w*(?:PIP_|PROXY|CA_BUNDLE|SSL_CERT|TOKEN|PASSWORD)\w*
 BASE_PACKAGES = ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"]
 
 
-def inspect(client: docker.DockerClient, tag: str) -> dict:
+def inspect(client: docker.DockerClient, tag: str) -> dict[str, Any]:
     """What an image holds, as docker/inspect_image.py tells it."""
-    return json.loads(build.output_of(client, tag, ["python3", "-c", INSPECTION.read_text(encoding="utf-8")]).splitlines()[-1])
+    answer: dict[str, Any] = json.loads(build.output_of(client, tag, ["python3", "-c", INSPECTION.read_text(encoding="utf-8")]).splitlines()[-1])
+    return answer
 
 
-def differences(image: Image, found: dict, base_packages: list[str] | None) -> list[str]:
+def differences(image: Image, found: dict[str, Any], base_packages: list[str] | None) -> list[str]:
     """Everything that is other in an image than pins and lock say; `base_packages` are the Debian packages of its base, None where unknown."""
     return [
         *build.differences(image, found),
@@ -46,7 +48,7 @@ def differences(image: Image, found: dict, base_packages: list[str] | None) -> l
     ]
 
 
-def _packages(image: Image, found: dict) -> list[str]:
+def _packages(image: Image, found: dict[str, Any]) -> list[str]:
     """Packages that no lock names, and archives that are other than those the lock names."""
     blocks = requirement_files.blocks(image.lock_text())
     compiled = image.options.get("compile", {}).get("source")
@@ -68,7 +70,7 @@ def _unowned(image: Image, unowned: dict[str, str]) -> list[str]:
     return lines + [f"{place}: is not docker/patches/{added[place].name}" for place, digest in wanted.items() if unowned.get(place) != digest]
 
 
-def _kernels(image: Image, kernels: dict[str, dict]) -> list[str]:
+def _kernels(image: Image, kernels: dict[str, dict[str, Any]]) -> list[str]:
     """The libraries with GPU code that were compiled for the image: there, for the right architectures, and loadable."""
     listed = image.options.get("compile", {}).get("environment", {}).get("TORCH_CUDA_ARCH_LIST", "")
     wanted = [f"sm_{part.replace('.', '')}" for part in listed.split(";") if part]
@@ -99,7 +101,7 @@ def _debian(found: list[str], base_packages: list[str] | None) -> list[str]:
     ]
 
 
-def traces(attributes: dict, history: list[dict]) -> list[str]:
+def traces(attributes: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
     """Settings of the building machine in an image's environment or history; those that the Dockerfile makes for pip are none."""
     ours = " ".join(dockerfile.ARGUMENTS).split()
     said = [(attributes["Config"].get("Env") or [], "environment"), ([str(step.get("CreatedBy")) for step in history], "history")]
@@ -116,9 +118,13 @@ def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | N
     return sorted(build.output_of(client, image.base, BASE_PACKAGES).split())
 
 
+def check(client: docker.DockerClient, image: Image) -> list[str]:
+    """Compare all that an image holds with its pins and its lock; it has to be there."""
+    found = client.images.get(image.tag)
+    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(found.attrs, found.history())
+
+
 def verify(image: Image) -> list[str]:
     """Build an image unless it is there, and compare all that it holds with pins and lock."""
     build.build(image)
-    client = connect()
-    found = client.images.get(image.tag)
-    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(found.attrs, found.history())
+    return check(connect(), image)

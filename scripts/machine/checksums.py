@@ -1,10 +1,16 @@
-"""SHA256SUMS: a line a file, its sha256 and its place, as `sha256sum --check` reads it."""
+"""SHA256SUMS: a line a file, its sha256 and its place, as `sha256sum --check` reads it.
+
+Checksums show damage. They do not show who made the files: whoever changes a file can make its checksum anew.
+"""
 
 import hashlib
+import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 NAME = "SHA256SUMS"
+
+LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def digest_of(path: Path) -> str:
@@ -18,8 +24,20 @@ def text(digests: Mapping[str, str]) -> str:
 
 
 def parse(listed: str) -> dict[str, str]:
-    """{place: sha256}; ValueError for a line that is no such line."""
-    return {name: digest for digest, name in (line.split("  ", 1) for line in listed.splitlines())}
+    """{place: sha256}; ValueError, which names the line, for what is no such line, leads outside the folder or comes twice."""
+    digests: dict[str, str] = {}
+    for number, line in enumerate(listed.removesuffix("\n").split("\n") if listed else [], 1):
+        found = LINE.fullmatch(line)
+        if not found:
+            raise ValueError(f"line {number} is no checksum with a file's name")
+        digest, name = found.groups()
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts or place.as_posix() != name or "\0" in name:
+            raise ValueError(f"line {number} names {name!r}, allowed are places within the folder")
+        if name in digests:
+            raise ValueError(f"line {number} names {name!r} a second time")
+        digests[name] = digest
+    return digests
 
 
 def compare(folder: Path, digests: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pynvml
 
@@ -97,7 +98,7 @@ def select(count: int | None = None, ids: Sequence[int] | None = None, allow_bus
     """
     wanted = f"GPU_IDS={','.join(map(str, ids))}" if ids else f"GPUS={count}"
     candidates = _candidates(wanted, count, ids)
-    needed = len(ids) if ids else count
+    needed = len(ids) if ids else count or 1
     with contextlib.ExitStack() as held:
         chosen: list[Gpu] = []
         refused: list[str] = []
@@ -129,7 +130,7 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
         if missing:
             raise PreflightError(f"{wanted}: there is no GPU {missing[0]}, this machine has GPU {there}; type for example GPU_IDS=0")
         return [by_index[index] for index in ids]
-    if count > len(present):
+    if count and count > len(present):
         raise PreflightError(f"{wanted}: this machine has {len(present)} ({there}); type GPUS={len(present)} or less")
     return present
 
@@ -139,7 +140,7 @@ def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     path = locks.folder() / f"{gpu.uuid}.lock"
     lock = locks.take(path)
     if lock is None:
-        return f"is held by another run of this kit, pid {locks.holder(path)}"
+        return f"is held by another run of this kit, {locks.holder(path)}"
     reason = None if allow_busy else _foreign_use(gpu)
     if reason:
         lock.close()
@@ -203,14 +204,14 @@ class MemorySampler:
             self._times[uuid].append(time.time())
             self._used[uuid].append(used)
 
-    def summary(self, phases: Mapping[str, Sequence[float]]) -> list[dict]:
+    def summary(self, phases: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
         """Per GPU the baseline and the peaks in bytes; `phases` is {name: [began, ended]} in seconds since the epoch.
 
         A phase without a sample has no peak. `error` is the driver's first complaint, or null.
         """
         return [self._of(gpu, phases) for gpu in self._gpus]
 
-    def _of(self, gpu: Gpu, phases: Mapping[str, Sequence[float]]) -> dict:
+    def _of(self, gpu: Gpu, phases: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         times, used = self._times[gpu.uuid], self._used[gpu.uuid]
         by_phase = {}
         for name, (began, ended) in phases.items():

@@ -37,7 +37,7 @@ def run(title: str, command: Sequence[str], environment: Mapping[str, str], disk
         return subprocess.CompletedProcess(list(command), process.returncode, out.read(), err.read())
 
 
-def _watch(process: subprocess.Popen, line: Callable[[], str]) -> None:
+def _watch(process: subprocess.Popen[str], line: Callable[[], str]) -> None:
     terminal = sys.stderr.isatty()
     shown = False
     while True:

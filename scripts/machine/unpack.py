@@ -1,7 +1,11 @@
 """Unpack a tar archive that nobody vouches for. `tarfile`'s own filters are missing from some Pythons that the kit runs on (3.11.0 to 3.11.3)."""
 
+import contextlib
+import gzip
+import io
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from scripts.errors import KitError
@@ -9,15 +13,44 @@ from scripts.errors import KitError
 #: All members of an archive together. The committed results are 10 MB; a larger archive is damaged or hostile.
 LIMIT_BYTES = 4 << 30
 
+#: A file system is slow with more, and no archive of the kit has as many.
+MOST_MEMBERS = 100_000
+
+
+class _Limited(io.RawIOBase):
+    """A stream that ends in KitError after so many bytes: a small archive may unpack to more than a disk holds, in its headers too."""
+
+    def __init__(self, source: gzip.GzipFile, limit_bytes: int) -> None:
+        self._source, self._limit_bytes, self._left_bytes = source, limit_bytes, limit_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self._source.read(min(size, self._left_bytes + 1) if size >= 0 else self._left_bytes + 1)
+        self._left_bytes -= len(chunk)
+        if self._left_bytes < 0:
+            raise KitError(f"the archive unpacks to more than the limit of {self._limit_bytes:,} bytes")
+        return chunk
+
+
+@contextlib.contextmanager
+def opened(path: Path, limit_bytes: int) -> Iterator[tarfile.TarFile]:
+    """A .tar.gz that is read from its beginning to its end; KitError within the block where it unpacks to more bytes than the limit."""
+    with gzip.open(path) as packed, tarfile.open(fileobj=_Limited(packed, limit_bytes), mode="r|") as archive:
+        yield archive
+
 
 def unpack(archive: tarfile.TarFile, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
     """Write an archive's files and folders below `folder`, with the permissions of new files.
 
     Raises KitError, which names the member, where one is a link or a device, leads outside, comes twice or exceeds
-    the limit in bytes of all members together. The members before that one are written.
+    the limit in bytes of all members together, or MOST_MEMBERS. The members before that one are written.
     """
     left_bytes = limit_bytes
-    for member in archive:
+    for count, member in enumerate(archive, 1):
+        if count > MOST_MEMBERS:
+            raise KitError(f"the archive's member {member.name!r} exceeds the limit of {MOST_MEMBERS:,} members")
         target = folder / _inside(member)
         left_bytes -= member.size
         if left_bytes < 0:

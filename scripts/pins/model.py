@@ -5,10 +5,11 @@ import hashlib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
-from scripts.pins import requirement_files
+from scripts.pins import requirement_files, shapes
 
 ORIGINS = ("stated", "derived", "chosen")
 
@@ -48,7 +49,7 @@ class Image:
     arch_list: tuple[str, ...]
     exclude_newer: str
     pins: dict[str, Pin]
-    options: dict
+    options: dict[str, Any]
 
     rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -100,10 +101,10 @@ class Pins:
     """pins.toml as tables, and the images that follow from it; `rendered` as that of Image."""
 
     root: Path
-    host: dict
-    stacks: dict[str, dict]
-    shared: dict[str, dict]
-    backends: dict[str, dict]
+    host: dict[str, Any]
+    stacks: dict[str, dict[str, Any]]
+    shared: dict[str, dict[str, Any]]
+    backends: dict[str, dict[str, Any]]
     rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def image(self, backend: str, stack: str) -> Image:
@@ -167,6 +168,7 @@ def load(root: Path = ROOT) -> Pins:
     path = root / "docker" / "pins.toml"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        shapes.check(tables)
         pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
         pins.images(), pins.environments(), pins.host_pins  # every table is read once, so that a mistake shows at once
     except FileNotFoundError as error:
@@ -206,9 +208,9 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
     )
 
 
-def _options(pins: Pins, backend: str, stack: str) -> dict:
+def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
     """The table [backend.B.S]; with `same_as` that of another backend on the same stack."""
-    options = pins.backends[backend].get(stack, {})
+    options: dict[str, Any] = pins.backends[backend].get(stack, {})
     other = options.get("same_as")
     if other is None:
         return options
@@ -218,12 +220,12 @@ def _options(pins: Pins, backend: str, stack: str) -> dict:
     return _options(pins, other, stack)
 
 
-def reference(base: dict) -> str:
+def reference(base: dict[str, str]) -> str:
     """A base image as a Dockerfile names it; "" for the empty table."""
     return base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else "")
 
 
-def _pins(table: dict, place: str) -> dict[str, Pin]:
+def _pins(table: dict[str, dict[str, str]], place: str) -> dict[str, Pin]:
     found = {}
     for name, pin in table.items():
         if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):

@@ -132,7 +132,7 @@ def changes(old: str, new: str) -> list[str]:
     """What differs between two locks, one line a package."""
     before, after = requirement_files.blocks(old), requirement_files.blocks(new)
     lines = []
-    for name in sorted(before | after):
+    for name in sorted(before.keys() | after.keys()):
         was, now = _version(before.get(name)), _version(after.get(name))
         if was != now:
             lines.append(f"  {name} {was} -> {now}")
@@ -157,11 +157,11 @@ def write_all(texts: dict[Path, str]) -> None:
                 file.write(text)
             Path(name).chmod(0o644)
     except OSError as error:
-        for name, _ in staged:
-            name.unlink(missing_ok=True)
+        for temporary, _ in staged:
+            temporary.unlink(missing_ok=True)
         raise KitError(f"cannot write {error.filename}: {error.strerror}. Nothing was changed.") from error
-    for name, path in staged:
-        name.replace(path)
+    for temporary, path in staged:
+        temporary.replace(path)
 
 
 def lock_all() -> None:

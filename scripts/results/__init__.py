@@ -1,14 +1,13 @@
 """The results: one folder a run, written once, checked when it is read."""
 
+from bench.job import SCHEMA, InvalidDocument
 from scripts.results.store import (
     DONE,
     RUNS,
-    SCHEMA,
     TRIALS,
-    InvalidDocument,
     Record,
     Skipped,
-    done,
+    enough,
     existing,
     load,
     load_all,
@@ -26,7 +25,7 @@ __all__ = [
     "SCHEMA",
     "Skipped",
     "TRIALS",
-    "done",
+    "enough",
     "existing",
     "load",
     "load_all",

@@ -7,29 +7,28 @@ came out). result.json is written whole or not at all and never again; a folder 
 import contextlib
 import dataclasses
 import gc
-import json
+import itertools
 import marshal
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from bench.job import STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
+from bench.job import SCHEMA, STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.results import result_schema
+from scripts.results import answers, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
-SCHEMA = 1
-
 #: A run that ended so would end so again; one that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
 
 #: {content: environment} of the guests read so far: thousands of runs share a few.
-_ENVIRONMENTS: dict[bytes, dict] = {}
+_ENVIRONMENTS: dict[bytes, dict[str, Any]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Record:
     id: str
     status: str
     job: Job
-    host: dict
+    host: dict[str, Any]
     guest: Result | None = None
     reason: str = ""
     schema: int = SCHEMA
@@ -119,16 +118,11 @@ def _temporary_folder() -> str:
 def load(folder: Path) -> Record:
     """The Record of a run's folder; raises InvalidDocument or OSError."""
     try:
-        text = Path(folder, "result.json").read_text(encoding="utf-8")
-        record = _record(json.loads(text, parse_constant=_no_constant))
+        record = record_of(door.parse(door.read(Path(folder, "result.json"))))
     except FileNotFoundError:
         raise InvalidDocument("no result.json: the run has not finished, or its runner was killed") from None
-    except InvalidDocument:
-        raise
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise InvalidDocument(f"damaged result.json: {error}") from None
     if record.id != Path(folder).name:
-        raise InvalidDocument(f"result.json is of run {record.id}, not of this folder")
+        raise InvalidDocument(f"result.json is of run {record.id[:255]}, not of this folder")
     return record
 
 
@@ -143,7 +137,8 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
                 records.append(load(folder))
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
-    return records, skipped
+    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _files(runs)]
+    return records, sorted(skipped, key=lambda one: one.path.name)
 
 
 @contextlib.contextmanager
@@ -170,16 +165,38 @@ def next_id(prefix: str, runs: Path = RUNS) -> str:
     return f"{prefix}-{int(ids[-1].rsplit('-', 1)[1]) + 1 if ids else 1:02d}"
 
 
-def done(prefix: str, runs: Path = RUNS) -> Record | None:
-    """The latest run with this prefix that need not be run again, or None."""
-    for name in reversed(existing(prefix, runs)):
+def enough(prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Record | None:
+    """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated.
+
+    An id keeps the hash that its kit gave it. `prefix_of` says which prefix a stored run would have today, so that a run which an
+    earlier schema wrote under another hash counts too where it asked the very same.
+    """
+    latest = None
+    ended = itertools.chain(_ended(reversed(existing(prefix, runs)), runs), _of_earlier_schemas(prefix, runs, prefix_of))
+    for number, record in enumerate(ended, 1):
+        latest = latest or record
+        if number == count or latest.status != "ok":
+            return latest
+    return None
+
+
+def _of_earlier_schemas(prefix: str, runs: Path, prefix_of: Callable[[Record], str] | None) -> Iterator[Record]:
+    """The runs of another hash that would have this prefix today."""
+    if prefix_of:
+        same, readable = set(existing(prefix, runs)), prefix.rpartition(".")[0] + "."
+        others = [name for name in _folders(runs) if name.startswith(readable) and name not in same]
+        yield from (record for record in _ended(reversed(others), runs) if prefix_of(record) == prefix)
+
+
+def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
+    """Those of these runs that came to their end."""
+    for name in names:
         try:
             record = load(Path(runs) / name)
         except (InvalidDocument, OSError):
             continue
         if record.status in DONE:
-            return record
-    return None
+            yield record
 
 
 def _folders(runs: Path) -> list[str]:
@@ -190,8 +207,13 @@ def _folders(runs: Path) -> list[str]:
         return []
 
 
-def _no_constant(word: str) -> float:
-    raise InvalidDocument(f"damaged result.json: {word} is no number")
+def _files(runs: Path) -> list[str]:
+    """What lies beside the folders of runs and is none; hidden files are the kit's own."""
+    try:
+        with os.scandir(runs) as entries:
+            return [entry.name for entry in entries if not entry.is_dir() and not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return []
 
 
 def _expect(condition: object, message: str) -> None:
@@ -199,29 +221,37 @@ def _expect(condition: object, message: str) -> None:
         raise InvalidDocument(message)
 
 
-def _record(fields: dict) -> Record:
+def record_of(fields: object) -> Record:
     _expect(isinstance(fields, dict), "expected a JSON object")
-    _expect(fields.get("schema") == SCHEMA, f"schema is {fields.get('schema')!r}, this kit reads {SCHEMA}")
+    assert isinstance(fields, dict)
+    schema = fields.get("schema")
+    _expect(schema in (1, SCHEMA) and not isinstance(schema, bool), f"schema is {schema!r:.60}, this kit reads 1 and {SCHEMA}")
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
-    _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r}")
-    result_schema.check(fields.get("job"), result_schema.JOB, "job")
-    result_schema.check(fields.get("host"), result_schema.HOST, "host")
+    _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r:.60}")
+    shapes.check(fields, shapes.Record)
     job = job_of(fields["job"])
+    _expect(job.kind != "profile" or job.options.get("profiler"), "a profile's job names no profiler")
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
-    record = Record(**{**fields, "job": job, "guest": guest})
-    _expect(record.id.rsplit("-", 1)[-1].isdigit(), f"id is {record.id!r}, it has to end in -<number>")
+    record = Record(**{**fields, "job": job, "guest": guest, "schema": SCHEMA})
     _expect(record.status in STATUSES, f"status is {record.status!r}, allowed are {', '.join(STATUSES)}")
-    _expect(record.status == "ok" or (record.reason and isinstance(record.reason, str)), f"status {record.status} without a reason")
-    _expect(record.status != "ok" or guest, "status ok without an answer of the guest")
-    if record.status == "ok" and job.kind == "measure":
-        timed = [measurement["timed_ms"] for measurement in guest.measurements]
-        _expect((timed or guest.figures) and all(timed), "status ok without a timed call")  # a form may measure other things than calls
+    _expect(record.status == "ok" or record.reason, f"status {record.status} without a reason")
+    if record.status == "ok":
+        _expect_measured(job, guest)
     return record
 
 
-def _guest(fields: dict) -> Result:
+def _expect_measured(job: Job, guest: Result | None) -> None:
+    if guest is None:
+        raise InvalidDocument("status ok without an answer of the guest")
+    timed = [measurement["timed_ms"] for measurement in guest.measurements]
+    measured = job.kind != "measure" or ((timed or guest.figures) and all(timed))  # a form may measure other things than calls
+    _expect(measured, "status ok without a timed call")
+    contradiction = answers.contradiction(guest)
+    _expect(not contradiction, f"damaged result.json: {contradiction}")
+
+
+def _guest(fields: dict[str, Any]) -> Result:
     """The contract says nothing of what is in `environment`, the bulk of a result: equal ones are kept once."""
-    result_schema.check(fields, result_schema.GUEST, "guest")
-    environment = fields["environment"]
+    environment = fields.get("environment", {})
     shared = _ENVIRONMENTS.setdefault(marshal.dumps(environment, 2), environment)  # version 2: equal bytes for equal content
     return result_of({**fields, "environment": shared})

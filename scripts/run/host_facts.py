@@ -7,6 +7,7 @@ import platform
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.job import Result
 from scripts import __version__, surroundings
@@ -18,7 +19,7 @@ from scripts.run.engines import Engine
 OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability")
 
 
-def at_start(engine: Engine, asked_at: float) -> dict:
+def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:
     """The facts known when a job's process starts; `asked_at`, in monotonic seconds, is when it was asked for."""
     return {
         "engine": engine.name,
@@ -31,23 +32,24 @@ def at_start(engine: Engine, asked_at: float) -> dict:
     }
 
 
-def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict:
+def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict[str, Any]:
     """The facts known once it has ended; `result` is the guest's, None where there is none."""
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "began": round(outcome.started_at, 3),
-        "wall_s": round(outcome.finished_at - outcome.started_at, 3),
+        "wall_s": max(0.0, round(outcome.finished_at - outcome.started_at, 3)),  # a clock may be set back
         "kit_version": __version__,
         "commit": commit,
         "dirty": dirty,
+        "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well
         "differences": engine.differences(result),
         "gpu_memory": sampler.summary(result.phases if result else {}),
     }
 
 
-def machine() -> dict:
+def machine() -> dict[str, Any]:
     """This machine without its name: processor, cores, memory."""
     import psutil
 

@@ -4,10 +4,12 @@ import dataclasses
 import hashlib
 import json
 import re
+from typing import Any
 
 from bench.job import Job
 from bench.models import weights
 from scripts.articles import Article, Case
+from scripts.results import Record
 
 SEED = 0
 
@@ -32,7 +34,7 @@ class Typed:
     timed_runs: int | None = None
 
 
-def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict:
+def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict[str, Any]:
     """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
     load = dict(case.load)
     wanted = article.variants[variant].get("dtype")
@@ -44,7 +46,7 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
     return load
 
 
-def _model(article: Article, case: Case, target: Target) -> dict:
+def _model(article: Article, case: Case, target: Target) -> dict[str, Any]:
     """What decides the weights, without the path, which is known once they are there."""
     model = {key: article.model_of(case).get(key) for key in ("name", "architecture", "shape", "revision")}
     random = {"seed": SEED, "recipe": weights.RECIPE} if target.weights == "random" else {"seed": None}
@@ -95,8 +97,17 @@ def profile_job(job: Job, profiler: str) -> Job:
 
 def reference_job(job: Job) -> Job:
     """The job that computes the right answer for a measuring job: plain transformers, float32, greedy, one sequence."""
-    plain = {"backend": "transformers", "load": {"dtype": "float32"}, "tolerance": None, "form": "generate", "options": {}}
-    return dataclasses.replace(job, kind="reference", id="reference", prompt={**job.prompt, "batch_size": 1}, **plain)
+    return dataclasses.replace(
+        job,
+        kind="reference",
+        id="reference",
+        backend="transformers",
+        load={"dtype": "float32"},
+        prompt={**job.prompt, "batch_size": 1},
+        tolerance=None,
+        form="generate",
+        options={},
+    )
 
 
 def reference_key(job: Job) -> str:
@@ -110,7 +121,7 @@ def reference_key(job: Job) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def judge_job(job: Job, dtype: str, floors: dict) -> Job:
+def judge_job(job: Job, dtype: str, floors: dict[str, float]) -> Job:
     """The job that judges the tokens of a measuring job's timed calls, which ran in `dtype` (int8 where its weights did)."""
     plain = dtype if dtype != "int8" else "float16" if job.device == "cuda" else "float32"
     return dataclasses.replace(reference_job(job), kind="judge", id="judge", options={"dtype": plain, "floors": floors})
@@ -138,3 +149,9 @@ def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
     profiled = ["profile"] if job.kind == "profile" else []
     parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)
+
+
+def prefix_of(record: Record) -> str:
+    """The prefix that a stored run would have today: of the newest schema, whichever it was written in."""
+    gpus = record.host.get("gpus") or [{"name": "cpu"}]
+    return run_prefix(record.job, record.host.get("pins_id") or "", record.host["engine"], gpus[0]["name"])

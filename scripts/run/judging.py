@@ -1,14 +1,15 @@
 """The tokens of a row's timed calls are judged by a job of its own, once the measuring job has ended (bench/checking/judge.py)."""
 
-import shutil
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.job import Job, Result
+from bench.job import InvalidDocument, Job, Result
 from bench.measuring import timed_tokens
 from scripts.errors import KitError
 from scripts.paths import ROOT
+from scripts.results import door, shapes
 from scripts.run import checkpoints
 from scripts.run.engines import Engine
 
@@ -22,19 +23,29 @@ def floors_of(dtype: str) -> dict[str, float]:
     return {name: bounds[name] for name in FLOORS}
 
 
+def dtype_of(job: Job, result: Result) -> str:
+    """The dtype whose bounds a row is judged by: the job's, for a guest could choose wider ones. KitError where the guest ran in another."""
+    asked = "int8" if job.load.get("quantization") else str(job.load["dtype"])
+    said = str(result.used.get("dtype") or asked)
+    if said != asked:
+        raise KitError(f"the guest says that it ran in {said[:40]!r}, the job asks for {asked!r}")
+    return asked
+
+
 def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: Callable[[str], None]) -> None:
     """Judge what a measuring job left in its work folder, and put the verdict into its result's check; nothing where it left nothing.
 
     The tokens stay beside the result. Where the judge cannot work the row counts as unchecked output does: not passed, with the reason.
     """
-    left = [work / timed_tokens.TOKENS, work / timed_tokens.LOGITS]
-    if result is None or result.status != "ok" or not result.check or not left[0].exists():
+    tokens, logits = work / timed_tokens.TOKENS, work / timed_tokens.LOGITS
+    if result is None or result.status != "ok" or not result.check or not os.path.lexists(tokens):
         return
-    shutil.copy(left[0], work.parent)
-    dtype = result.used.get("dtype") or job.load["dtype"]
     try:
-        verdict = checkpoints.judgement(engine, job, dtype, floors_of(dtype), left, on_line)
-    except KitError as error:
+        door.keep(tokens, work.parent / tokens.name)
+        dtype = dtype_of(job, result)
+        verdict = checkpoints.judgement(engine, job, dtype, floors_of(dtype), [tokens, logits], on_line)
+        shapes.check(verdict, shapes.Judged, "verdict")
+    except (KitError, InvalidDocument, OSError) as error:
         verdict = {"passed": False, "reason": f"its tokens were not judged: {str(error).splitlines()[0]}"}
     result.check["judged"] = verdict
     if result.check["passed"] and not verdict["passed"]:

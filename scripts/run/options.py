@@ -15,12 +15,16 @@ DEVICES = ("cuda", "cpu")
 PROFILERS = ("torch", "nsys")
 GPU_MODES = ("auto", "cdi", "nvidia")
 
+#: On a CPU GPUS is a number of processes or stages of a tiny model, which share its cores.
+MOST_ON_A_CPU = 16
+
 
 @dataclass(frozen=True)
 class Options:
     """The choices of one command; raises UsageError for two that contradict each other.
 
     `folder` is where results go; None is the kit's own place for them.
+    `repeats` is how many runs each row shall have, a fresh process each.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
     """
 
@@ -38,6 +42,7 @@ class Options:
     batch_sizes: tuple[int, ...] | None = None
     items: int | None = None
     timed_runs: int | None = None
+    repeats: int = 1
     cases: tuple[str, ...] = ()
     profiler: str = "torch"
     force: bool = False
@@ -54,6 +59,8 @@ class Options:
         if self.device == "cpu" and self.gpu_ids:
             typed = ",".join(map(str, self.gpu_ids))
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
+        if self.device == "cpu" and (self.gpus or 0) > MOST_ON_A_CPU:
+            raise UsageError(f"GPUS is {self.gpus} with DEVICE=cpu, allowed is a whole number from 1 to {MOST_ON_A_CPU}; try GPUS=2")
 
     @property
     def runs(self) -> Path:

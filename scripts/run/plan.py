@@ -1,17 +1,17 @@
-"""python -m scripts.run.plan BACKEND | all | --article SLUG: run cases of an article and store their results.
-
-What is typed after `make bench-…` comes in the environment; scripts/run/options.py knows the variables.
-"""
+"""Which cases of an article run, in which order, and how often; scripts/run/runner.py performs each."""
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.machine import locks
 from scripts.machine.steps import Steps
-from scripts.run import runner
+from scripts.run import run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -39,7 +39,7 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
 
 
-def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | dict:
+def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:
     """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
     if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
         return asked.batch_sizes
@@ -83,36 +83,54 @@ def line_of(record: results.Record) -> str:
     return f"{told} ({right})"
 
 
-def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
-    """Run cases one after another, each in its batch sizes; where one cannot start and others may, it is told and the next one goes on."""
-    runs = asked.runs
-    for left in runner.sweep_unfinished(runs):
-        print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
-    records, refused, tried = [], [], []
-    counted = [batch_sizes_of(one.article, one.case, one.variant, asked) for one in planned]
-    steps = Steps(sum(1 if isinstance(sizes, Mapping) else len(sizes) for sizes in counted))
+class _Sitting:
+    """Cases run one after another; where one cannot start and others may, that is printed and the next one goes on."""
 
-    def run_one(one: Planned) -> str | None:
-        """The status that it ended with; None where it could not start."""
-        print(f"{steps.next()} {one.title}", file=sys.stderr, flush=True)
-        tried.append(one)
+    def __init__(self, asked: Options, keep_going: bool, steps: Steps) -> None:
+        self.asked, self.keep_going, self.steps = asked, keep_going, steps
+        self.records: list[results.Record] = []
+        self.refused: list[KitError] = []
+        self.tried = 0
+
+    def run(self, planned: Planned, repeat: int) -> str | None:
+        """The status that a case ended with; None where it could not start."""
+        which = f", run {repeat} of {self.asked.repeats}" if self.asked.repeats > 1 else ""
+        print(f"{self.steps.next()} {planned.title}{which}", file=sys.stderr, flush=True)
+        self.tried += 1
         try:
-            record = runner.perform(one, asked)
+            record = runner.perform(planned, self.asked, repeat)
         except KitError as error:
-            if not keep_going or isinstance(error, NothingRuns):
+            if not self.keep_going or isinstance(error, NothingRuns):
                 raise
             print(f"  error: {error}", file=sys.stderr)
-            refused.append(error)
+            self.refused.append(error)
             return None
-        print(f"  {line_of(record)}\n  {runs / record.id / 'result.json'}", flush=True)
-        records.append(record)
+        print(f"  {line_of(record)}\n  {self.asked.runs / record.id / 'result.json'}", flush=True)
+        self.records.append(record)
         return record.status
 
-    for one, sizes in zip(planned, counted, strict=True):
-        if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
-            run_one(one)
-        else:
-            batch_sweep.walk(sizes, lambda size, one=one: run_one(dataclasses.replace(one, batch_size=size)))
-    if refused:
-        raise type(refused[0])(f"{len(refused)} of {len(tried)} cases could not run; the reasons stand above")
-    return records
+    def run_in_batches(self, planned: Planned, repeat: int, batch_size: int) -> str | None:
+        """As `run`, in batches of this size."""
+        return self.run(dataclasses.replace(planned, batch_size=batch_size), repeat)
+
+
+def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
+    """Run cases, each in its batch sizes, as often as asked for; raises KitError where some could not start.
+
+    Every second round goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
+    """
+    locks.sweep()
+    for left in run_folders.sweep_unfinished(asked.runs):
+        print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
+    sized = [(one, batch_sizes_of(one.article, one.case, one.variant, asked)) for one in planned]
+    runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for _, sizes in sized)
+    sitting = _Sitting(asked, keep_going, Steps(runs * asked.repeats))
+    for repeat in range(1, asked.repeats + 1):
+        for one, sizes in sized if repeat % 2 else reversed(sized):
+            if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
+                sitting.run(one, repeat)
+            else:
+                batch_sweep.walk(sizes, functools.partial(sitting.run_in_batches, one, repeat))
+    if sitting.refused:
+        raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
+    return sitting.records

@@ -55,7 +55,7 @@ def runs_on(capability: str, arch_list: tuple[str, ...]) -> bool:
 def gpu_need_bytes(job: Job, parameters: int) -> int:
     """What one GPU has to hold of a full-size model: its share of the weights, and the rest."""
     if "memory_limit_bytes" in job.load:
-        return job.load["memory_limit_bytes"] + OVERHEAD_BYTES
+        return int(job.load["memory_limit_bytes"]) + OVERHEAD_BYTES
     return parameters * BYTES_OF[job.load["dtype"]] // job.device_count + OVERHEAD_BYTES
 
 

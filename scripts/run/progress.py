@@ -1,15 +1,35 @@
 """What the person at the terminal sees while a job runs, from the guest's `@{json}` lines."""
 
 import contextlib
-import json
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from scripts.machine.bounded_log import BoundedLog
 from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
+
+Word = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+Number = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+
+
+class Event(msgspec.Struct):
+    """What a guest tells of its progress (bench/__main__.py `say`); a line of another shape is a line of its log and nothing else."""
+
+    phase: Word = ""
+    run: Word = ""
+    done: Number | None = None
+    shard: Number = 0
+    total: Number = 0
+    new_tokens: Number | None = None
+    left_s: Annotated[float, msgspec.Meta(ge=0, le=10**9)] | None = None
+
+
+_EVENTS = msgspec.json.Decoder(Event)
 
 
 class JobDisplay:
@@ -21,8 +41,8 @@ class JobDisplay:
     def __init__(self, title: str, log: Path | None = None) -> None:
         self.title = title
         self.console = Console(file=sys.stderr)
-        self.log = log.open("a", encoding="utf-8") if log else None
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+        self.log = BoundedLog(log) if log else None
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.told_at = 0.0
         self.task = self.progress.add_task(title, total=None)
@@ -44,11 +64,10 @@ class JobDisplay:
     def line(self, text: str) -> None:
         """One line of the job's output."""
         if self.log:
-            self.log.write(text + "\n")
-            self.log.flush()
+            self.log.line(text)
         if text.startswith("@{"):
-            with contextlib.suppress(ValueError):
-                self._event(json.loads(text[1:]))
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # no event of the kit's
+                self._event(_EVENTS.decode(text[1:]))
 
     def phase(self, name: str) -> None:
         """The job enters another phase: load, measure, check…"""
@@ -57,17 +76,17 @@ class JobDisplay:
             print(f"  {self.title}: {name}", file=sys.stderr, flush=True)
             self.heartbeat.phase(f"{self.title}: {name}")
 
-    def _event(self, event: dict) -> None:
-        if "phase" in event:
-            self.phase(event["phase"])
-        elif "total" in event:
-            tokens = f", {event['new_tokens']} new token(s)" if "new_tokens" in event else ""
-            word = f"{event['run']}{tokens}" if "run" in event else "writing weights"
-            done = event.get("done", event.get("shard", 0))
-            if "left_s" in event:
-                word = f"{event['run']}, {left(event['left_s'])}"
-                self._tell(f"{done:,} of {event['total']:,} {word}", done == event["total"])
-            self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event["total"])
+    def _event(self, event: Event) -> None:
+        if event.phase:
+            self.phase(event.phase)
+        elif event.total:
+            tokens = f", {event.new_tokens} new token(s)" if event.new_tokens is not None else ""
+            word = f"{event.run}{tokens}" if event.run else "writing weights"
+            done = event.shard if event.done is None else event.done
+            if event.left_s is not None:
+                word = f"{event.run}, {left(event.left_s)}"
+                self._tell(f"{done:,} of {event.total:,} {word}", done == event.total)
+            self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event.total)
 
     def _tell(self, words: str, always: bool) -> None:
         """A line now and then, for whoever has no terminal."""

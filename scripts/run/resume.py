@@ -1,20 +1,21 @@
 """The answers of a long run, carried from a run that was killed to the one that goes on (bench/measuring/answers_file.py writes them).
 
 A guest writes in its work folder, which goes with the run; the file is moved beside job.json first, and from there into the
-work folder of the next run of the same job. It is always moved and never copied: there is one file of a job's answers.
+work folder of the next run of the same job. It always moves: there is one file of a job's answers. A guest wrote it, so it goes
+through the door (scripts/results/door.py); what the door refuses is named and left behind.
 """
 
-import contextlib
+import sys
 from pathlib import Path
 
 from bench.measuring.answers_file import NAME
 from scripts import results
+from scripts.results import door
 
 
 def keep(work: Path) -> None:
     """Move the answers out of a work folder that is about to go."""
-    with contextlib.suppress(FileNotFoundError):
-        (work / NAME).replace(work.parent / NAME)
+    _move(work, work.parent)
 
 
 def hand_over(prefix: str, runs: Path, work: Path) -> None:
@@ -22,8 +23,17 @@ def hand_over(prefix: str, runs: Path, work: Path) -> None:
     for name in reversed(results.existing(prefix, runs)):
         left = runs / name / NAME
         if left.exists() and not (left.parent / "work").exists() and not _ended(left.parent):
-            left.replace(work / NAME)
+            if _move(left.parent, work):
+                (work / NAME).chmod(0o666)  # a container's user goes on writing it
             return
+
+
+def _move(source: Path, target: Path) -> bool:
+    try:
+        return door.move(source / NAME, target / NAME)
+    except (door.Refused, OSError) as error:
+        print(f"note: {error}; these answers are not carried on", file=sys.stderr)
+        return False
 
 
 def _ended(folder: Path) -> bool:

@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from bench import forms
@@ -15,9 +13,9 @@ from bench.job import Job, to_json, write_whole
 from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
-from scripts.machine import gpus, locks
-from scripts.results import Record
-from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume
+from scripts.machine import gpus
+from scripts.results import Record, answers, door
+from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
 from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
@@ -64,8 +62,8 @@ def device_count(planned: Planned, options: Options) -> int:
     return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
 
 
-def perform(planned: Planned, options: Options) -> Record:
-    """Run a case and store its result; one that is there already is returned, unless FORCE=1.
+def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
+    """Run a case and store its result. Where as many runs as `repeat` are there already the newest is returned, unless FORCE=1.
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
@@ -75,14 +73,27 @@ def perform(planned: Planned, options: Options) -> Record:
         job = _job(planned, options)
         prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
         _writable(runs)
-        earlier = results.done(prefix, runs)
-        if earlier and not options.force:
-            print("  measured before; FORCE=1 measures it again", file=sys.stderr)
-            return earlier
+
+        def measured() -> Record | None:
+            return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of)
+
+        earlier = measured()
+        if earlier:
+            return _measured_before(earlier)
+        if not options.force:
+            run_folders.refuse_twice(prefix, runs)
         engine = engines.choose(image, chosen, options, planned.profiler)
         _preflight(planned, job, engine, runs)
         engine.prepare()
-        return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), runs)
+        with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
+            if isinstance(folder, Record):
+                return _measured_before(folder)
+            return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
+
+
+def _measured_before(record: Record) -> Record:
+    print("  measured before; FORCE=1 measures it again", file=sys.stderr)
+    return record
 
 
 def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
@@ -125,26 +136,23 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, docker, built))
 
 
-def _measure(ready: Ready, runs: Path) -> Record:
-    """Make what the job needs, run it with the memory sampler beside it, store what came."""
-    engine, run_id = ready.engine, results.next_id(ready.prefix, runs)
-    folder = runs / run_id
-    work = folder / "work"
-    lock = locks.take(_lock_of(folder))
-    if lock is None:
-        raise KitError(f"{run_id} is being measured by another process; wait for it, then type the same again")
+def _measure(ready: Ready, folder: Path) -> Record:
+    """Make what the job needs, run it with the memory sampler beside it, store what came in the run's folder."""
+    engine, run_id, work = ready.engine, folder.name, folder / run_folders.WORK
     try:
-        work.mkdir(parents=True)
-        with lock, JobDisplay(ready.title, folder / "log.txt") as display:
+        work.mkdir()
+        with JobDisplay(ready.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(ready.job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(checkpoints.without_places(job, engine.models)))
             if not ready.anew:
-                resume.hand_over(ready.prefix, runs, work)
+                resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             facts = host_facts.at_start(engine, ready.asked_at)
             with gpus.MemorySampler(engine.gpus) as sampler:
                 outcome = engine.run(job, work, display.line)
-            result, status, reason = engines.answer(work, outcome)
+            result, status, reason = engines.answer(job, work, outcome, engine.gpus)
+            if result is None:
+                answers.keep_rejected(work, folder)
             judging.judge(engine, job, result, work, display.line)
         _keep_traces(work, folder)
         facts |= host_facts.at_end(engine, outcome, result, sampler)
@@ -161,10 +169,12 @@ def _measure(ready: Ready, runs: Path) -> Record:
 
 
 def _keep_traces(work: Path, folder: Path) -> None:
-    """What a profiler wrote goes beside the result."""
+    """What a profiler wrote goes beside the result; a guest's trace that the door refuses is named and left out."""
     for name in nsight.KEPT:
-        if (work / name).exists():
-            shutil.move(work / name, folder / name)
+        try:
+            door.move(work / name, folder / name)
+        except (door.Refused, OSError) as error:
+            print(f"note: {error}; it is not kept", file=sys.stderr)
 
 
 def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:
@@ -181,20 +191,3 @@ def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> 
     if job.kind == "profile":
         return dataclasses.replace(job, reference=None)
     return dataclasses.replace(job, reference=engine.guest_path(checkpoints.reference(engine, job, display.line), work))
-
-
-def _lock_of(folder: Path) -> Path:
-    """The lock that the runner of a run holds while it lives: a run of the same name in another folder of results has its own."""
-    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
-    return locks.folder() / f"{folder.name}.{place}.lock"
-
-
-def sweep_unfinished(runs: Path) -> Iterator[Path]:
-    """Work folders that killed runners left; their runs stay, named as unfinished by the report. Those of living runners stay too."""
-    for work in runs.glob("*/work"):
-        lock = locks.take(_lock_of(work.parent))
-        if lock:
-            with lock:
-                resume.keep(work)
-                shutil.rmtree(work, ignore_errors=True)
-            yield work.parent

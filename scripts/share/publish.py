@@ -1,7 +1,8 @@
 """make publish REMOTE=… [BRANCH=gh-pages]: the report's site onto a branch of a repository, on top of what is there.
 
-Builds the report and its site, refuses where a file holds a secret, a home folder or this machine's name, counts what changes, and pushes
-one commit with ghp-import. History is never rewritten: a branch that has moved meanwhile is an error.
+Builds the report and its site, refuses where a file holds a secret, a home folder or this machine's name, counts what changes, and
+pushes one commit with ghp-import. History is never rewritten: a branch that has moved meanwhile is an error. A branch that the
+kit has not written holds the files of others; it is refused unless TAKE_BRANCH=1 says that they may go.
 """
 
 import contextlib
@@ -16,57 +17,104 @@ from scripts.errors import KitError, UsageError
 from scripts.report import document
 from scripts.share import secrets_scan, site
 
+#: Lies in every branch that the kit has written.
+MARKER = ".llm-repro"
+MARKER_TEXT = "make publish of the LLM inference reproducibility kit writes this branch: it replaces every file but CNAME.\n"
 
-def must_answer(remote: str, branch: str) -> None:
-    """KitError where a repository cannot be reached, before the report and its site are made."""
-    done = subprocess.run(["git", "ls-remote", "--heads", "--", remote, f"refs/heads/{branch}"], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise _git_failed("ls-remote", remote, done.stderr)
+#: Settings of the host of the site, which no report holds. .nojekyll is written anew by ghp-import.
+KEPT = ("CNAME",)
+
+
+def without_password(text: str) -> str:
+    """A text whose addresses have lost user, password and the values of a query: each may be a token."""
+    return re.sub(r"(\?|&)([^=&\s]+)=[^&\s'\"]+", r"\1\2=…", re.sub(r"://\S*@", "://", text))
+
+
+class Repository:
+    """A clone of a remote repository without files; every git command in it, with errors that show no password."""
+
+    def __init__(self, folder: Path, remote: str) -> None:
+        self.folder, self.remote = folder, remote
+
+    def git(self, *arguments: str) -> str:
+        """What a git command prints; KitError with what it complains of where it fails."""
+        return self._run(*arguments).decode(errors="replace").strip()
+
+    def file(self, place: str) -> bytes | None:
+        """A file's content, `place` as in "origin/gh-pages:CNAME"; None where there is none."""
+        try:
+            return self._run("show", place)
+        except KitError:
+            return None
+
+    def _run(self, *arguments: str) -> bytes:
+        done = subprocess.run(["git", *arguments], cwd=self.folder, capture_output=True)
+        if done.returncode != 0:
+            raise _git_failed(arguments[0], self.remote, done.stderr.decode(errors="replace"))
+        return done.stdout
 
 
 def _git_failed(verb: str, remote: str, stderr: str) -> KitError:
     lines = [line for line in stderr.strip().splitlines() if line.startswith(("fatal: ", "error: ", " ! "))]
     reason = (lines or ["failed"])[0].strip(" !")
-    return KitError(f"git {verb} with {remote}: {reason}; type REMOTE=<address of a repository you may push to>")
+    return KitError(without_password(f"git {verb} with {remote}: {reason}; type REMOTE=<address of a repository you may push to>"))
 
 
-def push(folder: Path, remote: str, branch: str) -> str:
-    """Put a folder onto a branch and push it; returns what changed, in words."""
+def must_be_branch(name: str) -> None:
+    """UsageError where git takes a name for no branch."""
+    done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, cwd="/")
+    if done.returncode != 0 or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", name):
+        raise UsageError(f"BRANCH is {name[:60]!r}, allowed is a branch's name; try BRANCH=gh-pages")
+
+
+def fetch(folder: Path, remote: str, branch: str, take_branch: bool) -> tuple[Repository, bool]:
+    """(a clone in `folder`, whether the remote has the branch). KitError where it cannot be reached or the branch is another's."""
+    repository = Repository(folder, remote)
+    repository.git("init", "--quiet")
+    repository.git("remote", "add", "--", "origin", remote)
+    there = bool(repository.git("ls-remote", "--heads", "origin", f"refs/heads/{branch}"))
+    if there:
+        repository.git("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
+        if not take_branch and repository.file(f"origin/{branch}:{MARKER}") is None:
+            raise KitError(
+                f"nothing was published: the kit has not written {branch} of {without_password(remote)}, and would replace its files; "
+                "type BRANCH=another, or TAKE_BRANCH=1 if they may go"
+            )
+    return repository, there
+
+
+def push(folder: Path, remote: str, branch: str, take_branch: bool = False) -> str:
+    """Put a folder onto a branch and push it; returns what changed, in words. Raises KitError for a branch that the kit has not written."""
     with tempfile.TemporaryDirectory() as clone:
-
-        def git(*arguments: str, check: bool = True) -> str:
-            done = subprocess.run(["git", *arguments], cwd=clone, capture_output=True, text=True)
-            if check and done.returncode != 0:
-                raise _git_failed(arguments[0], remote, done.stderr)
-            return done.stdout.strip()
-
-        git("init", "--quiet")
-        git("remote", "add", "origin", remote)
-        there = git("ls-remote", "--heads", "origin", f"refs/heads/{branch}")
-        if there:
-            git("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
+        repository, there = fetch(Path(clone), remote, branch, take_branch)
+        (folder / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
+        for name in KEPT if there else ():
+            content = repository.file(f"origin/{branch}:{name}")
+            if content is not None:
+                (folder / name).write_bytes(content)
         command = [sys.executable, "-m", "ghp_import", "--no-jekyll", "--remote=origin", f"--branch={branch}", "--message=The report", str(folder.resolve())]
         done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
         if done.returncode != 0:
-            raise KitError(f"the site was not committed: {done.stderr.strip().splitlines()[-1]}")
+            raise KitError(f"the site was not committed: {without_password((done.stderr.strip().splitlines() or ['no reason given'])[-1])}")
+        git = repository.git
         if there and git("rev-parse", f"{branch}^{{tree}}") == git("rev-parse", f"origin/{branch}^{{tree}}"):
             return "nothing changed"
         changes = git("diff", "--shortstat", f"origin/{branch}", branch) if there else git("show", "--shortstat", "--format=", branch)
         git("push", "--quiet", "origin", f"refs/heads/{branch}:refs/heads/{branch}")  # without force: refused where the branch has moved
-        return changes.strip()
+        return changes
 
 
-def publish(remote: str, branch: str, runs: Path, out: Path) -> str:
+def publish(remote: str, branch: str, runs: Path, out: Path, take_branch: bool = False) -> str:
     """Write the report on `runs` to `out`, make its site, and push it; returns what changed, in words. Raises KitError."""
     if not remote:
         raise UsageError("REMOTE is missing; try make publish REMOTE=git@example.org:you/results.git")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch) or ".." in branch:
-        raise UsageError(f"BRANCH is {branch!r}, allowed is a branch's name; try BRANCH=gh-pages")
-    must_answer(remote, branch)
+    must_be_branch(branch)
+    with tempfile.TemporaryDirectory() as clone:
+        fetch(Path(clone), remote, branch, take_branch)  # before the report and its site are made
     with contextlib.redirect_stdout(io.StringIO()):
         path = document.write(runs, out)
     print("publish: making the site, about 10 s", file=sys.stderr, flush=True)
     made = site.build(path.parent, runs).parent
     secrets_scan.refuse(secrets_scan.files_of(made), "nothing was published")
-    print(f"publish: pushing to {branch} of {remote}", file=sys.stderr, flush=True)
-    return push(made, remote, branch)
+    print(f"publish: pushing to {branch} of {without_password(remote)}", file=sys.stderr, flush=True)
+    return push(made, remote, branch, take_branch)

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from scripts import surroundings
 from scripts.errors import KitError
+from scripts.machine import locks
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
@@ -24,7 +26,7 @@ PAGES = (("REPORT.md", "index.md", "Report"), ("FINDINGS.md", "FINDINGS.md", "Fi
 FOLDERS = ("plots", "instruments")
 
 
-def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict:
+def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, Any]:
     """mkdocs' own settings. `font: false` and no search plugin: both would fetch from a network."""
     toggles = [
         {"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "to dark"}},
@@ -51,10 +53,17 @@ def _page(text: str) -> str:
     return re.sub(r"<details>", '<details markdown="1">', text)
 
 
+def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder on the disk of the site, so that the site is swapped at once; those of builds that were killed are removed."""
+    for left in report.glob(".site-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=".site-", dir=report)
+
+
 def build(report: Path, runs: Path) -> Path:
-    """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one."""
+    """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one, of one process at a time."""
     out = report / "site"
-    with tempfile.TemporaryDirectory() as work:
+    with locks.held(report / ".site.lock"), _work_folder(report) as work:
         docs, made = Path(work, "docs"), Path(work, "site")
         docs.mkdir()
         pages = []
@@ -64,12 +73,12 @@ def build(report: Path, runs: Path) -> Path:
                 pages.append((place, title))
         for name in FOLDERS:
             if (report / name).is_dir():
-                shutil.copytree(report / name, docs / name)
+                shutil.copytree(report / name, docs / name, ignore=shutil.ignore_patterns(".*"))
         # Where the report's own links lead to: reports/REPORT.md names the runs by their place relative to it.
-        place = Path(os.path.relpath(runs, report))
-        if ".." in place.parts:
+        place_of_runs = Path(os.path.relpath(runs, report))
+        if ".." in place_of_runs.parts:
             raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-        shutil.copytree(runs, docs / place, ignore=shutil.ignore_patterns("log.txt", "work", ".*"))
+        shutil.copytree(runs, docs / place_of_runs, ignore=shutil.ignore_patterns("log.txt", "work", ".*"))
         shutil.copytree(FILES, docs / "site_files")
         config = Path(work, "mkdocs.yml")
         config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")
@@ -80,6 +89,7 @@ def build(report: Path, runs: Path) -> Path:
             raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
         for name in ("sitemap.xml", "sitemap.xml.gz"):  # for search engines, with today's date: the same runs give the same site
             (made / name).unlink(missing_ok=True)
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(made, out)
+        if out.exists():
+            out.rename(Path(work, "old"))
+        made.rename(out)
     return out / "index.html"

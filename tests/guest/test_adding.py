@@ -95,6 +95,7 @@ FORM = '''"""A form that measures without a model."""
 from bench.measuring import measure
 
 LOADS = False
+OPTIONS = {"size": ()}
 
 
 def run(job, loaded, say):

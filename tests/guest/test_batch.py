@@ -201,23 +201,3 @@ def test_kill_9_at_any_moment_loses_no_item_and_repeats_none(guest, checkpoints,
     assert sorted(answers_of(tmp_path)) == list(range(items))
     assert result.figures["workload"]["items"] == items and result.figures["workload"]["resumed"] is True
     assert len(result.measurements[0]["timed_ms"]) == lines_in(tmp_path / answers_file.NAME) - 1
-
-
-def beside_the_articles_loop(guest, **settings):
-    """What the script prints for two texts a call, five rounds asked for."""
-    done = guest.command("-m", "tests.honesty_batch", "-", "2", "5", **settings)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_articles_own_loop_runs_beside_the_kits_row(guest):
-    """How near they are is for a quiet machine to say (make honesty); that both make the same work of the same texts is seen here."""
-    told = beside_the_articles_loop(guest)
-    assert "over 5 rounds" in told
-    # The median: one round of a busy machine says nothing.
-    ratio = float(told.partition("median ")[2].rstrip(")\n"))
-    assert 0.2 < ratio < 5
-
-
-def test_the_rounds_beside_the_articles_loop_are_as_many_as_the_time_allows(guest):
-    assert "over 1 rounds" in beside_the_articles_loop(guest, LIMIT_S="0.01")

@@ -169,6 +169,21 @@ def test_lines_come_whole_and_while_the_job_runs(run: Callable) -> None:
     assert moments[2][1] - moments[0][1] > 0.5
 
 
+def test_a_signal_that_ends_a_job_after_its_output_is_told(run: Callable) -> None:
+    outcome, lines = run(python="import os, signal; print('done', flush=True); os.kill(os.getpid(), signal.SIGSEGV)")
+    assert (lines, outcome.signal) == (["done"], "SIGSEGV")
+
+
+def test_a_line_without_an_end_fills_no_memory(run: Callable) -> None:
+    _, (line,) = run(python="import sys; [sys.stdout.write('x' * 1000000) for _ in range(50)]")
+    assert len(line) < 100_000 and line.endswith("(49,934,464 more bytes of this line are left out)")
+
+
+def test_a_daemon_that_holds_the_output_makes_no_timeout_of_a_finished_job(run: Callable) -> None:
+    outcome, lines = run(python="import os, time; print('done', flush=True); os.fork() or (os.setsid(), time.sleep(60))", timeout_s=30)
+    assert (lines, outcome.exit_code, outcome.timed_out) == (["done"], 0, False)
+
+
 def test_errors_of_the_job_are_in_its_output(run: Callable) -> None:
     outcome, lines = run(python="raise SystemExit('bad weather')")
     assert outcome.exit_code == 1 and lines == ["bad weather"]

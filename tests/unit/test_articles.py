@@ -2,11 +2,13 @@
 
 import dataclasses
 import shutil
+import tomllib
 
 import pytest
 
 from bench.models import weights
 from scripts import articles, pins
+from scripts.articles import model
 from scripts.errors import KitError, UsageError
 
 EVERY = articles.load_all()
@@ -17,8 +19,8 @@ def test_an_article_refers_to_backends_stacks_and_shapes_that_exist(article):
     known = pins.load()
     assert article.stack in known.stacks
     assert {case.backend for case in article.cases} <= set(known.backends)
-    for model in (article.model, *article.models.values()):
-        assert weights.config_of(model["shape"], "full")["model_type"] == model["architecture"]
+    for used in (article.model, *article.models.values()):
+        assert weights.config_of(used["shape"], "full")["model_type"] == used["architecture"]
     assert len({case.name for case in article.cases}) == len(article.cases)
 
 
@@ -64,7 +66,11 @@ def test_the_second_article_is_quoted_to_the_last_digit():
     assert cases["pipeline-deepspeed-4"].published["p95_ms"] == 553.2004246022552
     table = {name: [cases[name].published_at("ms_per_token", size) for size in (1, 8, 16, 32, 64, 128)] for name in ("accelerate-int8", "ds-zero")}
     assert table == {"accelerate-int8": [89.64, 15.41, 9.16, 5.83, 4.52, 3.82], "ds-zero": [145.6, 18.56, 9.26, 4.62, 2.35, 1.17]}
-    assert cases["fusion-deepspeed"].published_at("speed_up_bias_residual", 1) == 3.0
+    fused = {
+        name: cases["fusion-deepspeed"].published_at(f"speed_up_{name}", 1)
+        for name in ("layernorm_qkv_bias", "attention", "layernorm_ff_gelu", "bias_residual")
+    }
+    assert list(fused.values()) == [1.5, 2.9, 3.0, 1.2]  # the article's numbers in its order; it names no second region
 
 
 def test_a_case_has_what_it_does_not_say_from_its_article_and_variant():
@@ -112,19 +118,79 @@ def copy(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('slug = "inference-tools"', "slug = ", "inference-tools.toml is not a valid article"),
-        ('title = "LLM inference tools compared"', "", "inference-tools.toml is not a valid article.*title"),
-        ("runs = [{ new_tokens = 1, arguments = {} }]", 'runs = []\nbatch_sizes = { until = "full" }', "inference-tools.toml: a sweep is"),
+        ('slug = "inference-tools"', "slug = ", "inference-tools.toml: not TOML"),
+        ('title = "LLM inference tools compared"', "", "inference-tools.toml: Object missing required field `title`"),
+        ("runs = [{ new_tokens = 1, arguments = {} }]", 'runs = []\nbatch_sizes = { until = "full" }', r"\[variants.published\]: a sweep is"),
+        ("runs = [{ new_tokens = 1, arguments = {} }]", "", r"\[cases\[transformers\]\]: neither it nor the variant 'published' says"),
+        ('name = "transformers"\n', 'name = "transformers"\nvariants = ["tiny"]\n', "variant 'tiny' is not there, known are published, controlled"),
+        ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2: case 'tensor-paralel' is not there"),
+        ("timed_runs = 10", "timed_run = 10", r"\[protocol\]: unknown key 'timed_run'; did you mean 'timed_runs'\? allowed are timed_runs, warmup_runs"),
+        ("timed_runs = 10", "timed_runs = true", r"\[protocol.timed_runs\]: Expected `int`, got `bool`"),
+        ("timed_runs = 10", "timed_runs = 0", r"\[protocol.timed_runs\]: Expected `int` >= 1"),
+        ("gpus = 1", 'gpus = "1"', r"\[cases\[transformers\].gpus\]: Expected `int`, got `str`"),
+        ('dtype = "int8"', 'dtyp = "int8"', r"\[cases\[int8\]\]: load names no dtype"),
         (
-            'name = "transformers"\n',
-            'name = "transformers"\nvariants = ["mine"]\n',
-            "case transformers names the variant 'mine', known are published, controlled",
+            'max_memory = "24GB"',
+            'max_memry = "24GB"',
+            r"\[cases\[int8\].load\]: unknown key 'max_memry'; did you mean 'max_memory'\? allowed are device_map, dtype, max",
         ),
-        ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2 names the case 'tensor-paralel'"),
+        ('device_map = "auto", max', 'replace_method = "auto", max', r"\[cases\[int8\].load\]: unknown key 'replace_method'"),
+        ('dtype = "float16"\nruns', 'dtype = "float15"\nruns', r"\[variants.controlled\]: dtype 'float15' is not there, known are float32"),
+        ('backend = "int8"', 'backend = "int9"', r"\[cases\[int8\]\]: backend 'int9' has no module bench/backends/int9.py"),
+        ('backend = "int8"', 'backend = "int8"\nform = "genrate"', r"\[cases\[int8\]\]: form 'genrate' has no module"),
+        ('backend = "int8"', 'backend = "int8"\noptions = { rows = 4 }', r"\[cases\[int8\].options\]: unknown key 'rows'; allowed are none"),
+        ('backend = "int8"', 'backend = "int8"\nmodel = "gptj"', "model 'gptj' is not there"),
+        ('name = "int8"', 'name = "deepspeed"', "the case 'deepspeed' is there twice"),
+        ('name = "int8"', 'name = "../int8"', r"cases\[../int8\].name\]: Expected `str` matching"),
+        ("mean_ms = 143.30", "meen_ms = 143.30", r"\[cases\[int8\].published\]: unknown key 'meen_ms'; did you mean 'mean_ms'"),
+        ("within = 1.25", "whithin = 1.25", r"\[claims\[1.5\].relations\[0\]\]: unknown key 'whithin'; did you mean 'within'"),
+        ("headline = true", "headlin = true", r"\[claims\[1.1\]\]: unknown key 'headlin'; did you mean 'headline'"),
     ],
 )
 def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):
     path = copy / "inference-tools.toml"
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(KitError, match=message):
+    with pytest.raises(KitError, match=message) as caught:
+        articles.load_all(copy)
+    assert "\n" not in str(caught.value)
+
+
+def tables_of(value, path=()):
+    """(path, table) of every table of a file in which the kit reads each key: what goes to the library as it is has any."""
+    if isinstance(value, dict):
+        yield path, value
+        for name, inner in value.items():
+            if name != "arguments":
+                yield from tables_of(inner, (*path, name))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from tables_of(inner, (*path, number))
+
+
+@pytest.mark.parametrize("path", sorted(articles.ARTICLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_key_that_nothing_reads_is_refused_in_every_table_of_an_article(path):
+    data = tomllib.loads(path.read_text())
+    tables = dict(tables_of(data))
+    assert len(tables) > 20
+    for place, table in tables.items():
+        if place and place[-1] in ("variants", "models", "in_variant"):
+            continue  # their keys are names of the article's own
+        table["nonsense"] = 1
+        with pytest.raises(KitError) as caught:
+            model.article_of(data, EVERY["demo"].tolerances, path.name)
+        assert str(caught.value).startswith(path.name) and "'nonsense'" in str(caught.value) and "\n" not in str(caught.value), place
+        del table["nonsense"]
+    model.article_of(data, EVERY["demo"].tolerances, path.name)
+
+
+def test_a_bound_of_the_output_check_that_nothing_reads_is_refused(copy):
+    path = copy.parent / "tolerances.toml"
+    path.write_text(path.read_text().replace("regret_max = 0.02", "regret_mx = 0.02"))
+    with pytest.raises(KitError, match=r"tolerances.toml, \[float32\]: unknown key 'regret_mx'; did you mean 'regret_max'"):
+        articles.load_all(copy)
+
+
+def test_a_file_that_is_no_text_is_named(copy):
+    (copy / "demo.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(KitError, match="demo.toml: not TOML"):
         articles.load_all(copy)

@@ -248,4 +248,4 @@ def test_damaged_figures_are_skipped_and_named(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [damaged, a_run("single")])
     document.write(tmp_path / "runs", tmp_path)
     _, skipped = results.load_all(tmp_path / "runs")
-    assert [one.reason for one in skipped] == ["damaged result.json: guest.figures.workload.seconds is 'long'"]
+    assert [one.reason for one in skipped] == ["damaged result.json: guest.figures.workload.seconds: Expected `float`, got `str`"]

@@ -61,16 +61,89 @@ def alive(pid):
 
 
 def test_a_killed_runner_takes_its_job_with_it():
-    code = (
-        "from pathlib import Path; from scripts.run.engines import host; import sys; "
-        "host.run(Path(sys.executable), ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'], Path('.'), [], 60, lambda line: print(line, flush=True))"
-    )
-    runner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    runner = a_runner_of("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     job = int(runner.stdout.readline())
     assert os.path.exists(f"/proc/{job}")
     runner.kill()
     runner.wait()
     assert not alive(job)
+
+
+#: A job that does all that keeps a process alive: a session of its own, a parent that is gone, no ear for SIGTERM, the output held open.
+STUBBORN = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+for rank in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(1, b"%d\\n" % os.getpid())  # whole, beside the other's
+            time.sleep(60)
+        os._exit(0)
+"""
+
+
+def pids_of(lines):
+    return [int(line) for line in lines if line.isdigit()]
+
+
+def test_a_time_limit_ends_ranks_with_sessions_and_parents_of_their_own():
+    outcome, lines = run(STUBBORN + "time.sleep(60)", timeout_s=1)
+    assert outcome.timed_out and outcome.finished_at - outcome.started_at < 10
+    assert len(pids_of(lines)) == 2 and not any(alive(pid) for pid in pids_of(lines))
+
+
+def test_a_daemon_that_holds_the_output_makes_no_timeout_of_a_finished_job():
+    outcome, lines = run(STUBBORN + "time.sleep(1); print('done', flush=True)", timeout_s=20)
+    assert not outcome.timed_out and outcome.exit_code == 0 and "done" in lines
+    assert outcome.finished_at - outcome.started_at < 10
+    assert not any(alive(pid) for pid in pids_of(lines))
+
+
+def a_runner_of(job):
+    """A process that runs a job by the host engine and shows its output."""
+    code = f"from pathlib import Path; from scripts.run.engines import host; import sys; host.run(Path(sys.executable), ['-c', {job!r}], Path('.'), [], 60, lambda line: print(line, flush=True))"
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_runner_takes_ranks_with_sessions_of_their_own_with_it():
+    runner = a_runner_of(STUBBORN + "time.sleep(60)")
+    ranks = [int(runner.stdout.readline()) for _ in range(2)]
+    runner.kill()
+    runner.wait()
+    assert not any(alive(rank) for rank in ranks)
+
+
+def test_a_rank_ends_with_its_launcher_although_its_session_is_its_own():
+    rank = f"import os, sys, time; sys.path.insert(0, {str(ROOT)!r}); from bench.measuring import ranks; ranks.die_with_parent(); print(os.getpid(), flush=True); time.sleep(60)"
+    launching = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {rank!r}], start_new_session=True).wait()"
+    launcher = subprocess.Popen([sys.executable, "-c", launching], stdout=subprocess.PIPE, text=True)
+    pid = int(launcher.stdout.readline())
+    launcher.kill()
+    launcher.wait()
+    assert not alive(pid)
+
+
+def test_a_job_that_a_signal_ends_after_its_output_shows_the_signal():
+    outcome, lines = run("import os, signal; print('done', flush=True); os.kill(os.getpid(), signal.SIGSEGV)")
+    assert (lines, outcome.exit_code, outcome.signal, outcome.timed_out) == (["done"], 139, "SIGSEGV", False)
+
+
+def test_signals_that_the_runner_survives_are_not_ignored_by_the_job():
+    outcome, _ = run("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    assert outcome.signal == "SIGTERM"
+
+
+def test_a_job_that_closes_its_output_and_goes_on_is_waited_for():
+    outcome, lines = run("import os, time; print('done', flush=True); os.close(1); os.close(2); time.sleep(1); os._exit(7)")
+    assert (lines, outcome.exit_code, outcome.timed_out) == (["done"], 7, False)
+
+
+def test_a_line_without_an_end_fills_no_memory():
+    outcome, (line,) = run("import sys; [sys.stdout.write('x' * 1000000) for _ in range(50)]")
+    assert outcome.exit_code == 0 and len(line) < 100_000
+    assert line.startswith("xxx") and line.endswith("(49,934,464 more bytes of this line are left out)")
 
 
 def test_an_interpreter_that_is_not_there_is_named():

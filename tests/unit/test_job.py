@@ -84,6 +84,31 @@ def test_a_job_and_a_result_of_before_there_were_forms_can_be_read():
     assert contract.parse_result(json.dumps(result)).figures == {}
 
 
+def first_schema(**load):
+    """The JSON text of a_job() as a kit of schema 1 wrote it."""
+    job = json.loads(contract.to_json(a_job(backend="int8")))
+    return json.dumps({**job, "schema": 1, "load": {**job["load"], **load}})
+
+
+def test_a_job_of_the_first_schema_is_read_without_its_prose_and_is_the_same_question():
+    asked = a_job(backend="int8", load={"dtype": "float16", "device_map": "auto"})
+    for words in ("stated: int8", "stated, in other words"):
+        job = contract.parse_job(first_schema(device_map="auto", dtype_origin=words, load_in_8bit=True))
+        assert job == asked and job.fingerprint() == asked.fingerprint()
+    assert contract.parse_job(first_schema(device_map="cpu")).fingerprint() != asked.fingerprint()
+
+
+def test_a_job_of_this_schema_keeps_whatever_its_load_says():
+    assert a_job(load={"dtype": "float16", "dtype_origin": "x"}).fingerprint() != a_job(load={"dtype": "float16"}).fingerprint()
+
+
+@pytest.mark.parametrize("schema", [0, 3, "1", None, True, [1]])
+def test_another_schema_is_refused_with_those_that_are_read(schema):
+    text = json.dumps({**json.loads(contract.to_json(a_job())), "schema": schema})
+    with pytest.raises(contract.InvalidDocument, match="this kit reads 1 and 2"):
+        contract.parse_job(text)
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "result.json"
     contract.write_whole(path, "old")

@@ -1,10 +1,13 @@
 """From a case to a job: dtypes, prompts, references and the ids of runs."""
 
 import dataclasses
+import json
 
+from bench.job import to_json
 from bench.models import weights
-from scripts import articles
+from scripts import articles, results
 from scripts.run import jobs
+from tests.synthetic import record
 
 ARTICLE = articles.find("inference-tools")
 CASES = {case.name: case for case in ARTICLE.cases}
@@ -154,3 +157,35 @@ def test_8_bit_rows_are_judged_beside_plain_float16_or_float32_on_a_cpu():
         return jobs.judge_job(job_of("int8", **changes), dtype, {}).options["dtype"]
 
     assert (plain("int8"), plain("int8", device="cpu"), plain("bfloat16")) == ("float16", "float32", "bfloat16")
+
+
+def stored_by_schema_1(runs, job, changed=()):
+    """A run of `job` as a kit of schema 1 stored it: with prose in its load, under an id of its own hash."""
+    made = record(job)
+    prefix = jobs.prefix_of(made)
+    document = {**json.loads(to_json(made)), "schema": 1, "id": prefix.rpartition(".")[0] + ".0123456789ab-01", **dict(changed)}
+    document["job"] |= {"schema": 1, "load": {**job.load, "dtype_origin": "stated: torch_dtype=torch.float16"}}
+    (runs / document["id"]).mkdir(parents=True)
+    (runs / document["id"] / "result.json").write_text(json.dumps(document))
+    return prefix, document["id"]
+
+
+def test_a_run_of_the_first_schema_counts_for_the_same_question_and_keeps_its_id(tmp_path):
+    prefix, stored = stored_by_schema_1(tmp_path, job_of("deepspeed"))
+    assert results.enough(prefix, 1, tmp_path, jobs.prefix_of).id == stored
+    assert results.load(tmp_path / stored).job.load == job_of("deepspeed").load
+    other = jobs.prefix_of(record(dataclasses.replace(job_of("deepspeed"), timed_runs=3)))
+    assert results.enough(other, 1, tmp_path, jobs.prefix_of) is None
+
+
+def test_a_failed_run_of_the_first_schema_is_tried_again(tmp_path):
+    prefix, _ = stored_by_schema_1(tmp_path, job_of("deepspeed"), {"status": "failed", "reason": "died"}.items())
+    assert results.enough(prefix, 1, tmp_path, jobs.prefix_of) is None
+
+
+def test_the_prefix_of_a_stored_run_is_the_one_that_it_was_measured_under():
+    made = record(job_of("deepspeed"))
+    host = made.host
+    assert jobs.prefix_of(made) == jobs.run_prefix(made.job, "", host["engine"], host["gpus"][0]["name"])
+    on_cpu = dataclasses.replace(made, host={**host, "gpus": [], "pins_id": "abc"})
+    assert jobs.prefix_of(on_cpu) == jobs.run_prefix(made.job, "abc", "docker", "cpu")

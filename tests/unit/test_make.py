@@ -103,6 +103,19 @@ def test_a_model_that_cannot_be_fetched_does_not_keep_the_others_back(tmp_path):
     assert all(f"{name} cannot be fetched" in done.stderr for name in ("meta-llama/Meta-Llama-3-8B-Instruct", "bigscience/bloomz-7b1-mt"))
 
 
+@pytest.mark.parametrize("verb", ["bench", "article", "profile", "build", "verify", "rebuild"])
+@pytest.mark.parametrize("typed", ["$(touch RAN)", "'$(touch RAN)'", "x';touch RAN;'", "'\ntouch RAN\n'", "`touch RAN`", "$(shell touch RAN)", '"$(touch RAN)'])
+def test_a_name_that_a_shell_would_run_is_a_name(verb, typed):
+    done = make(f"{verb}-{typed}")
+    assert done.returncode != 0 and "touch RAN" in error_of(done)
+    assert not (ROOT / "RAN").exists()
+
+
+def test_a_name_that_is_too_long_for_a_file_ends_in_one_line():
+    done = make("compare", f"A={'x' * 300}", "B=HEAD")
+    assert done.returncode != 0 and "is too long for a file" in error_of(done)
+
+
 @pytest.mark.parametrize("verb", ["bench", "article", "build", "profile", "verify", "rebuild", "sbom"])
 def test_a_verb_without_a_name_says_what_to_type(verb):
     done = make(verb)

@@ -145,3 +145,29 @@ def test_the_same_as_nothing_or_as_itself_is_refused(copy, wrong):
     edit(copy, '[backend.deepspeed-zero.2023-05]\nsame_as = "deepspeed"', f"[backend.deepspeed-zero.2023-05]\nsame_as = {wrong}")
     with pytest.raises(KitError, match=r"\[backend.deepspeed-zero.2023-05\]: same_as is"):
         pins.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('exclude_newer = "', 'exclude_newr = "', r"\[host\]: unknown key 'exclude_newr'; did you mean 'exclude_newer'"),
+        (
+            "[host.pins.run]",
+            '[host.pins.run]\nextra = { version = "1", origin = "chosen", why = "x", wyh = "y" }\n',
+            r"\[host.pins.run.extra\]: unknown key 'wyh'",
+        ),
+        (
+            "[backend.int8.current.pins]",
+            "[backend.int8.curent]\nx = 1\n[backend.int8.current.pins]",
+            r"\[backend.int8\]: unknown key 'curent'; did you mean 'current'",
+        ),
+        ("[backend.int8.current.pins]", "[backend.int8.current.pin]", r"\[backend.int8.current\]: unknown key 'pin'; did you mean 'pins'"),
+        ('nvcc = "', 'nvc = "', r"\[backend.deepspeed.2023-02.compile\]: unknown key 'nvc'; did you mean 'nvcc'"),
+        ('cuda = "', 'arch_lst = "', r"\[stack.2023-02\]: unknown key 'arch_lst'; did you mean 'arch_list'"),
+    ],
+)
+def test_a_key_of_the_pins_that_nothing_reads_is_one_line_with_its_table_and_the_nearest_key(copy, old, new, message):
+    edit(copy, old, new)
+    with pytest.raises(KitError, match=message) as caught:
+        pins.load(copy)
+    assert str(caught.value).startswith("docker/pins.toml") and "\n" not in str(caught.value)

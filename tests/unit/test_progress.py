@@ -23,3 +23,37 @@ def test_items_are_told_at_once_then_every_half_minute_and_at_the_end(capsys, mo
             display.line("@" + json.dumps({"run": "items", "done": done, "total": 10_000, "new_tokens": 256, "left_s": 600.0 if done < 10_000 else 0.0}))
     told = [line for line in capsys.readouterr().err.splitlines() if "items" in line]
     assert told == ["  a job: 64 of 10,000 items, 10 min left", "  a job: 192 of 10,000 items, 10 min left", "  a job: 10,000 of 10,000 items, 0 s left"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"phase": 5},
+        {"phase": ["load"]},
+        {"phase": "[/nothing]"},
+        {"phase": "a\nb"},
+        {"phase": "x" * (1 << 20)},
+        {"run": "timed", "done": "1", "total": 2},
+        {"run": "timed", "done": 1, "total": -2},
+        {"run": {}, "total": 1},
+        {"run": "items", "done": 1, "total": 2, "left_s": 1e300},
+        {"run": "items", "total": 10**30},
+        {"left_s": None, "total": [1]},
+        [1],
+        None,
+    ],
+)
+def test_an_event_of_a_wrong_type_is_a_line_of_the_log_and_never_an_error(tmp_path, monkeypatch, event):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws as on a terminal
+    with progress.JobDisplay("a job [/x]", tmp_path / "log.txt") as display:
+        line = "@{" + json.dumps(event).removeprefix("{")
+        display.line(line)
+        display.progress.refresh()
+    assert (tmp_path / "log.txt").read_text() == line + "\n"
+
+
+@pytest.mark.parametrize("line", ["@{", '@{"total": NaN}', '@{"total": 1e400}', "@{" * 10_000, '@{"run": "\\ud800", "total": 1}'])
+def test_a_line_that_only_begins_like_an_event_is_a_line_of_the_log(tmp_path, line):
+    with progress.JobDisplay("a job", tmp_path / "log.txt") as display:
+        display.line(line)
+    assert (tmp_path / "log.txt").read_text() == line + "\n"

@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_each_publication_is_a_commit_on_top_of_the_last(remote, folder):
-    assert "1 insertion" in publish.push(folder, str(remote), "gh-pages")
+    assert "3 files changed, 2 insertions" in publish.push(folder, str(remote), "gh-pages")
     assert publish.push(folder, str(remote), "gh-pages") == "nothing changed"
     (folder / "index.html").write_text("two")
     publish.push(folder, str(remote), "gh-pages")
@@ -46,12 +46,55 @@ def test_each_publication_is_a_commit_on_top_of_the_last(remote, folder):
     assert git(remote, "show", "gh-pages:index.html") == "two"
 
 
-def test_what_others_pushed_stays_in_the_history(remote, folder, tmp_path):
+def others_push(tmp_path, remote, name, text):
+    """Somebody else's commit on the branch."""
     git(tmp_path, "clone", "--quiet", str(remote), "other")
     other = tmp_path / "other"
-    (other / "theirs.txt").write_text("theirs")
+    git(other, "checkout", "--quiet", "-B", "gh-pages", *(["origin/gh-pages"] if git(remote, "branch", "--list") else []))
+    (other / name).write_text(text)
     git(other, "add", "."), git(other, "commit", "--quiet", "-m", "theirs"), git(other, "push", "--quiet", "origin", "HEAD:gh-pages")
+
+
+def test_a_branch_that_the_kit_has_not_written_is_refused_and_stays_as_it_is(remote, folder, tmp_path):
+    others_push(tmp_path, remote, "theirs.txt", "theirs")
+    with pytest.raises(KitError, match="nothing was published: the kit has not written gh-pages of .*TAKE_BRANCH=1"):
+        publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "ls-tree", "--name-only", "gh-pages") == "theirs.txt"
+
+
+def test_the_domain_of_a_site_stays(remote, folder, tmp_path):
     publish.push(folder, str(remote), "gh-pages")
+    others_push(tmp_path, remote, "CNAME", "results.example.org\n")
+    (folder / "index.html").write_text("two")
+    publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "show", "gh-pages:CNAME") == "results.example.org"
+    assert {".nojekyll", "index.html", publish.MARKER} <= set(git(remote, "ls-tree", "--name-only", "gh-pages").splitlines())
+
+
+@pytest.mark.parametrize(
+    "remote_with_password",
+    [
+        "https://alice:hunter2@127.0.0.1:1/x.git",
+        "https://hunter2@127.0.0.1:1/x.git",
+        "https://a:hunter2/@127.0.0.1:1/x.git",
+        "https://127.0.0.1:1/x.git?token=hunter2",
+    ],
+)
+def test_a_password_in_the_address_is_in_no_output(remote_with_password):
+    done = run(REMOTE=remote_with_password)
+    assert done.returncode == 1 and "127.0.0.1:1/x.git" in done.stderr and "git ls-remote" in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr and "alice" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("branch", ["x.lock", "a..b", "-x", "@", "a b", "x/", "HEAD~1", "@{-1}"])
+def test_a_name_of_no_branch_is_told(branch):
+    done = run(REMOTE="/nowhere", BRANCH=branch)
+    assert done.returncode == 2 and f"BRANCH is {branch!r}, allowed is a branch's name; try BRANCH=gh-pages" in done.stderr
+
+
+def test_what_others_pushed_stays_in_the_history(remote, folder, tmp_path):
+    others_push(tmp_path, remote, "theirs.txt", "theirs")
+    publish.push(folder, str(remote), "gh-pages", take_branch=True)
     assert git(remote, "log", "--format=%s", "gh-pages").splitlines() == ["The report", "theirs"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.job import to_json
-from scripts import paths, results
+from scripts import names, paths, results
 from scripts.errors import KitError
 from tests import synthetic
 
@@ -79,16 +79,19 @@ def _changed(**fields: object) -> str:
         ("", "damaged"),
         ("[]", "expected a JSON object"),
         ("[" * 100_000, "damaged"),
-        (_changed(schema=2), "schema is 2, this kit reads 1"),
+        (_changed(schema=3), "schema is 3, this kit reads 1 and 2"),
+        (_changed(schema=True), "schema is True"),
         (_changed(extra=1), "unknown field 'extra'"),
         (_changed(id="a.b-02"), "not of this folder"),
         (_changed(status="fine"), "status is 'fine'"),
         (_changed(status="failed"), "without a reason"),
         (_changed(guest=None), "without an answer"),
-        (_changed(job={"schema": 1}), "job.article is 'None'"),
-        (_changed(host={}), "host.engine is 'None'"),
-        (_changed(host={"engine": "docker", "started_at": "2026", "gpus": {}}), "host.gpus is '{}'"),
-        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "NaN"),
+        (_changed(job={"schema": 1}), "job: Object missing required field `id`"),
+        (_changed(host={}), "host: Object missing required field `engine`"),
+        (_changed(host={"engine": "docker", "started_at": "2026-11-21T04:10:00Z", "gpus": {}}), "host.gpus: Expected `array | null`, got `object`"),
+        (_changed(host={"engine": "docker", "started_at": "2026"}), 'host.started_at: Expected a moment as "2026-11-21T04:10:00Z"'),
+        (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "damaged result.json: JSON is malformed"),
+        (_changed().replace('"load_s": 3.21', '"load_s": 1e400'), "Number out of range"),
     ],
 )
 def test_a_damaged_result_is_named_and_the_others_still_come(tmp_path: Path, text: str, reason: str) -> None:
@@ -112,6 +115,13 @@ def test_no_runs_folder_is_no_runs(tmp_path: Path) -> None:
     assert results.load_all(tmp_path / "none") == ([], [])
 
 
+def test_a_plain_file_in_place_of_a_run_is_named(tmp_path):
+    (tmp_path / "inference-tools.int8-01").write_text("")
+    (tmp_path / ".gitkeep").write_text("")
+    _, (skipped,) = results.load_all(tmp_path)
+    assert (skipped.path.name, skipped.reason) == ("inference-tools.int8-01", "a file in place of a run's folder")
+
+
 def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
     assert results.next_id("a.b", tmp_path) == "a.b-01"
     for name in ("a.b-01", "a.b-09", "a.b-100", "a.b.c-07", "a.b-x"):
@@ -125,7 +135,7 @@ def test_failed_runs_and_timeouts_are_tried_again(tmp_path: Path, status: str, e
     record = synthetic.record(synthetic.job("int8"), status=status, reason="" if status == "ok" else "synthetic")
     synthetic.write(tmp_path, [record])
     prefix = record.id.rsplit("-", 1)[0]
-    assert (results.done(prefix, tmp_path) is not None) == expected
+    assert (results.enough(prefix, 1, tmp_path) is not None) == expected
 
 
 def test_the_latest_run_that_counts_is_found_behind_a_failed_and_an_unfinished_one(tmp_path: Path) -> None:
@@ -134,7 +144,23 @@ def test_the_latest_run_that_counts_is_found_behind_a_failed_and_an_unfinished_o
     synthetic.write(tmp_path, [first, second])
     prefix = first.id.rsplit("-", 1)[0]
     (tmp_path / f"{prefix}-03").mkdir()
-    assert results.done(prefix, tmp_path) == first
+    assert results.enough(prefix, 1, tmp_path) == first
+
+
+def test_a_row_has_enough_runs_once_that_many_have_ended(tmp_path: Path) -> None:
+    asked = synthetic.job("int8")
+    runs = [synthetic.record(asked, number=number) for number in (1, 2, 3)]
+    failed = synthetic.record(asked, status="failed", reason="synthetic", number=4)
+    synthetic.write(tmp_path, [*runs, failed])
+    prefix = runs[0].id.rsplit("-", 1)[0]
+    assert results.enough(prefix, 3, tmp_path) == runs[2]
+    assert results.enough(prefix, 4, tmp_path) is None
+
+
+def test_a_row_that_runs_out_of_memory_is_not_repeated(tmp_path: Path) -> None:
+    oom = synthetic.record(synthetic.job("int8"), status="oom", reason="synthetic")
+    synthetic.write(tmp_path, [oom])
+    assert results.enough(oom.id.rsplit("-", 1)[0], 5, tmp_path) == oom
 
 
 def test_committed_results_of_this_schema_can_still_be_read() -> None:
@@ -160,3 +186,31 @@ def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
         taken_s.append(time.process_time() - began)
         assert (len(records), len(skipped)) == (500, 0)
     assert min(taken_s) < 5 / 20
+
+
+STRANGE = ["", ".hidden", "-dash", "../up", "a/b", "a b", "a\n", "<b>", "é", "a" * 65]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize("field", ["article", "case", "variant", "backend", "stack", "form", "kind", "weights", "scale", "dtype"])
+def test_a_name_that_is_no_name_is_refused_wherever_it_stands(tmp_path: Path, field: str, name: str) -> None:
+    document = json.loads(_changed())
+    job = document["job"]
+    place = job["model"] if field in ("weights", "scale") else job["load"] if field == "dtype" else job
+    assert field in place
+    place[field] = name
+    _folder(tmp_path, json.dumps(document))
+    assert results.load_all(tmp_path)[0] == []
+    assert f"{field}: Expected letters, digits, '.', '_' and '-'" in results.load_all(tmp_path)[1][0].reason
+
+
+@pytest.mark.parametrize("name", [".a-01", "-a-01", "a b-01", "a", "a-1", "a-x", "a\n-01", "é-01", "a" * 241 + "-01"])
+def test_an_id_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
+    _folder(tmp_path, _changed(id=name))
+    (skipped,) = results.load_all(tmp_path)[1]
+    assert "id: Expected an id that ends in -<number>" in skipped.reason
+
+
+def test_the_kits_own_ids_are_ids() -> None:
+    longest = "a" * 240 + "-99"
+    assert all(names.is_id(one) for one in (longest, "a-01", "a.b_c-d.0123456789ab-123"))

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -84,3 +85,16 @@ def test_a_browser_shows_it_without_a_complaint(built, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "CONSOLE" not in done.stderr
     assert 'role="columnheader button"' in done.stdout, "the tables can be sorted"
+
+
+def test_two_builds_at_once_leave_one_whole_site_and_nothing_else(built, tmp_path):
+    folder = built.parents[1]
+    shutil.copytree(folder, tmp_path / "out")
+    (tmp_path / "out" / "site" / "of-an-older-report.html").write_text("")
+    (tmp_path / "out" / ".site-killed").mkdir()
+    code = "import sys; from pathlib import Path; from scripts.share import site; site.build(Path(sys.argv[1]), Path(sys.argv[1], 'runs'))"
+    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[1] for process in both] == ["", ""]
+    assert {path.name for path in tmp_path.joinpath("out").iterdir()} == {path.name for path in folder.iterdir()}
+    names = [sorted(path.relative_to(place).as_posix() for path in place.rglob("*")) for place in (tmp_path / "out" / "site", folder / "site")]
+    assert names[0] == names[1]

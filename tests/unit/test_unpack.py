@@ -32,6 +32,33 @@ def archive(*members):
     return tarfile.open(fileobj=io.BytesIO(stream.getvalue()))
 
 
+@pytest.fixture
+def packed_small(tmp_path):
+    """Archives of a few kilobytes that unpack to 4 MiB: in a member, in a header."""
+    zeros = "0" * (4 << 20)
+    for name, entry in (("member", member("a", zeros.encode())), ("header", member("a", pax_headers={"comment": zeros}))):
+        with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as packed:
+            packed.addfile(entry[0], io.BytesIO(entry[1]))
+        assert (tmp_path / f"{name}.tar.gz").stat().st_size < 100_000
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("member", "exceeds the limit of 1,048,576 bytes"), ("header", "unpacks to more than the limit of 1,048,576 bytes")]
+)
+def test_a_small_archive_that_unpacks_to_much_is_refused_before_it_is_written(packed_small, name, words):
+    (packed_small / "out").mkdir()
+    with pytest.raises(KitError, match=words), unpack.opened(packed_small / f"{name}.tar.gz", 1 << 20) as packed:
+        unpack.unpack(packed, packed_small / "out", 1 << 20)
+    assert not list((packed_small / "out").iterdir())
+
+
+def test_an_archive_of_too_many_members_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpack, "MOST_MEMBERS", 3)
+    with pytest.raises(KitError, match="member '3' exceeds the limit of 3 members"):
+        unpack.unpack(archive(*(member(str(number)) for number in range(5))), tmp_path)
+
+
 def test_files_and_folders_come_out_as_they_went_in(tmp_path):
     unpack.unpack(archive(member("a", type=tarfile.DIRTYPE), member("a/b.txt", b"one"), member("./c/d.txt", b"two")), tmp_path)
     assert ((tmp_path / "a/b.txt").read_bytes(), (tmp_path / "c/d.txt").read_bytes()) == (b"one", b"two")
@@ -75,7 +102,7 @@ def test_compare_and_verify_bundle_run_on_a_python_without_tarfile_s_filters(tmp
     """As Debian 12's 3.11.2 has it: `extractall` knows no argument `filter`, and the module has no `data_filter`."""
     content = b"a result"
     sums = f"{hashlib.sha256(content).hexdigest()}  LICENSE\n".encode()
-    with tarfile.open(tmp_path / "bundle.tar", "w") as packed:
+    with tarfile.open(tmp_path / "bundle.tar.gz", "w:gz") as packed:
         for entry, text in (member("llm-repro-bundle/LICENSE", content), member("llm-repro-bundle/SHA256SUMS", sums)):
             packed.addfile(entry, io.BytesIO(text))
     program = (
@@ -85,11 +112,15 @@ def test_compare_and_verify_bundle_run_on_a_python_without_tarfile_s_filters(tmp
         "tarfile.TarFile.extractall = lambda self, path='.', members=None, *, numeric_owner=False: new(self, path)\n"
         "from scripts import results\n"
         "from scripts.report import comparison\n"
-        "from scripts.share import bundle\n"
+        "from scripts.errors import KitError\n"
+        "from scripts.share import verified\n"
         "from pathlib import Path\n"
         "assert len(comparison.records_of('A', 'HEAD', results.RUNS)) > 50\n"
-        "bundle.verify(Path(sys.argv[1]))\n"
+        "try:\n"
+        "    verified.verify(Path(sys.argv[1]))\n"
+        "except KitError as error:\n"
+        "    assert 'README.md: a bundle needs' in str(error) and 'LICENSE' not in str(error), error\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "bundle.tar")]
+    command = [sys.executable, "-c", program, str(tmp_path / "bundle.tar.gz")]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from scripts import __version__
 from scripts.commands.line import command_line
-from scripts.results import result_schema
+from scripts.results import shapes
 from scripts.run import host_facts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +30,8 @@ def test_the_changelog_begins_with_it():
 
 def test_a_result_carries_it_and_is_still_read():
     engine = types.SimpleNamespace(differences=lambda result: [])
-    outcome = types.SimpleNamespace(started_at=0.0, finished_at=1.0)
+    outcome = types.SimpleNamespace(started_at=0.0, finished_at=1.0, oom_killed=False)
     sampler = types.SimpleNamespace(summary=lambda phases: [])
     facts = host_facts.at_end(engine, outcome, None, sampler)
     assert facts["kit_version"] == __version__
-    result_schema.check({"engine": "host", **facts}, result_schema.HOST, "host")
+    shapes.check({"engine": "host", **facts}, shapes.Host)

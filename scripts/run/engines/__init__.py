@@ -3,11 +3,13 @@
 Both engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, and the facts for the result.
 """
 
+import collections
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from bench.job import InvalidDocument, Job, Result, parse_result, to_json, write_whole
+from bench.job import InvalidDocument, Job, Result, to_json, write_whole
 from scripts.containers import container
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, UsageError
@@ -16,6 +18,7 @@ from scripts.machine import permissions
 from scripts.machine.gpus import Gpu
 from scripts.paths import ROOT
 from scripts.pins import Image
+from scripts.results import answers
 from scripts.run.engines import demo_environments, host, nsight
 from scripts.run.options import Options
 
@@ -27,7 +30,7 @@ class DockerEngine:
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
-        self.facts: dict | None = None
+        self.facts: dict[str, Any] | None = None
         try:
             self.client = container.connect()
         except NothingRuns as error:
@@ -129,31 +132,41 @@ def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") ->
     return HostEngine(image, gpus, asked, wrapper)
 
 
-def answer(work: Path, outcome: Outcome) -> tuple[Result | None, str, str]:
-    """(guest's result or None, status, reason) of a job that has ended, however it did."""
+def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = ()) -> tuple[Result | None, str, str]:
+    """(guest's result or None, status, reason) of a job that has ended, however it did.
+
+    The result comes through the door (scripts/results/answers.py); where it contradicts its job or what the host saw, the job failed.
+    """
+    wall_s = outcome.finished_at - outcome.started_at
     if outcome.timed_out:
-        return None, "timeout", f"stopped after {outcome.finished_at - outcome.started_at:.0f} s; type TIMEOUT_S= for more"
-    if outcome.oom_killed:
-        return None, "oom", "the kernel killed it: it needed more host memory than there was"
+        return None, "timeout", f"stopped after {wall_s:.0f} s; type TIMEOUT_S= for more"
+    result, reason = None, ""
     try:
-        result = parse_result((work / "result.json").read_text(encoding="utf-8"))
+        result = answers.read(work / "result.json")
+        reason = answers.disagreement(job, result, answers.Seen(outcome.exit_code, wall_s, [gpu.memory_total_bytes for gpu in gpus]))
     except FileNotFoundError:
-        return None, "failed", f"the guest ended with exit code {outcome.exit_code} and wrote no result; its log says why"
-    except (OSError, InvalidDocument, UnicodeDecodeError) as error:
-        return None, "failed", f"the guest's result cannot be read: {error}"
+        reason = f"the guest ended with {answers.exit_words(outcome.exit_code)} and wrote no result; its log says why"
+    except (InvalidDocument, OSError) as error:
+        reason = f"the guest's result cannot be read: {error}"
+    else:
+        reason = f"the guest's result is refused: {reason}" if reason else ""
+    if outcome.oom_killed and (reason or result is None or result.status != "ok"):
+        return None, "oom", "the kernel killed it: it needed more host memory than there was"
+    if reason or result is None:
+        return None, "failed", reason
     return result, result.status, result.reason
 
 
 def must_answer(engine: Engine, job: Job, work: Path, on_line: Callable[[str], None]) -> Result:
     """The result of a helping job (weights, reference), which has to be ok; KitError otherwise."""
-    lines: list[str] = []
+    last_lines: collections.deque[str] = collections.deque(maxlen=15)
 
     def keep(line: str) -> None:
-        lines.append(line)
+        last_lines.append(line)
         on_line(line)
 
-    result, status, reason = answer(work, engine.run(job, work, keep))
+    result, status, reason = answer(job, work, engine.run(job, work, keep), engine.gpus)
     if status != "ok" or result is None:
-        tail = "\n".join(line for line in lines[-15:] if not line.startswith("@"))
+        tail = "\n".join(line for line in last_lines if not line.startswith("@"))
         raise KitError(f"the {job.kind} job ended with {status}: {reason}\n{tail}".rstrip())
     return result

@@ -4,12 +4,13 @@ For the demo, and for machines without Docker. Nothing is isolated, so the resul
 interpreter's packages and the pins.
 """
 
-import contextlib
-import ctypes
+import errno
+import math
 import os
-import signal
+import select
+import shutil
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from scripts import surroundings
 from scripts.containers import restrictions
 from scripts.containers.container import Outcome
 from scripts.errors import KitError
+from scripts.machine import warden
+from scripts.machine.lines import Lines
 
 #: What a job may see of this process's environment; no tokens, no proxies, no user's settings.
 PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "CUDA_HOME", "TORCH_EXTENSIONS_DIR", "TMPDIR", "OMP_NUM_THREADS")
@@ -34,51 +37,76 @@ def environment(gpu_uuids: list[str]) -> dict[str, str]:
     return passed | ours
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, so that a killed runner leaves nothing behind."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+#: What a job wrote before its end is read for so long; then nobody waits for its pipe any more.
+DRAIN_S = 2.0
+
+#: The runner looks so often whether a job has ended that left its pipe open.
+LOOK_EVERY_S = 0.2
 
 
 def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
-    """Run `python command` in `folder`, its output line by line to `on_line`; the whole process group ends with it."""
-    began = time.time()
-    try:
-        process = subprocess.Popen(
-            [str(python), *command],
-            cwd=folder,
-            env=environment(gpu_uuids),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
-    except OSError as error:
-        raise KitError(f"{python} does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
-    expired = threading.Event()
+    """Run `python command` in `folder`, its output line by line to `on_line`; every process that it started ends with it.
 
-    def expire() -> None:
-        expired.set()
-        _kill_group(process)
-
-    timer = threading.Timer(timeout_s, expire)
-    timer.start()
+    Raises KitError where there is no such program.
+    """
+    if not shutil.which(folder / python if python.parent.name else python):
+        raise KitError(f"{python} does not start ({os.strerror(errno.ENOENT)}); type PYTHON_HOST=/path/to/python")
+    began, deadline = time.time(), time.monotonic() + timeout_s
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", warden.__file__, str(python), *command],
+        cwd=folder,
+        env=environment(gpu_uuids),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     try:
-        for line in process.stdout:
-            on_line(line.rstrip("\n"))
-        exit_code = process.wait()
+        timed_out = not _follow(process, deadline, on_line)
     finally:
-        timer.cancel()
-        _kill_group(process)
-    return Outcome(exit_code=exit_code, oom_killed=False, timed_out=expired.is_set(), started_at=began, finished_at=time.time())
+        _end(process)
+    return Outcome(_as_of_a_shell(process.returncode), False, timed_out, began, time.time())
 
 
-def _kill_group(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable[[str], None]) -> bool:
+    """Read a job's output until the job has ended; False where the deadline (monotonic seconds) came first."""
+    assert process.stdout, "its output is a pipe"
+    pipe, lines, drained_at = process.stdout.fileno(), Lines(), math.inf
+    open_for_more = True
+    while open_for_more and time.monotonic() < min(deadline, drained_at):
+        ready, _, _ = select.select([pipe], [], [], max(0.0, min(LOOK_EVERY_S, deadline - time.monotonic())))
+        if process.poll() is not None:
+            drained_at = min(drained_at, time.monotonic() + DRAIN_S)
+        chunk = os.read(pipe, 1 << 16) if ready else b""
+        for line in lines.feed(chunk):
+            on_line(line)
+        open_for_more = bool(chunk) if ready else process.returncode is None
+    for line in lines.rest():
+        on_line(line)
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let go of the warden, which then ends every process of the job; where it cannot, do what can be done from here."""
+    assert process.stdin and process.stdout, "both are pipes"
+    process.stdin.close()
+    try:
+        process.wait(warden.LAST_S + 5)
+    except subprocess.TimeoutExpired:
+        warden.kill_below(process.pid)
+        process.kill()
+        process.wait()
+    finally:
+        process.stdout.close()
+
+
+def _as_of_a_shell(code: int) -> int:
+    """128 + n where signal n ended a process, as Docker says it too."""
+    return code if code >= 0 else 128 - code
 
 
 def must_have_torch(python: Path) -> None:

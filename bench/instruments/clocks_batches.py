@@ -1,0 +1,45 @@
+"""python -m bench.instruments.clocks_batches JOB OUT [ROUNDS]: the third article's batched loop beside the kit's row of a batch.
+
+JOB is a job of the case `batch`. Each round is one call by the article's loop and one by the kit's form, on the same texts. The two
+should be within 3 % of each other on a GPU.
+"""
+
+from time import perf_counter
+
+from bench import backends
+from bench.instruments import clocks
+from bench.models import prompts, texts
+
+
+def articles_loop_ms(model, tokenizer, texts_list, new_tokens):
+    """The time of the article's batched part, from the list of texts to the list of captions."""
+    import torch
+
+    captions = []
+    began = perf_counter()
+    encoded = tokenizer(texts_list, return_tensors="pt", padding="longest", truncation=True).to(model.device)
+    terminators = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|eot_id|>")]
+    with torch.no_grad():
+        outputs = model.generate(max_new_tokens=new_tokens, eos_token_id=terminators, do_sample=True, **encoded)
+    for index, output in enumerate(outputs):
+        response = output[len(encoded["attention_mask"][index]) :]
+        captions.append([tokenizer.decode(response, skip_special_tokens=True).split("\n")[-1]])
+    return 1000 * (perf_counter() - began)
+
+
+def main():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    job, out, rounds = clocks.arguments()
+    loaded = backends.find(job.backend).load(job)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    tokenizer = texts.tokenizer_of(job)
+    texts_list = texts.batch_of(job, tokenizer)
+    new_tokens = job.runs[0]["new_tokens"]
+    pairs, _ = clocks.call_by_call(job, loaded, lambda: articles_loop_ms(loaded.model, tokenizer, texts_list, new_tokens), rounds)
+    clocks.write(job, {**clocks.summary(pairs), "new_tokens": new_tokens}, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""python -m bench.instruments.clocks_tokens JOB OUT [ROUNDS]: the second article's benchmark beside the kit's milliseconds per token.
+
+JOB is a job of accelerate-fp16, accelerate-int8 or ds-inference in a batch. Each round is one cycle by the benchmark's way (its
+clock around tokenising, generating and decoding, divided by what `generate` appended; it has one clock around five of them) and one call
+of the kit's form. The two should be within 3 % of each other on a GPU.
+"""
+
+import time
+
+from bench import backends, forms
+from bench.instruments import clocks
+from bench.models import prompts
+
+
+def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
+    """Of one cycle; its tokens are the columns that came beyond the prompts', of every row."""
+    import torch
+
+    began = time.time()
+    encoded = tokenizer(sentences, return_tensors="pt", padding=True, return_token_type_ids=False).to(device)
+    with torch.no_grad():
+        answers = model.generate(**encoded, **arguments)
+    tokenizer.batch_decode(answers, skip_special_tokens=True)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return 1000 * (time.time() - began) / (answers.numel() - encoded["input_ids"].numel())
+
+
+def main():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    job, out, rounds = clocks.arguments()
+    loaded = backends.find(job.backend).load(job)
+    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"], padding_side="left")
+    sentences = forms.find(job.form).batch_of(job.prompt["texts"], job.prompt["batch_size"])
+
+    def article():
+        return benchmark_ms_per_token(loaded.model, tokenizer, sentences, loaded.device, job.runs[0]["arguments"])
+
+    pairs, figures = clocks.call_by_call(job, loaded, article, rounds)
+    per_token = [(ms / figures["cycles"]["counted_tokens"], benchmarks) for ms, benchmarks in pairs]
+    clocks.write(job, {**clocks.summary(per_token, "ms_per_token"), "new_tokens": job.runs[0]["new_tokens"]}, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What the names in an article's file refer to: backends, forms, their options, variants, models and cases have to exist."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from bench import backends, forms
+from scripts import toml_tables
+from scripts.articles import batch_sweep
+from scripts.errors import KitError
+
+if TYPE_CHECKING:
+    from scripts.articles.model import Article, Case
+
+#: Keys of a relation that name cases.
+ROLES = ("faster", "slower", "case", "single", "batched", "lowest")
+
+#: Read before a form sees its options: `items` at scale tiny.
+TINY = "tiny_items"
+
+
+def check(article: "Article", file: str) -> None:
+    """Raise KitError, with the file and the place, for the first name that refers to nothing."""
+    _each_once(file, "case", [case.name for case in article.cases])
+    for variant, table in article.variants.items():
+        _batch_sizes(table.get("batch_sizes"), f"{file}, [variants.{variant}]")
+        _dtype(article, table, f"{file}, [variants.{variant}]")
+    for case in article.cases:
+        _case(article, case, file)
+    shared = [forms.find(case.form) for case in article.cases]
+    _options(article.options, shared, file, "options")
+    for variant, table in article.variants.items():
+        _options(table.get("options", {}), shared, file, f"variants.{variant}.options")
+    _claims(article, file)
+
+
+def _case(article: "Article", case: "Case", file: str) -> None:
+    place = f"cases[{case.name}]"
+    where = f"{file}, [{place}]"
+    _known(case.model or None, article.models, f"{where}: model")
+    for variant in [*(case.variants or []), *case.in_variant]:
+        _known(variant, article.variants, f"{where}: variant")
+    for variant in case.variants or article.variants:
+        if not article.runs_of(case, variant):
+            raise KitError(f"{where}: neither it nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
+    _batch_sizes(case.batch_sizes, where)
+    _options(case.options, [_module(forms.find, case.form, where)], file, f"{place}.options")
+    allowed = backends.arguments(_module(backends.find, case.backend, where))
+    if "dtype" not in case.load:
+        raise KitError(f"{where}: load names no dtype; allowed are {', '.join(article.tolerances)}")
+    loads = {"load": case.load, **{f"in_variant.{name}.load": table.get("load", {}) for name, table in case.in_variant.items()}}
+    for name, load in loads.items():
+        for key in load:
+            if key not in allowed:
+                raise toml_tables.unknown(file, f"{place}.{name}", key, allowed)
+        _dtype(article, load, f"{file}, [{place}.{name}]")
+
+
+def _module(find: Any, name: str, where: str) -> ModuleType:
+    try:
+        module: ModuleType = find(name)
+    except ValueError as error:
+        raise KitError(f"{where}: {error}") from error
+    return module
+
+
+def _known(name: str | None, allowed: Iterable[str], where: str) -> None:
+    if name is not None and name not in allowed:
+        raise KitError(f"{where} {name!r} is not there, known are {', '.join(allowed)}")
+
+
+def _dtype(article: "Article", table: Mapping[str, Any], where: str) -> None:
+    """A dtype without a bound of the output check could not be judged."""
+    _known(table.get("dtype"), article.tolerances, f"{where}: dtype")
+
+
+def _each_once(file: str, what: str, names: list[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise KitError(f"{file}: the {what} {twice!r} is there twice; give each a name of its own")
+
+
+def _batch_sizes(sizes: Any, where: str) -> None:
+    if sizes is not None and batch_sweep.check(sizes):
+        raise KitError(f"{where}: {batch_sweep.check(sizes)}")
+
+
+def _options(options: Mapping[str, Any], modules: Iterable[ModuleType], file: str, place: str) -> None:
+    """Every option is read by one of these forms."""
+    allowed: dict[str, tuple[str, ...]] = {}
+    for module in modules:
+        allowed |= forms.options(module)
+    names = [*allowed, *([TINY] if "items" in allowed else [])]
+    for key, value in options.items():
+        if key not in names:
+            raise toml_tables.unknown(file, place, key, names)
+        for inner in value if isinstance(value, dict) else ():
+            if inner not in allowed.get(key, ()):
+                raise toml_tables.unknown(file, f"{place}.{key}", inner, allowed.get(key, ()))
+
+
+def _claims(article: "Article", file: str) -> None:
+    _each_once(file, "claim", [claim["id"] for claim in article.claims])
+    known = sorted(case.name for case in article.cases)
+    for claim in article.claims:
+        for relation in claim["relations"]:
+            for name in _cases_of(relation):
+                _known(name, known, f"{file}: claim {claim['id']}: case")
+
+
+def _cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
+    yield from (relation[role] for role in ROLES if role in relation)
+    yield from relation.get("below", [])

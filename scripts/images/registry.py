@@ -1,0 +1,95 @@
+"""make push, make pull: images through a registry, by digest, so that a second machine builds nothing.
+
+docker/digests.json holds {tag: digest} of what was pushed; whoever pulls takes these digests and no tag, and compares what
+came with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+
+from bench.job import write_whole
+from scripts.containers.container import connect
+from scripts.errors import KitError
+from scripts.images import build, verify
+from scripts.paths import ROOT
+from scripts.pins import Image
+
+DIGESTS = ROOT / "docker" / "digests.json"
+
+
+def known(path: Path = DIGESTS) -> dict[str, str]:
+    """{tag: digest} of the images that were pushed; {} where none was."""
+    if not path.exists():
+        return {}
+    digests: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return digests
+
+
+def push(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
+    """Push built images to `registry` (host/name) and note their digests; KitError names those that are not built."""
+    client = connect()
+    missing = []
+    for image in images:
+        if not build.exists(client, image.tag):
+            missing.append(f"{image.backend}:{image.stack}")
+            continue
+        digest = _pushed(client, image, registry)
+        write_whole(path, json.dumps(dict(sorted({**known(path), image.tag: digest}.items())), indent=1) + "\n")
+        print(f"{registry}/{image.tag}@{digest}", flush=True)
+    if missing:
+        raise KitError(f"not pushed, for they are not built: {', '.join(missing)}; type make build-all, or STACK= or BACKEND= for fewer")
+
+
+def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
+    """The digest under which the registry keeps an image."""
+    repository, _, tag = f"{registry}/{image.tag}".rpartition(":")
+    client.images.get(image.tag).tag(repository, tag)
+    try:
+        digest = ""
+        for line in client.api.push(repository, tag, stream=True, decode=True):
+            if "error" in line:
+                raise KitError(f"{registry} does not take {image.tag}: {line['error'].strip()}; type docker login {registry.partition('/')[0]}")
+            digest = line.get("aux", {}).get("Digest", digest)
+    except DockerException as error:
+        raise KitError(f"{registry} does not take {image.tag}: {error}") from error
+    finally:
+        client.images.remove(f"{repository}:{tag}", noprune=True)
+    if not digest:
+        raise KitError(f"{registry} tells no digest of {image.tag}; type make push again")
+    return digest
+
+
+def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
+    """Pull images by the digests of docker/digests.json. One that differs from pins and lock is removed again, and a KitError names it."""
+    client, digests = connect(), known(path)
+    missing = [image for image in images if image.tag not in digests]
+    wrong = []
+    for image in images:
+        if image.tag in digests and not build.exists(client, image.tag):
+            lines = _pulled(client, image, registry, digests[image.tag])
+            wrong += [f"{image.tag}: {line}" for line in lines]
+            print(f"{image.tag}: {f'{len(lines)} differences, removed' if lines else 'pulled, and holds what its lock says'}", flush=True)
+    if wrong:
+        raise KitError(f"{registry} gave images that differ from docker/pins.toml, and they were removed:\n  " + "\n  ".join(wrong))
+    if missing:
+        listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
+        raise KitError(f"{path.name} has no digest of {listed}; type make push REGISTRY={registry} where they are built, or make build-{missing[0].backend}")
+
+
+def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: str) -> list[str]:
+    """Pull one image and give it the kit's tag; the lines in which it differs, after which it is gone again."""
+    repository = f"{registry}/{image.tag.rpartition(':')[0]}"
+    try:
+        found = client.images.pull(repository, digest)
+    except DockerException as error:
+        raise KitError(f"{repository}@{digest} cannot be pulled: {error}") from error
+    found.tag(*image.tag.rsplit(":", 1))
+    lines = verify.verify(image)
+    if lines:
+        client.images.remove(image.tag, force=True)
+        client.images.remove(f"{repository}@{digest}", force=True)
+    return lines

@@ -1,0 +1,166 @@
+"""make restore: the images of an archive folder back into Docker, without a network and without trust in the folder.
+
+Checksums show damage, not who made an archive. So before anything is loaded, the folder may list only what `make archive` writes,
+and an archive of a stack may name only that stack's images and their base. After an archive was loaded, each image is asked for
+all that it holds, as in `make verify-<backend>`. An image that differs loses its tag, and the tag goes back to what had it before.
+"""
+
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import docker
+import zstandard
+from docker.errors import DockerException, ImageNotFound
+
+from scripts import pins
+from scripts.containers.container import connect
+from scripts.errors import KitError
+from scripts.images import archive, inventory, offline, pieces, verify
+from scripts.pins import Image, Pins
+
+#: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
+INDEXES = ("manifest.json", "index.json", "repositories")
+
+#: An index lists a few dozen images.
+LARGEST_INDEX_BYTES = 1 << 20
+
+
+def restore(where: Path) -> None:
+    """Load and verify the images of an archive folder. Raises KitError, with nothing loaded, for a folder that holds anything else."""
+    sums, loaded = archive.read_sums(where), pins.load()
+    found = archive.damaged(where, sums)
+    if found:
+        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
+    names = sorted({pieces.name_of(name) for name in sums})
+    stacks = {name.removesuffix(archive.SUFFIX): pieces.of(where, name) for name in names if name.endswith(archive.SUFFIX)}
+    if not stacks:
+        raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
+    foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
+    if foreign:
+        raise KitError(f"{where} holds what is not the kit's, so nothing was restored:\n  " + "\n  ".join(foreign))
+    client = connect()
+    refused = [line for stack, files in stacks.items() for line in _restore(client, files, loaded.images(stack))]
+    if refused:
+        raise KitError(
+            "these images are not what pins and locks say, and were not kept:\n  " + "\n  ".join(refused) + "\nType make build-all for images of your own"
+        )
+    print("not checked: the files of the base images, and whether an image lies about itself; restore only archives of people you trust")
+
+
+def foreign_files(sums: Mapping[str, str], loaded: Pins) -> Iterator[str]:
+    """What a folder lists that `make archive` does not write, a line each."""
+    stacks = {image.stack for image in loaded.images()}
+    for name in sums:
+        parts, whole = PurePosixPath(name).parts, pieces.name_of(name)
+        is_images = len(parts) == 1 and whole.endswith(archive.SUFFIX) and whole.removesuffix(archive.SUFFIX) in stacks
+        is_wheel = len(parts) == 3 and parts[0] == "wheels" and parts[1] in stacks
+        is_for_the_kit = name == offline.KIT or (len(parts) == 2 and parts[0] == offline.TOOLS)
+        if not (is_images or is_wheel or is_for_the_kit):
+            yield f"{name}: neither the images of a stack of docker/pins.toml nor a file of its locks, nor the tools or the kit"
+
+
+def allowed(loaded: Pins, stack: str) -> set[str]:
+    """The names that the archive of a stack may give: its images and their bases."""
+    images = [image for image in loaded.images() if image.stack == stack]
+    return {image.tag for image in images} | {image.base for image in images}
+
+
+def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
+    """What is in an image archive, whole or in pieces, beside images of these names, a line each; read from its index, nothing is loaded."""
+    path = files[0]
+    try:
+        with pieces.opened(files) as compressed, zstandard.open(compressed) as plain, tarfile.open(fileobj=plain, mode="r|") as packed:
+            indexes = {}
+            for member in packed:
+                place = PurePosixPath(member.name)
+                if place.is_absolute() or ".." in place.parts or member.isdev():
+                    yield f"{path.name}: its member {member.name!r} leads outside, or is a device"
+                elif member.name in INDEXES:
+                    indexes[member.name] = _index(packed, member)
+        there = {name for kind, index in indexes.items() for name in _names(kind, index)}
+    except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        yield f"{path.name}: no image archive: {error}"
+        return
+    if not there:
+        yield f"{path.name}: names no image"
+    yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(there - names))
+
+
+def _index(packed: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
+    stream = packed.extractfile(member) if member.isreg() and member.size <= LARGEST_INDEX_BYTES else None
+    if stream is None:
+        raise ValueError(f"{member.name} is no file, or too large")
+    return json.load(stream)
+
+
+def _names(kind: str, index: Any) -> Iterator[str]:
+    """The names that an index gives to images, without the address of Docker's own registry."""
+    if kind == "manifest.json":
+        given = [tag for entry in index for tag in entry["RepoTags"] or []]
+    elif kind == "repositories":
+        given = [f"{name}:{tag}" for name, tags in index.items() for tag in tags]
+    else:
+        marks = [entry.get("annotations") or {} for entry in index["manifests"]]
+        given = [mark["io.containerd.image.name"] for mark in marks if "io.containerd.image.name" in mark]
+        # A mark without a full name is a tag alone, or a name in itself.
+        given += [
+            mark["org.opencontainers.image.ref.name"]
+            for mark in marks
+            if "io.containerd.image.name" not in mark and "org.opencontainers.image.ref.name" in mark
+        ]
+    for name in given:
+        yield re.sub(r"^docker\.io/(library/)?", "", name)
+
+
+def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Image]) -> Iterator[str]:
+    """Load an archive and verify its images; a line for each difference of an image, which then is not kept."""
+    before = {name: _id(client, name) for name in {image.tag for image in images} | {image.base for image in images}}
+    try:
+        for line in client.api.load_image(pieces.joined(files)):
+            if "error" in line:
+                raise KitError(f"Docker does not load {files[0]}: {line['error'].strip()}")
+    except DockerException as error:
+        raise KitError(f"Docker does not load {files[0]}: {error}") from error
+    try:
+        for image in images:
+            if _id(client, image.tag):
+                lines = _differences(client, image)
+                yield from (f"{image.tag}: {line}" for line in lines)
+                if lines:
+                    _put_back(client, image.tag, before[image.tag])
+                else:
+                    record = inventory.recorded().get(f"{image.backend}/{image.stack}", {})
+                    same = ", and is the very image of reports/images.json" if record.get("id") == _id(client, image.tag) else ""
+                    print(f"{image.tag}: restored, holds what its pins and its lock say{same}", flush=True)
+    finally:
+        for base in {image.base for image in images}:
+            if before[base]:
+                _put_back(client, base, before[base])  # a base that this machine has already stays
+
+
+def _differences(client: docker.DockerClient, image: Image) -> list[str]:
+    try:
+        return verify.check(client, image)
+    except (KitError, DockerException, ValueError, KeyError, TypeError, IndexError) as error:
+        return [f"does not say what it holds: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
+
+
+def _id(client: docker.DockerClient, name: str) -> str:
+    """The id of the image that has a name; "" where none has it."""
+    try:
+        return str(client.images.get(name).id)
+    except ImageNotFound:
+        return ""
+
+
+def _put_back(client: docker.DockerClient, name: str, before: str) -> None:
+    """Give a name back to the image that had it, or take it away where none had."""
+    if _id(client, name) == before:
+        return
+    client.images.remove(name, force=True)
+    if before and "@" not in name:
+        client.images.get(before).tag(name)

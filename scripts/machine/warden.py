@@ -1,0 +1,120 @@
+"""A process between the runner and a job that ends every process of the job: python warden.py COMMAND….
+
+Ranks have sessions of their own, and a daemon leaves its parent, so a process group holds neither. Linux gives the orphans
+below a subreaper to it, so the warden finds each of them. Its standard input is a pipe that the runner holds: the end of the
+pipe says that the job is to end, or that the runner was killed outright.
+
+The warden ends with the exit code of COMMAND, 128 + n where signal n ended it, once all processes below it are gone. It is
+a program of its own and starts in a few milliseconds, so it imports the standard library alone.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+#: The runner decides when a job ends; Python itself ignores the last two.
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+
+#: Exit code where the command does not start, as in a shell.
+NOT_STARTED = 127
+
+#: A process may be in the hands of a driver and not die at once; nobody waits longer for it.
+LAST_S = 10.0
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below a process; those that begin or end meanwhile may be missing."""
+    children: dict[int, list[int]] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            parent = (place / "stat").read_bytes().rpartition(b")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(place.name))
+    below, waiting = [], [pid]
+    while waiting:
+        born = children.get(waiting.pop(), [])
+        below += born
+        waiting += born
+    return below
+
+
+def kill_below(pid: int) -> None:
+    """Kill every process below a process. All are stopped first, so that none bears another meanwhile."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for child in descendants(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, number)
+
+
+def end_all() -> None:
+    """Kill and reap every process below this process; gives up after LAST_S."""
+    deadline = time.monotonic() + LAST_S
+    while time.monotonic() < deadline:
+        kill_below(os.getpid())
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
+
+
+def start(command: list[str]) -> int:
+    """Start a command that dies with this process; returns its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_DFL)  # an ignored signal stays ignored in the command
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"{command[0]} does not start: {error.strerror}", flush=True)
+    finally:
+        os._exit(NOT_STARTED)
+
+
+def reap(pid: int) -> int | None:
+    """The exit code of a child; None while it runs. Orphans that came here are reaped too."""
+    while True:
+        reaped, status = os.waitpid(-1, os.WNOHANG)
+        if reaped == pid:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        if not reaped:
+            return None
+
+
+def wait(pid: int, deaths: int) -> int:
+    """Wait until a child ends or the runner lets go; returns the exit code. A byte comes through `deaths` when any child has ended."""
+    while (code := reap(pid)) is None:
+        ready, _, _ = select.select([sys.stdin.fileno(), deaths], [], [])
+        if sys.stdin.fileno() in ready:
+            return 128 + signal.SIGKILL
+        os.read(deaths, 4096)
+    return code
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    deaths, written = os.pipe()
+    os.set_blocking(written, False)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    code = wait(start(sys.argv[1:]), deaths)
+    end_all()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What docker/pins.toml may hold: every key that is read, at any depth, and no other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from scripts import toml_tables
+from scripts.toml_tables import Table
+
+
+class Pin(Table):
+    """scripts/pins/model.py says which of these have to be there, for all pins alike."""
+
+    version: str = ""
+    origin: str = ""
+    why: str = ""
+
+
+class Base(Pin):
+    digest: str = ""
+
+
+class Group(Table):
+    """A group of the tools' environment; sizes in MB, as a person waits for them."""
+
+    summary: str
+    download_mb: int
+    disk_mb: int
+
+
+class Host(Table):
+    summary: str
+    python: str
+    exclude_newer: str
+    groups: dict[str, Group]
+    pins: dict[str, dict[str, Pin]]
+
+
+class Sizes(Table):
+    download_mb: int
+    disk_mb: int
+
+
+class Stack(Table):
+    summary: str
+    engine: str
+    python: Pin
+    cuda: str
+    arch_list: list[str]
+    exclude_newer: str
+    pins: dict[str, Pin]
+    base: Base | None = None
+    environments: dict[str, Sizes] = {}
+    cpu_wheels: dict[str, str] = {}
+
+
+class Shared(Table):
+    pins: dict[str, Pin]
+
+
+class Compile(Table):
+    """The stage of an image that compiles; `compiled_with` are the system packages that were there, `environment` its variables."""
+
+    why: str
+    source: str
+    compiler: str
+    packages: list[str]
+    environment: dict[str, str]
+    pins: dict[str, Pin] = {}
+    base: Base | None = None
+    compiled_with: dict[str, str] = {}
+    copied: list[str] = []
+    cuda_home: str = ""
+    nvcc: str = ""
+    patches: list[str] = []
+
+
+class Options(Table):
+    """One backend on one stack."""
+
+    pins: dict[str, Pin] = {}
+    shared: str = ""
+    same_as: str = ""
+    environment: str = ""
+    python: list[str] = []
+    cuda_on_library_path: str = ""
+    added_files: dict[str, str] = {}
+    compile: Compile | None = None
+
+
+class Tables(Table):
+    host: Host
+    stack: dict[str, Stack]
+    backend: dict[str, dict[str, Any]]
+    shared: dict[str, Shared] = {}
+
+
+class Backend(Table):
+    """Beside these it has a table for each of its stacks that needs more than the stack's own pins."""
+
+    summary: str
+    stacks: list[str]
+
+
+def check(tables: Mapping[str, Any], file: str = "docker/pins.toml") -> None:
+    """Raise KitError for the first key of pins.toml that nothing reads, and for a value of a wrong type."""
+    toml_tables.check(tables, Tables, file)
+    for name, table in tables["backend"].items():
+        place = f"backend.{name}"
+        own = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        toml_tables.check(own, Backend, file, place)
+        for stack in set(table) - set(own):
+            if stack not in table["stacks"]:
+                raise toml_tables.unknown(file, place, stack, [*Backend.__struct_fields__, *table["stacks"]])
+            toml_tables.check(table[stack], Options, file, f"{place}.{stack}")

@@ -1,0 +1,172 @@
+"""What a guest answered, read through the door and held against its job: a guest that is wrong, or lies, gives no row."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import forms
+from bench.job import InvalidDocument, Job, Result, result_of
+from scripts.results import door, shapes
+
+#: What a guest wrote and the host refused stays beside the run's result under this name.
+REJECTED = "result.rejected.json"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the host saw of a guest's process: seconds from its start to its end, and the memory in bytes of each GPU that it had."""
+
+    exit_code: int
+    wall_s: float
+    gpu_memory_bytes: Sequence[int] = ()
+
+
+def read(path: Path) -> Result:
+    """A guest's result.json; raises InvalidDocument (door.Refused is one), FileNotFoundError or OSError."""
+    fields = door.parse(door.read(path), path.name)
+    shapes.check(fields, shapes.Guest, path.name)
+    result = result_of(fields)
+    result.reason = one_line(result.reason)
+    return result
+
+
+def one_line(words: str) -> str:
+    """A guest's words as a terminal and a table can show them: one line, without control characters, at most 2,000 characters."""
+    spaced = " ".join(words.split())
+    return "".join(character if character.isprintable() else "?" for character in spaced)[:2000]
+
+
+def keep_rejected(work: Path, folder: Path) -> None:
+    """Keep the answer that was refused, or came too late, beside the run's result, where the door lets it in at all."""
+    try:
+        door.keep(work / "result.json", folder / REJECTED)
+    except (InvalidDocument, OSError):
+        return
+
+
+def disagreement(job: Job, result: Result, seen: Seen) -> str:
+    """Where an answer contradicts its job, itself, or what the host saw, in words; "" where it does not."""
+    faults = [_of_another_job(job, result)]
+    if result.status == "ok":
+        faults += [_ended_badly(seen), _too_long(job, result, seen), contradiction(result)]
+        faults += _of_kind(job, result, seen)
+    return "; ".join(fault for fault in faults if fault)
+
+
+def contradiction(result: Result) -> str:
+    """Where parts of an answer that the report reads together do not belong together, in words; "" where they do."""
+    figures = result.figures
+    faults = [_of_calls(result), _of_padding(figures.get("padding")), *(_of_schedule(one) for one in figures.get("schedules") or [])]
+    return "; ".join(fault for fault in faults if fault)
+
+
+def _of_calls(result: Result) -> str:
+    told = result.figures.get("calls")
+    timed = [(one["new_tokens"], len(one["timed_ms"])) for one in result.measurements]
+    tokens = [(one["new_tokens"], len(one["timed_tokens"])) for one in told or []]
+    return "" if told is None or tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+
+
+def _of_padding(figure: dict[str, Any] | None) -> str:
+    """Each list has an entry for each text."""
+    if figure is None:
+        return ""
+    lists = [figure["prompt_tokens"], *(figure[side][name] for side in ("left", "right") for name in ("first_different_token", "logits_relative_error"))]
+    counts = [len(entries) for entries in lists]
+    return "" if counts[0] and len(set(counts)) == 1 else f"its texts in a padded batch are {counts}, each number has to be the same"
+
+
+def _of_schedule(figure: dict[str, Any]) -> str:
+    """Each run has a wall time, and a time of each stage."""
+    runs, busy = len(figure["wall_ms"]), [len(stages) for stages in figure["busy_ms"]]
+    words = f"{figure['stages']} stages in {runs} runs of a schedule have {busy[:9]} busy times"
+    return "" if runs and busy == [figure["stages"]] * runs else words
+
+
+def _of_another_job(job: Job, result: Result) -> str:
+    return "" if result.id == job.id else f"its id is {result.id[:80]!r}, the job's is {job.id!r}"
+
+
+def _ended_badly(seen: Seen) -> str:
+    return "" if seen.exit_code == 0 else f"it says ok, and its process then ended with {exit_words(seen.exit_code)}"
+
+
+def exit_words(code: int) -> str:
+    """ "exit code 1", or "exit code 139 (SIGSEGV)" for a signal, which an engine tells as -11 or as 128 + 11."""
+    number = -code if code < 0 else code - 128
+    try:
+        return f"exit code {code} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"exit code {code}"
+
+
+def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
+    if job.kind == "profile":
+        yield "" if result.figures.get("profile") else "it says ok and has no profile"
+    if job.kind == "measure":
+        yield _other_calls(job, result)
+        yield _other_batch(job, result)
+        yield from _memory(job, result, seen)
+        yield from _check(job, result)
+
+
+def times_runs(job: Job) -> bool:
+    """Are the timed calls of this job's form those of the job's runs, as many as the job asks for?"""
+    return getattr(forms.find(job.form), "TIMES_RUNS", False)
+
+
+def _other_calls(job: Job, result: Result) -> str:
+    """A form that times the job's runs has exactly those calls; others have timed calls or figures of their own."""
+    if not times_runs(job):
+        timed = [one["timed_ms"] for one in result.measurements]
+        return "" if (timed or result.figures) and all(timed) else "it says ok and has neither timed calls nor figures"
+    asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]
+    came = [(one["new_tokens"], len(one.get("warmup_ms", [])), len(one["timed_ms"])) for one in result.measurements]
+    return "" if came == asked else f"(new tokens, warm-up calls, timed calls) are {came[:9]}, asked for were {asked}"
+
+
+def _other_batch(job: Job, result: Result) -> str:
+    asked = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
+    return "" if result.batch_size == asked else f"its batch size is {result.batch_size}, the job's is {asked}"
+
+
+def _too_long(job: Job, result: Result, seen: Seen) -> str:
+    """More time than the process lived; a resumed workload brings the times of earlier processes along."""
+    if (result.figures.get("workload") or {}).get("resumed"):
+        return ""
+    calls = [ms for one in result.measurements for ms in (one.get("cold_ms") or 0, *one.get("warmup_ms", []), *one["timed_ms"])]
+    claimed_s = (result.load_s or 0) + sum(calls) / 1000
+    return "" if claimed_s <= seen.wall_s else f"loading and calls took {claimed_s:.3f} s, its process lived {seen.wall_s:.3f} s"
+
+
+def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
+    devices, asked = result.memory.get("devices") or [], job.device_count if job.device == "cuda" else 0
+    if len(devices) != asked:
+        yield f"it tells the memory of {len(devices)} GPUs, the job has {asked}"
+    for device in devices:
+        allocated, reserved = device["peak_allocated_bytes"], device["peak_reserved_bytes"]
+        if allocated > reserved:
+            yield f"{allocated:,} bytes of a GPU were allocated and only {reserved:,} reserved"
+        if seen.gpu_memory_bytes and reserved > max(seen.gpu_memory_bytes):
+            yield f"{reserved:,} bytes of a GPU were reserved, it has {max(seen.gpu_memory_bytes):,}"
+
+
+def _check(job: Job, result: Result) -> Iterator[str]:
+    """The check's verdict follows from its numbers, and its bound is the job's."""
+    check = result.check
+    if check is None:
+        yield "" if job.reference is None else "its output was not checked, and the job names a reference"
+        return
+    error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
+    if tolerance != job.tolerance:
+        yield f"its check has the tolerance {tolerance}, the job's is {job.tolerance}"
+    elif check["passed"] != (error is not None and tolerance is not None and error <= tolerance):
+        yield f"its check says passed = {check['passed']} with an error of {error} where {tolerance} is allowed"
+    if not check["passed"] and not check.get("reason"):
+        yield "its check failed without a reason"
+    prefix, tokens = check.get("greedy_common_prefix_tokens"), check.get("greedy_tokens")
+    most = max(run["new_tokens"] for run in job.runs)
+    if (prefix is None) != (tokens is None) or (prefix is not None and tokens is not None and not prefix <= tokens <= most):
+        yield f"{prefix} of {tokens} greedy tokens are said to agree, {most} were asked for"

@@ -1,0 +1,170 @@
+"""The door for files that a guest wrote. A guest is untrusted: it may leave links, pipes, endless files and nonsense in its folder.
+
+Every such file is opened here and nowhere else: without following a link, without waiting for a pipe, and only where it is a
+regular file with one name and of limited size. JSON is limited in nesting, in the length of a string and in the size of a number
+while it is parsed.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+
+from bench.job import InvalidDocument
+
+MIB = 1 << 20
+
+#: Largest size in bytes of each file that a guest leaves, by its name.
+LIMITS_BYTES = {
+    "result.json": 64 * MIB,
+    "tokens.json": 256 * MIB,
+    "logits.npz": 256 * MIB,
+    "reference.npz": 1024 * MIB,
+    "outputs.jsonl": 1024 * MIB,
+    "trace.json.gz": 1024 * MIB,
+    "profile.nsys-rep": 4096 * MIB,
+}
+
+#: A reading of the output check grows with every row that is judged; its file is named by a key.
+READINGS_BYTES = 4096 * MIB
+
+#: No report shows a longer text, and no byte count or time in ms is larger: such numbers overflow in sums of squares.
+LONGEST_TEXT, LARGEST_NUMBER = 64 * 1024, 10**18
+
+#: Lists and objects within each other; the deepest committed result has six.
+DEEPEST = 12
+
+
+class Refused(InvalidDocument):
+    """A guest's file that the door does not let in; the message says why in one line."""
+
+
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
+_Whole = Annotated[int, msgspec.Meta(gt=-LARGEST_NUMBER, lt=LARGEST_NUMBER)]
+_Real = Annotated[float, msgspec.Meta(gt=-LARGEST_NUMBER, lt=LARGEST_NUMBER)]
+
+
+def _nested(levels: int) -> Any:
+    """The type of JSON data with at most so many lists and objects within each other."""
+    plain: Any = None | bool | _Text | _Whole | _Real
+    for _ in range(levels):
+        plain = None | bool | _Text | _Whole | _Real | list[plain] | dict[_Text, plain]
+    return plain
+
+
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_nested(DEEPEST))
+
+
+@contextlib.contextmanager
+def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
+    """A guest's file, open for reading. Raises Refused, and FileNotFoundError where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
+        raise Refused(f"{path.name} {why}; a regular file is allowed") from error
+    try:
+        _refuse_kind(path, os.fstat(descriptor), most_bytes)
+    except Refused:
+        os.close(descriptor)
+        raise
+    with os.fdopen(descriptor, "rb") as stream:
+        yield stream
+
+
+def _refuse_kind(path: Path, state: os.stat_result, most_bytes: int) -> None:
+    if not stat.S_ISREG(state.st_mode):
+        raise Refused(f"{path.name} is {_kind(state.st_mode)}; a regular file is allowed")
+    if state.st_nlink != 1:
+        raise Refused(f"{path.name} has {state.st_nlink} names (hard links); one is allowed")
+    _refuse_size(path, state.st_size, most_bytes)
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds.get(stat.S_IFMT(mode), "no regular file")
+
+
+def _refuse_size(path: Path, size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise Refused(f"{path.name} has {size_bytes:,} bytes; {most_bytes:,} are allowed")
+
+
+def read(path: Path, most_bytes: int | None = None) -> bytes:
+    """The bytes of a guest's file, by default at most the limit of its name. Raises Refused, FileNotFoundError or OSError."""
+    limit = LIMITS_BYTES[path.name] if most_bytes is None else most_bytes
+    with opened(path, limit) as stream:
+        data = stream.read(limit + 1)
+    _refuse_size(path, len(data), limit)
+    return data
+
+
+def parse(data: bytes, name: str = "result.json") -> Any:
+    """The JSON data of a guest's file, within the limits of nesting, text and numbers. Raises Refused."""
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(f"damaged {name}: {_in_words(error)}") from None
+
+
+def _in_words(error: Exception) -> str:
+    """What is wrong, in words; a list or an object is refused only where it lies too deep."""
+    words = str(error)
+    if isinstance(error, RecursionError) or "got `array`" in words or "got `object`" in words:
+        return f"more than {DEEPEST} lists and objects within each other"
+    return words
+
+
+def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
+    """Copy a guest's file to `target`, whole or not at all; False where there is none. Raises Refused or OSError.
+
+    The bytes are copied, never the name moved: what the name leads to may change at any moment.
+    """
+    limit = LIMITS_BYTES[source.name] if most_bytes is None else most_bytes
+    try:
+        with opened(source, limit) as stream:
+            _write(stream, source, target, limit)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _write(stream: BinaryIO, source: Path, target: Path, limit: int) -> None:
+    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            size = 0
+            while chunk := stream.read(MIB):
+                size += len(chunk)
+                _refuse_size(source, size, limit)
+                out.write(chunk)
+        Path(partial).chmod(0o644)
+        Path(partial).replace(target)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def move(source: Path, target: Path, most_bytes: int | None = None) -> bool:
+    """`keep`, and the guest's file is gone afterwards."""
+    kept = keep(source, target, most_bytes)
+    if kept:
+        source.unlink()
+    return kept
+
+
+def check_folder(folder: Path) -> None:
+    """Raise Refused where a folder that a guest filled holds anything but folders and regular files with one name."""
+    for path in folder.rglob("*"):
+        state = path.lstat()
+        if not stat.S_ISDIR(state.st_mode) and (not stat.S_ISREG(state.st_mode) or state.st_nlink != 1):
+            why = "a symbolic link" if stat.S_ISLNK(state.st_mode) else _kind(state.st_mode) if state.st_nlink == 1 else f"a file of {state.st_nlink} names"
+            raise Refused(f"{path.relative_to(folder)} is {why}; regular files are allowed")

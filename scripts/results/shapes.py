@@ -1,0 +1,407 @@
+"""What stands in a result.json beyond bench.job's own contract, as types that msgspec checks.
+
+A key without a default has to be there. Keys that a shape does not name are let through, below the first level: an older report reads
+a newer kit's results as far as it knows them. Of the first level of a record, its job and its guest's result no key may be new:
+those change with the schema.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from bench.job import InvalidDocument
+from scripts import names
+from scripts.names import NAME, RUN_ID
+
+MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z"
+
+#: What a text has to be, in words, in place of the expression that says so.
+IN_WORDS = {NAME: names.WORDS, RUN_ID: "an id that ends in -<number>", MOMENT: 'a moment as "2026-11-21T04:10:00Z"'}
+
+Name = Annotated[str, msgspec.Meta(pattern=NAME)]
+RunId = Annotated[str, msgspec.Meta(pattern=RUN_ID)]
+Moment = Annotated[str, msgspec.Meta(pattern=MOMENT)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+#: Times, sizes and errors; door.py holds every number of a file below 1e18.
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+#: A ms or µs that was measured; a shorter one is damage and overflows in ratios.
+Time = Annotated[float, msgspec.Meta(ge=1e-9)]
+Bytes = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Shape(msgspec.Struct):
+    """A JSON object; None stands for a key that is absent or null."""
+
+
+class ContainerImage(Shape):
+    tag: str
+    id: str | None = None
+    digest: str | None = None
+    pins_id: str | None = None
+    stand_in: bool | None = None
+
+
+class Machine(Shape):
+    cpu: str | None = None
+    cpu_count: Count | None = None
+    memory_total_bytes: Bytes | None = None
+    load_average_before: Amount | None = None
+
+
+class Driver(Shape):
+    driver: str | None = None
+    cuda_driver: str | None = None
+
+
+class Gpu(Shape):
+    index: Count
+    uuid: str
+    name: str
+    memory_total_bytes: Bytes
+    compute_capability: str
+
+
+class GpuMemory(Shape):
+    """The sampler's summary of a GPU; a peak is None where it gave no sample."""
+
+    uuid: str
+    peak_used_bytes: Bytes | None = None
+
+
+class Host(Shape):
+    """What the host saw of a run; scripts/run/host_facts.py writes it."""
+
+    engine: Literal["docker", "host"]
+    started_at: Moment
+    wall_s: Amount | None = None
+    began: Amount | None = None
+    prepare_s: Amount | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    pins_id: str | None = None
+    oom_killed: bool | None = None
+    image: ContainerImage | None = None
+    differences: list[str] | None = None
+    machine: Machine | None = None
+    driver: Driver | None = None
+    gpus: list[Gpu] | None = None
+    gpu_memory: list[GpuMemory] | None = None
+
+
+class Model(Shape):
+    """`recipe` is that of random weights; jobs of recipe 1 name none."""
+
+    weights: Name
+    scale: Name
+    name: str | None = None
+    architecture: Name | None = None
+    shape: Name | None = None
+    seed: int | None = None
+    recipe: AtLeastOne | None = None
+    revision: str | None = None
+    path: str | None = None
+
+
+class Load(Shape):
+    dtype: Name | None = None
+
+
+class Prompt(Shape):
+    text: str | None = None
+    texts: list[str] | None = None
+    tokens: AtLeastOne | None = None
+    batch_size: AtLeastOne | None = None
+
+
+class Run(Shape):
+    new_tokens: AtLeastOne
+    arguments: dict[str, Any] | None = None
+    up_to: bool | None = None
+
+
+class Options(Shape):
+    """Of the options of all forms those that the report reads."""
+
+    profiler: Name | None = None
+    items: AtLeastOne | None = None
+    tokens_times_ranks: bool | None = None
+
+
+class Job(Shape):
+    """A job as the host reads it back; bench.job.Job is what it becomes."""
+
+    id: str
+    kind: Name
+    article: Name
+    case: Name
+    variant: Name
+    backend: Name
+    stack: Name
+    device: Name
+    device_count: AtLeastOne
+    model: Model
+    load: Load
+    prompt: Prompt
+    runs: list[Run]
+    warmup_runs: Count
+    timed_runs: AtLeastOne
+    reference: str | None = None
+    tolerance: Amount | None = None
+    form: Name = "generate"
+    options: Options = msgspec.field(default_factory=Options)
+
+
+class Measurement(Shape):
+    new_tokens: AtLeastOne
+    timed_ms: list[Time]
+    warmup_ms: list[Time] = []
+    cold_ms: Time | None = None
+
+
+class DeviceMemory(Shape):
+    peak_allocated_bytes: Bytes
+    peak_reserved_bytes: Bytes
+
+
+class Memory(Shape):
+    devices: list[DeviceMemory] | None = None
+    peak_rss_bytes: Bytes | None = None
+
+
+class Regret(Shape):
+    p50: Amount
+    p90: Amount
+    max: Amount
+
+
+class LogitsError(Shape):
+    prompt: Amount
+    late: Amount
+
+
+class Allowed(Shape):
+    regret_p90: Amount
+    regret_max: Amount
+    logits_error: Amount
+
+
+class Plain(Shape):
+    regret_p90: Amount
+    regret_max: Amount
+    prompt: Amount
+    late: Amount
+
+
+class Judged(Shape):
+    """What the judge says of the timed calls' tokens (bench/checking/judge.py)."""
+
+    passed: bool
+    reason: str
+    regret: Regret | None = None
+    logits_error: LogitsError | None = None
+    allowed: Allowed | None = None
+    plain: Plain | None = None
+    steps: Count | None = None
+    calls: Count | None = None
+    not_seen: list[str] | None = None
+
+
+class Check(Shape):
+    passed: bool
+    reason: str | None = None
+    logits_relative_error: Amount | None = None
+    tolerance: Amount | None = None
+    greedy_common_prefix_tokens: Count | None = None
+    greedy_tokens: Count | None = None
+    judged: Judged | None = None
+
+
+class LaunchTimes(Shape):
+    before: Amount | None = None
+    after: Amount | None = None
+
+
+class TokensOfCalls(Shape):
+    new_tokens: AtLeastOne
+    timed_tokens: list[Count]
+
+
+class Workload(Shape):
+    items: AtLeastOne
+    new_tokens: AtLeastOne
+    prompt_tokens: AtLeastOne
+    padded_prompt_tokens: AtLeastOne
+    decode_rows: Count
+    seconds: Time
+    resumed: bool
+
+
+class PaddingSide(Shape):
+    """Text by text; where all tokens are the same there is no first that differs."""
+
+    first_different_token: list[Count | None]
+    logits_relative_error: list[Amount]
+
+
+class Padding(Shape):
+    new_tokens: AtLeastOne
+    prompt_tokens: list[Count]
+    left: PaddingSide
+    right: PaddingSide
+
+
+class TorchMemory(Shape):
+    allocated_bytes: Bytes | None = None
+    peak_allocated_bytes: Bytes | None = None
+    reserved_bytes: Bytes | None = None
+    peak_reserved_bytes: Bytes | None = None
+
+
+class MemoryAround(Shape):
+    before: list[TorchMemory] | None = None
+    after: list[TorchMemory] | None = None
+
+
+class Cycles(Shape):
+    sequences: AtLeastOne
+    counted_tokens: AtLeastOne
+    real_tokens: Count
+    ranks: AtLeastOne
+    padded_logits_relative_error: Amount | None = None
+    memory: MemoryAround | None = None
+
+
+class Region(Shape):
+    region: str
+    implementation: str
+    batch_size: AtLeastOne
+    us: list[Time]
+    reason: str
+    device_us: Amount | None = None
+    relative_error: Amount | None = None
+
+
+class Schedule(Shape):
+    schedule: str
+    stages: AtLeastOne
+    micro_batches: AtLeastOne
+    micro_batch_size: AtLeastOne
+    wall_ms: list[Time]
+    busy_ms: list[list[Amount]]
+    identical: Count
+
+
+class Kernels(Shape):
+    name: str
+    count: Count
+    ms: Amount
+
+
+class DeviceProfile(Shape):
+    busy_ms: Amount | None = None
+    kernels: Count | None = None
+
+
+class Profile(Shape):
+    profiler: str
+    new_tokens: AtLeastOne
+    wall_ms: Time
+    profiled_wall_ms: Time
+    kernels: Count | None = None
+    devices: dict[str, DeviceProfile] | None = None
+    top: list[Kernels] | None = None
+
+
+class Cache(Shape):
+    cache: str
+    most_sequences: Count
+    searched_to_the_end: bool
+    batch_size: AtLeastOne | None = None
+    first_ms: list[Time] | None = None
+    all_ms: list[Time] | None = None
+    new_tokens: AtLeastOne | None = None
+    identical: Count | None = None
+
+
+class KvOffload(Shape):
+    context_tokens: Count
+    caches: list[Cache]
+    memory_limit_bytes: Bytes | None = None
+
+
+class Figures(Shape):
+    """What the forms of bench/forms give, as far as the report has tables for it."""
+
+    calls: list[TokensOfCalls] | None = None
+    workload: Workload | None = None
+    padding: Padding | None = None
+    cycles: Cycles | None = None
+    fusion: list[Region] | None = None
+    schedules: list[Schedule] | None = None
+    new_tokens: Count | None = None
+    prompt_tokens: Count | None = None
+    padded_prompt_tokens: Count | None = None
+    profile: Profile | None = None
+    kv_offload: KvOffload | None = None
+
+
+class Torch(Shape):
+    version: str | None = None
+
+
+class Environment(Shape):
+    python: str | None = None
+    torch: Torch | None = None
+    packages: dict[str, str] | None = None
+
+
+class Used(Shape):
+    """What a backend says of the loaded model; each says more than the report reads."""
+
+    dtype: str | None = None
+    parameters_per_device: dict[str, Any] | None = None
+
+
+class Guest(Shape):
+    """A guest's answer as the host reads it; bench.job.Result is what it becomes."""
+
+    id: str
+    status: Name
+    measurements: list[Measurement] = []
+    memory: Memory = msgspec.field(default_factory=Memory)
+    used: Used = msgspec.field(default_factory=Used)
+    compat: dict[str, Any] = {}
+    environment: Environment = msgspec.field(default_factory=Environment)
+    phases: dict[str, tuple[float, float]] = {}
+    reason: str = ""
+    load_s: Amount | None = None
+    prompt_tokens: Count | None = None
+    batch_size: AtLeastOne | None = None
+    check: Check | None = None
+    launch_us: LaunchTimes = msgspec.field(default_factory=LaunchTimes)
+    figures: Figures = msgspec.field(default_factory=Figures)
+
+
+class Record(Shape):
+    """The whole of a result.json but for `job` and `guest`, whose first level bench.job checks too."""
+
+    id: RunId
+    status: Name
+    schema: int
+    job: Job
+    host: Host
+    guest: Guest | None = None
+    reason: str = ""
+
+
+def check(fields: object, shape: type[Shape], file: str = "result.json") -> None:
+    """Raise InvalidDocument, naming the field and what is allowed, where data that was parsed has not the shape."""
+    try:
+        msgspec.convert(fields, shape)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).rpartition(" - at ")
+        for pattern, allowed in IN_WORDS.items():
+            words = words.replace(f"`str` matching regex {pattern!r}", allowed)
+        field = place.strip("`").removeprefix("$").lstrip(".")
+        raise InvalidDocument(f"damaged {file}: {field or 'the whole'}: {words or place}"[:400]) from None

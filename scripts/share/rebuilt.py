@@ -1,0 +1,58 @@
+"""The report made anew from the data of a folder that nobody vouches for: a bundle, unpacked or about to be packed.
+
+The report follows from results, articles and pins. All of them are data, so the code of this kit is copied to another place,
+the folder's data is put beside the code, and the report is written there. Nothing of the folder runs.
+"""
+
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts import surroundings
+from scripts.errors import KitError
+from scripts.paths import ROOT
+
+#: What of this kit computes.
+CODE = ("scripts/**/*", "bench/**/*.py")
+
+#: What a report follows from. Python imports nothing of that name or from that place.
+DATA = ("README.md", "bench/**/*.toml", "docker/**/*.toml", "docker/**/*.txt", "reports/runs/**/*", "reports/FINDINGS.md")
+
+#: Of the user's command, not of this report.
+NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")
+
+#: A report takes seconds; results that keep it busy for longer are hostile.
+TIME_LIMIT_S = 600
+
+
+def report(folder: Path, work: Path) -> dict[str, bytes]:
+    """{place: content} of what follows from a folder's data: reports/REPORT.md, its plots, and README.md with its headlines.
+
+    `work` is an empty folder. Raises KitError with the last line of what went wrong.
+    """
+    _copy(ROOT, CODE, work)
+    _copy(folder, DATA, work)
+    (work / "reports" / "runs").mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in surroundings.current().variables.items() if name not in NOT_PASSED}
+    command = [sys.executable, "-m", "scripts", "report"]
+    try:
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
+    if done.returncode != 0:
+        raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
+    made = [work / "README.md", work / "reports" / "REPORT.md", *(work / "reports" / "plots").glob("*.svg")]
+    return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
+
+
+def _copy(source: Path, patterns: tuple[str, ...], target: Path) -> None:
+    """Copy what has names of these patterns, each to the same place. Empty folders too: such a run is a run that did not finish."""
+    for path in itertools.chain.from_iterable(source.glob(pattern) for pattern in patterns):
+        place = target / path.relative_to(source)
+        if path.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        elif "__pycache__" not in path.parts:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)

@@ -1,0 +1,165 @@
+"""make verify-bundle: does an archive hold what it says, and what was not checked?
+
+Nothing of the archive is trusted, and no code of it runs. Every file has to be listed with its checksum, every needed file has to be
+there, each run's job has to be the job of its result, and the report, its plots and the README's headlines have to come out of
+the bundle's own results, articles and pins. A bundle that was changed throughout, report included, passes: only a signature
+shows who made it.
+"""
+
+import gzip
+import json
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bench.job import InvalidDocument
+from scripts import __version__, pins, results
+from scripts.errors import KitError, UsageError
+from scripts.machine import checksums, unpack
+from scripts.paths import ROOT
+from scripts.share import rebuilt
+from scripts.share.bundle import NAME
+
+#: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
+LIMIT_BYTES = 1 << 30
+
+#: Besides these a bundle needs an article, a run, and the locks that its pins name.
+NEEDED = ("CITATION.cff", "LICENSE", "README.md", "docker/pins.toml", "reports/REPORT.md")
+
+#: What data that is no such thing may raise where it is read.
+UNREADABLE = (KitError, ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError)
+
+
+def verify(path: Path) -> list[str]:
+    """What was checked of a bundle and what was not, a line each. Raises KitError with every problem of it."""
+    with tempfile.TemporaryDirectory() as work:
+        unpacked, again = Path(work, "unpacked"), Path(work, "again")
+        unpacked.mkdir()
+        again.mkdir()
+        try:
+            with unpack.opened(path, LIMIT_BYTES) as archive:
+                unpack.unpack(archive, unpacked, LIMIT_BYTES)
+        except FileNotFoundError:
+            raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; type for example make verify-bundle BUNDLE={NAME}.tar.gz") from None
+        except (tarfile.TarError, gzip.BadGzipFile, OSError, EOFError, ValueError) as error:
+            raise KitError(f"{path} cannot be unpacked: {error}") from error
+        found = list(_problems(unpacked, again))
+        if found:
+            raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found))
+        return _checked(unpacked / NAME)
+
+
+def _problems(unpacked: Path, again: Path) -> Iterator[str]:
+    """What is wrong with an unpacked bundle, a line each; `again` is an empty folder."""
+    yield from (f"{path.name}: beside the folder {NAME}" for path in sorted(unpacked.iterdir()) if path.name != NAME)
+    folder = unpacked / NAME
+    try:
+        listed = checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        yield f"{checksums.NAME}: missing"
+        return
+    except (OSError, ValueError) as error:
+        yield f"{checksums.NAME}: damaged: {error}"
+        return
+    yield from _files(folder, listed)
+    yield from _needed(folder)
+    yield from _runs(folder)
+    yield from _report(folder, again)
+
+
+def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
+    """Every file is listed, and each listed file is there with its checksum."""
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {checksums.NAME}
+    missing, changed = checksums.compare(folder, listed)
+    yield from (f"{name}: missing" for name in missing)
+    yield from (f"{name}: not in {checksums.NAME}" for name in sorted(there - listed.keys()))
+    yield from (f"{name}: another content than {checksums.NAME} says" for name in changed)
+
+
+def _needed(folder: Path) -> Iterator[str]:
+    """What every bundle holds, whatever it lists."""
+    yield from (f"{name}: a bundle needs this file" for name in NEEDED if not (folder / name).is_file())
+    yield from (f"{pattern}: a bundle needs such a file" for pattern in ("bench/articles/*.toml", "reports/runs/*/result.json") if not [*folder.glob(pattern)])
+    try:
+        locks = [image.folder / "requirements.txt" for image in pins.load(folder).images()]
+    except UNREADABLE as error:
+        yield f"docker/pins.toml: cannot be read: {type(error).__name__}: {error}"
+        return
+    yield from (f"{path.relative_to(folder)}: a bundle needs this lock" for path in locks if not path.is_file())
+
+
+def _runs(folder: Path) -> Iterator[str]:
+    """Each result is readable, and its job is the job that was asked for."""
+    runs = folder / "reports" / "runs"
+    for path in sorted(runs.glob("*/result.json")):
+        place = f"reports/runs/{path.parent.name}"
+        try:
+            results.load(path.parent)
+            of_result = json.loads(path.read_text(encoding="utf-8"))["job"]
+        except (InvalidDocument, *UNREADABLE) as error:
+            yield f"{place}: {error}"
+            continue
+        try:
+            asked = json.loads((path.parent / "job.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            yield f"{place}/job.json: missing"
+        except UNREADABLE as error:
+            yield f"{place}/job.json: cannot be read: {error}"
+        else:
+            if asked != of_result:
+                yield f"{place}/job.json: another job than that of result.json"
+
+
+def _report(folder: Path, again: Path) -> Iterator[str]:
+    """The report, its plots and the README come out of the bundle's own data."""
+    try:
+        made = rebuilt.report(folder, again)
+    except (KitError, OSError) as error:
+        yield f"reports/REPORT.md: not checked, for it cannot be made from the bundle's data: {error}"
+        return
+    for name in sorted({*made, *(f"reports/plots/{path.name}" for path in folder.glob("reports/plots/*"))}):
+        path = folder / name
+        if name not in made:
+            yield f"{name}: does not come out of the runs"
+        elif not path.is_file():
+            yield f"{name}: comes out of the runs, and is not there"
+        elif path.read_bytes() != made[name]:
+            yield f"{name}: another content comes out of the runs{_other_version(folder)}"
+
+
+def _other_version(folder: Path) -> str:
+    """A kit of another version may write another report from the same runs."""
+    try:
+        cited = (folder / "CITATION.cff").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    version = next((line.partition(":")[2].strip(" \"'") for line in cited if line.startswith("version:")), __version__)
+    return "" if version == __version__ else f" by version {__version__} of the kit; the bundle is of version {version[:20]!r}, check with that"
+
+
+def _checked(folder: Path) -> list[str]:
+    """In words: what a bundle without problems was checked for, and what nobody can see in it."""
+    runs, plots = len([*folder.glob("reports/runs/*/result.json")]), len([*folder.glob("reports/plots/*.svg")])
+    count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
+    differing = [name for name in _data(folder) | _data(ROOT) if _content(folder / name) != _content(ROOT / name)]
+    lines = [
+        f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
+        f"checked: {runs} results, each with its job",
+        f"checked: REPORT.md, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
+        "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
+        "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",
+        "not checked: what nothing follows from: FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
+    ]
+    if differing:
+        lines.append(f"not checked: the bundle's articles and pins differ from this kit's in {', '.join(sorted(differing))}; compare them yourself")
+    return lines
+
+
+def _data(folder: Path) -> set[str]:
+    """The places of articles, tolerances and pins."""
+    return {path.relative_to(folder).as_posix() for pattern in ("bench/**/*.toml", "docker/pins.toml") for path in folder.glob(pattern)}
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

@@ -1,0 +1,101 @@
+"""The kit's TOML files against the shapes that code reads: a wrong key or value is one line with the file, the place and what is allowed."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from scripts.errors import KitError
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True):
+    """A table of a TOML file: its keys are those of the struct and no others, at any depth; a key without a default has to be there."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a file; raises KitError where it is no TOML, and FileNotFoundError."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise KitError(f"{path.name}: not TOML: {str(error) or 'nested too deep'}") from error
+
+
+def check(tables: object, shape: Any, file: str, place: str = "") -> None:
+    """Raise KitError where `tables`, which stand at `place` of a file, have not the shape; a key that is not known comes first."""
+    for where, key, allowed in _unknown_keys(tables, inspect.type_info(shape), place):
+        raise unknown(file, where, key, allowed)
+    try:
+        msgspec.convert(tables, shape)
+    except msgspec.ValidationError as error:
+        words, _, inner = str(error).rpartition(" - at ")
+        where = ".".join(part for part in (place, _named(inner.strip("`"), tables)) if part)
+        raise KitError(f"{file}{_at(where)}: {words or inner}") from error
+
+
+def unknown(file: str, place: str, key: str, allowed: Iterable[str]) -> KitError:
+    """The error for a key that nothing reads, with the nearest that is allowed."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(key, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return KitError(f"{file}{_at(place)}: unknown key {key!r}; {hint}allowed are {', '.join(names) or 'none'}")
+
+
+def _at(place: str) -> str:
+    return f", [{place}]" if place else ""
+
+
+def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tuple[str, str, list[str]]]:
+    """(place, key, allowed keys) of each key that no struct of the shape has."""
+    if isinstance(shape, inspect.UnionType):
+        for one in shape.types:
+            if _fits(data, one):
+                yield from _unknown_keys(data, one, place)
+    elif isinstance(shape, inspect.StructType) and isinstance(data, dict):
+        fields = {field.encode_name: field.type for field in shape.fields}
+        for key, value in data.items():
+            if key in fields:
+                yield from _unknown_keys(value, fields[key], _below(place, key))
+            else:
+                yield place, key, list(fields)
+    elif isinstance(shape, inspect.DictType) and isinstance(data, dict):
+        pattern = getattr(shape.key_type, "pattern", None)
+        for key, value in data.items():
+            if pattern and not re.search(pattern, key):
+                yield place, key, [f"keys that match {pattern}"]
+            yield from _unknown_keys(value, shape.value_type, _below(place, key))
+    elif isinstance(shape, inspect.ListType) and isinstance(data, list):
+        for number, value in enumerate(data):
+            yield from _unknown_keys(value, shape.item_type, f"{place}{_label(value, number)}")
+
+
+def _fits(data: object, shape: inspect.Type) -> bool:
+    return isinstance(shape, (inspect.StructType, inspect.DictType)) if isinstance(data, dict) else isinstance(shape, inspect.ListType)
+
+
+def _below(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _label(item: object, number: int) -> str:
+    """A table of a list goes by its own name, where it has one."""
+    name = item.get("name", item.get("id")) if isinstance(item, dict) else None
+    return f"[{name if isinstance(name, str) else number}]"
+
+
+def _named(path: str, tables: object) -> str:
+    """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`."""
+    place, here = "", tables
+    for key, number in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
+        if key:
+            place, here = _below(place, key), here.get(key) if isinstance(here, dict) else None
+        elif number == "...":
+            return _below(place, "…")
+        else:
+            here = here[int(number)] if isinstance(here, list) and int(number) < len(here) else None
+            place += _label(here, int(number))
+    return place

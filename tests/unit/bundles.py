@@ -1,0 +1,42 @@
+"""A kit with three of its committed runs, in a repository of its own, and what becomes of its bundle."""
+
+import hashlib
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from scripts.machine import checksums
+from scripts.share import bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_kit(folder: Path) -> Path:
+    for name in bundle.files():
+        if name.parts[:2] != ("reports", "runs"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    for run in sorted((ROOT / "reports" / "runs").glob("inference-tools.layer-parallel.*"))[:3]:
+        shutil.copytree(run, folder / "reports" / "runs" / run.name)
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+    return folder
+
+
+def unpack(path: Path, folder: Path) -> Path:
+    """Into a folder, as `tar -x` does; what it holds was packed here."""
+    subprocess.run(["tar", "-xzf", str(path), "-C", str(folder)], check=True)
+    return folder / bundle.NAME
+
+
+def sum_anew(folder: Path) -> None:
+    """What everybody can do who changes a bundle."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != checksums.NAME)
+    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (folder / checksums.NAME).write_text(checksums.text(sums))
+
+
+def repack(folder: Path, path: Path) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, bundle.NAME)
+    return path

@@ -1,0 +1,163 @@
+"""A guest's answer counts where it agrees with its job, with itself and with what the host saw; else the run failed, with the reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.job import Job, to_json
+from scripts.containers.container import Outcome
+from scripts.machine.gpus import Gpu
+from scripts.results import answers
+from scripts.run import engines
+from tests.samples import a_job, a_result
+
+GIB = 1 << 30
+GPUS = [
+    Gpu(index=number, uuid=f"GPU-{number}", name="SYNTHETIC", memory_total_bytes=24 * GIB, memory_used_bytes=0, compute_capability="8.6") for number in (0, 1)
+]
+
+
+def good(**changes) -> dict:
+    """The answer to a_job() as an honest guest writes it."""
+    device = {"device": "cuda:0", "peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 9 * GIB}
+    check = {"logits_relative_error": 0.01, "tolerance": 0.02, "greedy_common_prefix_tokens": 1, "greedy_tokens": 1, "passed": True, "reason": ""}
+    result = a_result(memory={"devices": [device, {**device, "device": "cuda:1"}], "peak_rss_bytes": GIB}, check=check, used={"dtype": "float16"})
+    return {**json.loads(to_json(result)), **changes}
+
+
+def ended(exit_code: int = 0, oom_killed: bool = False, timed_out: bool = False, wall_s: float = 60.0) -> Outcome:
+    return Outcome(exit_code=exit_code, oom_killed=oom_killed, timed_out=timed_out, started_at=1000.0, finished_at=1000.0 + wall_s)
+
+
+def answered(folder: Path, answer: object, outcome: Outcome | None = None, job: Job | None = None) -> tuple[str, str]:
+    """(status, reason) of a job whose guest wrote `answer`."""
+    (folder / "result.json").write_text(answer if isinstance(answer, str) else json.dumps(answer))
+    result, status, reason = engines.answer(job or a_job(), folder, outcome or ended(), GPUS)
+    assert (result is None) == (status in ("failed", "timeout") or (status == "oom" and reason.startswith("the kernel")))
+    assert "\n" not in reason
+    return status, reason
+
+
+def test_an_honest_answer_counts(tmp_path: Path) -> None:
+    assert answered(tmp_path, good()) == ("ok", "")
+
+
+def part(name: str, **changes) -> dict:
+    return {name: {**good()[name], **changes}}
+
+
+def calls(**changes) -> dict:
+    return {"measurements": [{**good()["measurements"][0], **changes}]}
+
+
+def padding(left: list[float], right: list[float]) -> dict:
+    """The figure of a padded batch with so many errors of its texts."""
+    sides = {side: {"first_different_token": [None] * len(left), "logits_relative_error": errors} for side, errors in (("left", left), ("right", right))}
+    return {"new_tokens": 1, "prompt_tokens": [3] * len(left), **sides}
+
+
+def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
+    """The figure of a schedule of two stages."""
+    return {"schedule": "naive", "stages": 2, "micro_batches": 1, "micro_batch_size": 1, "wall_ms": wall_ms, "busy_ms": busy_ms, "identical": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"id": "run-02"}, "its id is 'run-02'"),
+        (calls(timed_ms=[1.0] * 9), r"are \[\(1, 2, 9\)\], asked for were \[\(1, 2, 10\)\]"),
+        (calls(warmup_ms=[]), r"\(1, 0, 10\)"),
+        (calls(new_tokens=2), r"\(2, 2, 10\)"),
+        ({"measurements": []}, r"are \[\], asked for"),
+        (calls(timed_ms=[0.0] * 10), r"timed_ms\[0\]: Expected `float` >= 1e-09"),
+        (calls(timed_ms=[True] * 10), r"timed_ms\[0\]: Expected `float`, got `bool`"),
+        (calls(timed_ms=[7000.0] * 10), "took 71.5.. s, its process lived 60.000 s"),
+        (calls(new_tokens=True), "new_tokens: Expected `int`, got `bool`"),
+        ({"batch_size": 8}, "its batch size is 8, the job's is 1"),
+        ({"batch_size": None}, "its batch size is None"),
+        ({"load_s": 61.0}, "its process lived"),
+        ({"load_s": -1.0}, "load_s: Expected `float` >= 0"),
+        (part("memory", devices=good()["memory"]["devices"][:1]), "the memory of 1 GPUs, the job has 2"),
+        (
+            part("memory", devices=[{"peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 25 * GIB}] * 2),
+            "26,843,545,600 bytes of a GPU were reserved, it has 25,769",
+        ),
+        (part("memory", devices=[{"peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 7 * GIB}] * 2), "were allocated and only"),
+        (part("check", logits_relative_error=0.03), "passed = True with an error of 0.03 where 0.02 is allowed"),
+        (part("check", logits_relative_error=None), "passed = True with an error of None"),
+        (part("check", tolerance=0.5), "has the tolerance 0.5, the job's is 0.02"),
+        (part("check", passed=False, reason="no"), "passed = False with an error of 0.01"),
+        (part("check", passed=False, logits_relative_error=0.03), "failed without a reason"),
+        (part("check", passed=1), "check.passed: Expected `bool`, got `int`"),
+        (part("check", greedy_common_prefix_tokens=2), "2 of 1 greedy tokens"),
+        (part("check", greedy_tokens=None), "1 of None greedy tokens"),
+        (part("check", greedy_tokens=5), "1 of 5 greedy tokens are said to agree, 1 were asked for"),
+        ({"check": None}, "its output was not checked"),
+        ({"phases": {"load": [1.0]}}, "phases"),
+        ({"environment": {"packages": ["torch"]}}, "environment.packages: Expected `object.*got `array`"),
+        ({"environment": {"packages": {"torch": 2}}}, "Expected `str`, got `int`"),
+        ({"figures": None}, "figures: Expected `object`, got `null`"),
+        ({"figures": {"calls": [{"new_tokens": 1, "timed_tokens": [1] * 9}]}}, r"other calls, \[\(1, 9\)\], than it timed, \[\(1, 10\)\]"),
+        ({"figures": {"padding": padding([0.1], [])}}, r"its texts in a padded batch are \[1, 1, 1, 1, 0\]"),
+        ({"figures": {"padding": padding([], [])}}, "its texts in a padded batch"),
+        ({"figures": {"schedules": [schedule([1.0], [[1.0]])]}}, r"2 stages in 1 runs of a schedule have \[1\] busy times"),
+        ({"figures": {"schedules": [schedule([], [])]}}, "2 stages in 0 runs"),
+        ({"status": "fine"}, "status is 'fine'"),
+        ({"extra": 1}, "unknown field 'extra'"),
+        ({"schema": 99}, "schema is 99"),
+    ],
+)
+def test_an_answer_that_contradicts_its_job_itself_or_the_host_fails_with_the_reason(tmp_path: Path, change: dict, why: str) -> None:
+    status, reason = answered(tmp_path, good(**change))
+    assert status == "failed"
+    with pytest.raises(AssertionError, match=why):
+        raise AssertionError(reason)
+
+
+def test_an_answer_from_before_a_crash_does_not_count(tmp_path: Path) -> None:
+    for code, words in ((-11, "exit code -11 (SIGSEGV)"), (139, "exit code 139 (SIGSEGV)"), (1, "exit code 1")):
+        status, reason = answered(tmp_path, good(), ended(exit_code=code))
+        assert status == "failed" and words in reason
+
+
+def test_a_child_that_was_killed_for_memory_in_a_job_that_ended_well_is_no_oom(tmp_path: Path) -> None:
+    assert answered(tmp_path, good(), ended(oom_killed=True)) == ("ok", "")
+    assert answered(tmp_path, good(), ended(oom_killed=True, exit_code=137))[0] == "oom"
+    assert answered(tmp_path, good(batch_size=9), ended(oom_killed=True))[0] == "oom"
+    assert answered(tmp_path, good(status="failed", reason="a rank died"), ended(oom_killed=True))[0] == "oom"
+
+
+def test_a_guest_that_says_itself_that_it_failed_is_believed(tmp_path: Path) -> None:
+    assert answered(tmp_path, {"schema": good()["schema"], "id": "run-01", "status": "oom", "reason": "CUDA out of memory"}) == ("oom", "CUDA out of memory")
+
+
+def test_no_answer_and_a_late_one_are_rows_too(tmp_path: Path) -> None:
+    _, status, reason = engines.answer(a_job(), tmp_path, ended(exit_code=-9))
+    assert status == "failed" and "exit code -9 (SIGKILL) and wrote no result" in reason
+    assert answered(tmp_path, good(), ended(timed_out=True, exit_code=137))[0] == "timeout"
+
+
+def test_what_was_refused_stays_beside_the_result(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    answered(work, "[" * 5000)
+    answers.keep_rejected(work, tmp_path)
+    assert (tmp_path / answers.REJECTED).read_text() == "[" * 5000
+
+
+def test_forms_that_time_other_things_than_the_jobs_calls_have_calls_or_figures_of_their_own(tmp_path: Path) -> None:
+    workload = a_job(form="workload", prompt={"text": "hello", "tokens": 8, "batch_size": 1})
+    assert answered(tmp_path, good(**calls(timed_ms=[3.0] * 4)), job=workload) == ("ok", "")
+    fusion = a_job(form="fusion", reference=None)
+    rows = [{"region": "mlp", "implementation": "eager", "batch_size": 1, "us": [1.0], "reason": ""}]
+    answer = good(batch_size=None, check=None, measurements=[], figures={"fusion": rows})
+    assert answered(tmp_path, answer, job=fusion) == ("ok", "")
+    assert "neither timed calls nor figures" in answered(tmp_path, {**answer, "figures": {}}, job=fusion)[1]
+
+
+def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp_path: Path) -> None:
+    counts = dict.fromkeys(("items", "new_tokens", "prompt_tokens", "padded_prompt_tokens", "decode_rows"), 4)
+    for resumed, expected in ((True, "ok"), (False, "failed")):
+        figures = {"workload": {**counts, "seconds": 99.0, "resumed": resumed}}
+        assert answered(tmp_path, good(figures=figures, **calls(timed_ms=[99_000.0])), job=a_job(form="workload"))[0] == expected

@@ -1,0 +1,79 @@
+"""Locks that die with their holder, and leave no files."""
+
+import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.machine import locks
+from scripts.run import checkpoints
+
+ROOT = Path(__file__).resolve().parents[2]
+
+HOLDING = "import sys, time; from pathlib import Path; from scripts.machine import locks; lock = locks.take(Path(sys.argv[1])); print(lock is not None, flush=True); time.sleep(60)"
+
+
+def holding(path: Path) -> subprocess.Popen:
+    """A process that holds a lock."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDING, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def end(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait()
+
+
+def test_a_lock_that_is_held_is_not_taken_and_names_its_holder(tmp_path: Path) -> None:
+    process = holding(tmp_path / "a.lock")
+    assert locks.take(tmp_path / "a.lock") is None
+    assert locks.holder(tmp_path / "a.lock").startswith(f"pid {process.pid} of ")
+    end(process)
+    with locks.take(tmp_path / "a.lock") as lock:
+        assert lock
+
+
+def test_locks_of_dead_processes_are_swept_and_those_of_living_ones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KIT_LOCKS", str(tmp_path))
+    living, dead = holding(tmp_path / "living.lock"), holding(tmp_path / "dead.lock")
+    end(dead)
+    locks.sweep()
+    assert [path.name for path in tmp_path.iterdir()] == ["living.lock"]
+    end(living)
+
+
+def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "a.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        locks.take(tmp_path / "a.lock")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def _alone(path: Path) -> bool:
+    """Is this process alone within the lock, which each holder removes?"""
+    for _ in range(20):
+        with locks.held(path / "a.lock"):
+            (path / "inside").mkdir()  # fails where another process is inside
+            time.sleep(0.001)
+            (path / "inside").rmdir()
+    return True
+
+
+def test_one_process_at_a_time_holds_a_lock_although_each_removes_its_file(tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        assert all(pool.map(_alone, [tmp_path] * 4, chunksize=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_work_that_a_killed_process_left_beside_the_models_is_swept(tmp_path: Path) -> None:
+    left = tmp_path / ".work-left"
+    left.mkdir()
+    (left / "weights.safetensors").write_bytes(b"x")
+    with checkpoints._locked(tmp_path), checkpoints.work_folder(tmp_path) as work:
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".lock", work.name])
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,50 @@
+"""REPEATS: how often a row runs, and in which order."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from scripts import articles, pins
+from scripts.run import plan, runner
+from scripts.run.runner import Planned
+from tests import synthetic
+from tests.typed import chosen
+
+ARTICLE = articles.find("inference-tools")
+
+
+def order_of(monkeypatch: pytest.MonkeyPatch, runs: Path, *, cases: str, **typed: str) -> list[str]:
+    """The cases in the order in which they run, a line a round, where each run ends well at once."""
+    rounds: dict[int, list[str]] = {}
+
+    def perform(planned: Planned, options: object, repeat: int) -> object:
+        size = f" b{planned.batch_size}" if planned.batch_size else ""
+        rounds.setdefault(repeat, []).append(planned.case.name + size)
+        return synthetic.record(synthetic.job(planned.case.name))
+
+    monkeypatch.setattr(runner, "perform", perform)
+    asked = dataclasses.replace(chosen(cases=cases, **typed), folder=runs)
+    plan.run_all(plan.plan(list(pins.load().backends), asked, every=False), asked, keep_going=True)
+    return [" ".join(names) for _, names in sorted(rounds.items())]
+
+
+def test_every_second_round_goes_backwards(monkeypatch, tmp_path):
+    order = order_of(monkeypatch, tmp_path, cases="layer-parallel,int8,deepspeed", repeats="3")
+    assert order == ["layer-parallel int8 deepspeed", "deepspeed int8 layer-parallel", "layer-parallel int8 deepspeed"]
+
+
+def test_a_sweep_is_walked_upwards_in_every_round(monkeypatch, tmp_path):
+    """From above it would begin where memory runs out."""
+    order = order_of(monkeypatch, tmp_path, article="deepspeed-inference", cases="ds-inference", batch_sizes="8,1", repeats="2")
+    assert order == ["ds-inference b1 ds-inference b8"] * 2
+
+
+def test_a_row_runs_once_where_nothing_is_typed(monkeypatch, tmp_path):
+    assert order_of(monkeypatch, tmp_path, cases="int8") == ["int8"]
+
+
+def test_the_lines_on_the_terminal_say_which_run_of_how_many_it_is(monkeypatch, tmp_path, capsys):
+    order_of(monkeypatch, tmp_path, cases="int8", repeats="2")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert len(lines) == 2 and lines[0].startswith("[1 of 2]") and lines[1].endswith("run 2 of 2")

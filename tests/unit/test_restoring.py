@@ -1,0 +1,123 @@
+"""make restore, before Docker is asked: an archive folder may hold only what make archive writes."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from scripts import pins
+from scripts.errors import KitError
+from scripts.images import archive, pieces, restoring
+from scripts.machine import checksums
+
+LOADED = pins.load()
+STACK = "current"
+OURS = [image.tag for image in LOADED.images() if image.stack == STACK]
+BASE = next(image.base for image in LOADED.images() if image.stack == STACK)
+
+
+def image_archive(path: Path, files: dict[str, object]) -> Path:
+    """An image archive of nothing but its indexes; a value that is no JSON is the target of a link."""
+    with zstandard.open(path, "wb") as compressed, tarfile.open(fileobj=compressed, mode="w|") as packed:
+        for name, index in files.items():
+            content = json.dumps(index).encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            packed.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def manifest(*tags: str) -> list[dict]:
+    return [{"Config": "c", "RepoTags": list(tags), "Layers": []}]
+
+
+def index(*names: str) -> dict:
+    return {"manifests": [{"annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}} for name in names]}
+
+
+def refused(path: Path) -> list[str]:
+    return list(restoring.foreign_images([path], restoring.allowed(LOADED, STACK)))
+
+
+def test_the_images_of_a_stack_and_their_base_are_allowed(tmp_path: Path) -> None:
+    names = [f"docker.io/{tag}" for tag in OURS] + [f"docker.io/library/{BASE}"]
+    assert refused(image_archive(tmp_path / "a.oci.tar.zst", {"manifest.json": manifest(*OURS, BASE), "index.json": index(*names)})) == []
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"manifest.json": manifest(OURS[0], "nginx:latest")},
+        {"manifest.json": manifest(OURS[0]), "index.json": index("docker.io/library/nginx:latest")},
+        {"manifest.json": manifest(OURS[0]), "index.json": {"manifests": [{"annotations": {"org.opencontainers.image.ref.name": "nginx:latest"}}]}},
+        {"manifest.json": manifest(OURS[0]), "repositories": {"nginx": {"latest": "0"}}},
+    ],
+    ids=["Docker", "OCI", "OCI without a full name", "old"],
+)
+def test_a_foreign_image_is_named_whichever_index_names_it(tmp_path: Path, files: dict) -> None:
+    (line,) = refused(image_archive(tmp_path / "a.oci.tar.zst", files))
+    assert "the image 'nginx:latest', allowed are this kit's" in line
+
+
+def test_an_image_of_another_stack_is_foreign(tmp_path: Path) -> None:
+    other = next(image.tag for image in LOADED.images() if image.stack == "hopper")
+    (line,) = refused(image_archive(tmp_path / "a.oci.tar.zst", {"manifest.json": manifest(other)}))
+    assert other in line
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "names no image"),
+        ({"manifest.json": manifest(OURS[0]), "../outside": 1}, "'../outside' leads outside"),
+        ({"manifest.json": {"no": "list"}}, "no image archive"),
+        ({"index.json": {"manifests": "x"}}, "no image archive"),
+    ],
+)
+def test_what_is_no_image_archive_is_named(tmp_path: Path, files: dict, words: str) -> None:
+    assert any(words in line for line in refused(image_archive(tmp_path / "a.oci.tar.zst", files)))
+
+
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.oci.tar.zst").write_bytes(b"garbage")
+    assert "a.oci.tar.zst: no image archive" in refused(tmp_path / "a.oci.tar.zst")[0]
+
+
+def test_a_foreign_image_in_an_archive_of_pieces_is_named(tmp_path: Path) -> None:
+    whole = image_archive(tmp_path / "whole", {"manifest.json": manifest(OURS[0], "nginx:latest")}).read_bytes()
+    with pieces.writing(tmp_path, "a.oci.tar.zst", 50) as writer:
+        writer.write(whole)
+        files = writer.finish()
+    assert len(files) > 1
+    (line,) = restoring.foreign_images(files, restoring.allowed(LOADED, STACK))
+    assert "the image 'nginx:latest'" in line
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        image_archive(tmp_path / name, {"manifest.json": manifest(OURS[0])})
+    archive.write_sums(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["nope.oci.tar.zst", "below/current.oci.tar.zst", "wheels/nope/x.whl", "notes.txt"])
+def test_a_file_that_make_archive_does_not_write_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(KitError, match=f"holds what is not the kit's, so nothing was restored:\n  {name}: neither"):
+        restoring.restore(folder(tmp_path, "current.oci.tar.zst", name))
+
+
+def test_a_folder_that_lists_no_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KitError, match="lists no images, so nothing was restored"):
+        restoring.restore(folder(tmp_path))
+
+
+def test_a_place_outside_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    folder(tmp_path, "current.oci.tar.zst")
+    (tmp_path / "a" / checksums.NAME).write_text(checksums.text({"../current.oci.tar.zst": checksums.digest_of(tmp_path / "current.oci.tar.zst")}))
+    with pytest.raises(KitError, match=r"damaged: line 1 names '\.\./current.oci.tar.zst'"):
+        restoring.restore(tmp_path / "a")

@@ -1,0 +1,122 @@
+"""Runs in one folder of results, by several processes and users: each keeps its own, and none is measured twice at once."""
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts import results
+from scripts.errors import KitError
+from scripts.run import run_folders
+from tests import synthetic
+from tests.synthetic import job, record
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFIX = "demo.llama"
+
+#: Claims a run in a process with a folder of locks of its own, shows its name, and measures until its input ends.
+CLAIMING = """
+import sys
+from pathlib import Path
+from scripts.run import run_folders
+with run_folders.claimed(sys.argv[2], Path(sys.argv[1]), lambda: None, anew=False) as folder:
+    (folder / "work").mkdir()
+    print(folder.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen]]:
+    """Another user's runner that measures in a folder of results."""
+    with contextlib.ExitStack() as stack:
+
+        def start(runs: Path) -> subprocess.Popen:
+            typed = os.environ | {"KIT_LOCKS": str(tmp_path / "locks of another")}
+            command = [sys.executable, "-c", CLAIMING, str(runs), PREFIX]
+            process = subprocess.Popen(command, cwd=ROOT, env=typed, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            assert process.stdout.readline() == f"{PREFIX}-01\n"
+            return process
+
+        yield start
+
+
+def test_the_work_of_a_living_run_stays_whoever_runs_it_and_a_dead_one_s_goes(tmp_path: Path, another: Callable) -> None:
+    process = another(tmp_path)
+    work = tmp_path / f"{PREFIX}-01" / "work"
+    assert list(run_folders.sweep_unfinished(tmp_path)) == [] and work.is_dir()
+    process.kill()
+    process.wait()
+    assert list(run_folders.sweep_unfinished(tmp_path)) == [work.parent]
+    assert not work.exists() and not list(work.parent.iterdir())
+
+
+def test_a_folder_of_results_is_the_same_by_any_name(tmp_path: Path, another: Callable) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    another(tmp_path / "link")
+    assert list(run_folders.sweep_unfinished(tmp_path / "runs")) == []
+
+
+def test_what_another_process_measures_is_refused_in_one_line(tmp_path: Path, another: Callable) -> None:
+    process = another(tmp_path)
+    with pytest.raises(KitError, match=rf"^{PREFIX}-01 is being measured by pid {process.pid} of .*; wait for it, .* or FORCE=1"):
+        run_folders.refuse_twice(PREFIX, tmp_path)
+    with pytest.raises(KitError, match="is being measured by"), run_folders.claimed(PREFIX, tmp_path, lambda: results.enough(PREFIX, 1, tmp_path), anew=False):
+        pass
+
+
+def test_a_forced_run_is_measured_beside_another(tmp_path: Path, another: Callable) -> None:
+    another(tmp_path)
+    with run_folders.claimed(PREFIX, tmp_path, lambda: None, anew=True) as folder:
+        assert folder == tmp_path / f"{PREFIX}-02"
+
+
+def test_a_run_that_was_killed_is_no_obstacle(tmp_path: Path, another: Callable) -> None:
+    process = another(tmp_path)
+    process.kill()
+    process.wait()
+    with run_folders.claimed(PREFIX, tmp_path, lambda: results.enough(PREFIX, 1, tmp_path), anew=False) as folder:
+        assert folder == tmp_path / f"{PREFIX}-02"
+
+
+def test_a_run_that_ended_meanwhile_is_not_measured_again(tmp_path: Path) -> None:
+    stored = record(job("int8"), 50.0)
+    synthetic.write(tmp_path, [stored])
+    prefix = stored.id.rsplit("-", 1)[0]
+    with run_folders.claimed(prefix, tmp_path, lambda: results.enough(prefix, 1, tmp_path), anew=False) as folder:
+        assert folder == stored
+
+
+def test_a_plain_file_with_the_name_of_a_run_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / f"{PREFIX}-01").write_text("")
+    with run_folders.claimed(PREFIX, tmp_path, lambda: results.enough(PREFIX, 1, tmp_path), anew=False) as folder:
+        assert folder == tmp_path / f"{PREFIX}-02"
+
+
+def _claim(runs: Path) -> str:
+    with run_folders.claimed(PREFIX, runs, lambda: None, anew=True) as folder:
+        return folder.name
+
+
+def test_runs_that_begin_at_once_get_numbers_of_their_own(tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        names = pool.map(_claim, [tmp_path] * 40, chunksize=1)
+    assert sorted(names) == [f"{PREFIX}-{number:02d}" for number in range(1, 41)]
+
+
+def test_a_lock_goes_with_its_run_and_another_user_may_open_it_meanwhile(tmp_path: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        with run_folders.claimed(PREFIX, tmp_path, lambda: results.enough(PREFIX, 1, tmp_path), anew=False) as folder:
+            assert (folder / run_folders.LOCK).stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(umask)
+    assert list(folder.iterdir()) == [] and [path.name for path in tmp_path.iterdir()] == [folder.name]

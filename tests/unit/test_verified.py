@@ -1,0 +1,232 @@
+"""make verify-bundle: what was changed in a bundle is named, although its checksums were made anew; and what nobody can see is said."""
+
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.errors import KitError, UsageError
+from scripts.machine import checksums
+from scripts.share import bundle, verified
+from tests.unit import bundles
+
+pytestmark = pytest.mark.slow  # each check writes a report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "a.tar.gz"
+    bundle.write(path, bundles.make_kit(tmp_path_factory.mktemp("kit")))
+    return path
+
+
+@pytest.fixture
+def unpacked(packed: Path, tmp_path: Path) -> Path:
+    return bundles.unpack(packed, tmp_path)
+
+
+def refused(folder: Path) -> str:
+    """What is said of a bundle that is packed from a folder."""
+    with pytest.raises(KitError) as told:
+        verified.verify(bundles.repack(folder, folder.parent / "bad.tar.gz"))
+    return str(told.value)
+
+
+def a_run(folder: Path) -> Path:
+    return sorted(folder.glob("reports/runs/*"))[0]
+
+
+def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Path) -> None:
+    said = "\n".join(verified.verify(packed))
+    assert "checked: 3 results, each with its job" in said and "plots and the README's headlines come out of these results" in said
+    assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
+
+
+def test_a_changed_an_added_and_a_missing_file_are_named(unpacked: Path) -> None:
+    changed = a_run(unpacked) / "result.json"
+    changed.write_text(changed.read_text().replace('"timed_ms"', '"timed_ms" '))
+    (unpacked / "docs/extra.md").write_text("extra")
+    (unpacked / "compose.yaml").unlink()
+    assert refused(unpacked).splitlines()[1:] == [
+        "  compose.yaml: missing",
+        "  docs/extra.md: not in SHA256SUMS",
+        f"  {changed.relative_to(unpacked)}: another content than SHA256SUMS says",
+    ]
+
+
+def halve_times(folder: Path) -> str:
+    """Results that are twice as fast, beside a report that is not of them, and an article that the kit does not know."""
+    with (folder / "bench/articles/inference-tools.toml").open("a") as stream:
+        stream.write("# a comment\n")
+    for path in folder.glob("reports/runs/*/result.json"):
+        text = path.read_text()
+        for times in re.findall(r'"timed_ms": *\[([^\]]*)\]', text):
+            text = text.replace(times, ", ".join(str(float(time) / 2) for time in times.split(",")))
+        path.write_text(text)
+    return "reports/REPORT.md: another content comes out of the runs"
+
+
+def another_report(folder: Path) -> str:
+    with (folder / "bench/articles/inference-tools.toml").open("a") as stream:
+        stream.write("# a comment\n")
+    (folder / "reports/REPORT.md").write_text("# All claims are reproduced\n")
+    return "reports/REPORT.md: another content comes out of the runs"
+
+
+def another_plot(folder: Path) -> str:
+    first, second = sorted(folder.glob("reports/plots/*.svg"))[:2]
+    shutil.copyfile(first, second)
+    return f"{second.relative_to(folder)}: another content comes out of the runs"
+
+
+def an_extra_plot(folder: Path) -> str:
+    (folder / "reports/plots/of-nothing.svg").write_text("<svg/>")
+    return "reports/plots/of-nothing.svg: does not come out of the runs"
+
+
+def other_headlines(folder: Path) -> str:
+    readme = folder / "README.md"
+    readme.write_text(readme.read_text().replace("**not tested**", "**reproduced**"))
+    return "README.md: another content comes out of the runs"
+
+
+def a_run_less(folder: Path) -> str:
+    shutil.rmtree(a_run(folder))
+    return "reports/REPORT.md: another content comes out of the runs"
+
+
+def garbage_in_a_job(folder: Path) -> str:
+    (a_run(folder) / "job.json").write_text("garbage")
+    return f"reports/runs/{a_run(folder).name}/job.json: cannot be read"
+
+
+def another_job(folder: Path) -> str:
+    path = a_run(folder) / "job.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"device_count": 8}))
+    return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
+
+
+def no_job(folder: Path) -> str:
+    (a_run(folder) / "job.json").unlink()
+    return f"reports/runs/{a_run(folder).name}/job.json: missing"
+
+
+def no_pins(folder: Path) -> str:
+    (folder / "docker/pins.toml").unlink()
+    return "docker/pins.toml: a bundle needs this file"
+
+
+def a_lock_less(folder: Path) -> str:
+    (folder / "docker/deepspeed/2023-02/requirements.txt").unlink()
+    return "docker/deepspeed/2023-02/requirements.txt: a bundle needs this lock"
+
+
+def no_runs(folder: Path) -> str:
+    shutil.rmtree(folder / "reports/runs")
+    return "reports/runs/*/result.json: a bundle needs such a file"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        halve_times,
+        another_report,
+        another_plot,
+        an_extra_plot,
+        other_headlines,
+        a_run_less,
+        garbage_in_a_job,
+        another_job,
+        no_job,
+        no_pins,
+        a_lock_less,
+        no_runs,
+    ],
+)
+def test_a_change_with_checksums_made_anew_is_named(unpacked: Path, change: Callable[[Path], str]) -> None:
+    named = change(unpacked)
+    bundles.sum_anew(unpacked)
+    assert f"  {named}" in refused(unpacked)
+
+
+def test_an_archive_of_nothing_but_an_empty_list_of_checksums_is_no_bundle(tmp_path: Path) -> None:
+    folder = tmp_path / bundle.NAME
+    folder.mkdir()
+    (folder / checksums.NAME).write_text("")
+    said = refused(folder)
+    assert all(f"{name}: a bundle needs this file" in said for name in verified.NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"{'0' * 64}  ../outside", "names '../outside', allowed are places within the folder"),
+        (f"{'0' * 64}  /etc/passwd", "names '/etc/passwd', allowed are"),
+        (f"{'0' * 64}  docs/./use.md", "allowed are places within the folder"),
+        (f"{'0' * 64}  LICENSE", "names 'LICENSE' a second time"),
+        ("no checksum", "is no checksum with a file's name"),
+    ],
+)
+def test_a_line_of_checksums_that_is_no_such_line_is_named(unpacked: Path, line: str, words: str) -> None:
+    with (unpacked / checksums.NAME).open("a") as stream:
+        stream.write(line + "\n")
+    said = refused(unpacked)
+    assert "SHA256SUMS: damaged: line " in said and words in said
+
+
+def test_a_folder_beside_that_of_the_bundle_is_named(unpacked: Path, tmp_path: Path) -> None:
+    path = tmp_path / "bad.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(unpacked, bundle.NAME)
+        archive.add(unpacked / "docs", "extra")
+    with pytest.raises(KitError, match="  extra: beside the folder llm-repro-bundle"):
+        verified.verify(path)
+
+
+def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(unpacked: Path, tmp_path: Path) -> None:
+    with (unpacked / "bench/articles/inference-tools.toml").open("a") as stream:
+        stream.write("# a comment\n")
+    bundles.sum_anew(unpacked)
+    said = "\n".join(verified.verify(bundles.repack(unpacked, tmp_path / "other.tar.gz")))
+    assert "not checked: the bundle's articles and pins differ from this kit's in bench/articles/inference-tools.toml" in said
+
+
+@pytest.mark.parametrize("place", ["bench/job.py", "bench/sitecustomize.py", "scripts/stats.py", "click.py", "docker/__init__.py", "json.so"])
+def test_no_code_of_a_bundle_runs(unpacked: Path, tmp_path: Path, place: str) -> None:
+    ran = tmp_path / "ran"
+    (unpacked / place).parent.mkdir(exist_ok=True)
+    (unpacked / place).write_text(f"open({str(ran)!r}, 'w')")
+    bundles.sum_anew(unpacked)
+    verified.verify(bundles.repack(unpacked, tmp_path / "hostile.tar.gz"))
+    assert not ran.exists()
+
+
+def test_what_is_no_bundle_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="BUNDLE is .* no file"):
+        verified.verify(tmp_path / "none.tar.gz")
+    (tmp_path / "broken.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(KitError, match="cannot be unpacked"):
+        verified.verify(tmp_path / "broken.tar.gz")
+
+
+def test_a_signature_as_the_docs_show_it_tells_a_bundle_from_a_changed_one(tmp_path: Path) -> None:
+    if not shutil.which("ssh-keygen"):
+        pytest.skip("NOT TESTED: no ssh-keygen on this machine; install openssh-client")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    shown = re.search(r"^## Signing a bundle\n.*?^```sh\n(.*?)^```", (ROOT / "docs/use.md").read_text(), re.M | re.S)
+    commands = [
+        line.partition("  #")[0].replace("~/.ssh/id_ed25519", "key") for line in shown[1].splitlines() if "ssh-keygen" in line or "allowed_signers" in line
+    ]
+    path = tmp_path / f"{bundle.NAME}.tar.gz"
+    path.write_bytes(b"a bundle")
+    for command in commands:
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    path.write_bytes(b"another one")
+    assert subprocess.run(commands[-1], shell=True, cwd=tmp_path, capture_output=True).returncode != 0
