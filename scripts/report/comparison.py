@@ -76,7 +76,7 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
 
 def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> tuple[str, str]:
     """What two rows have to share to be compared, in words: (name, setting)."""
-    ignored = set(itertools.chain.from_iterable(ACROSS[one] for one in across))
+    ignored = set(itertools.chain.from_iterable(ACROSS[name] for name in across))
     key = group.key
     shared = [str(getattr(key, field.name)) for field in dataclasses.fields(key) if field.name not in ignored and field.name != "article"]
     batch = [f"batch {row.batch_size}"] if row.batch_size != 1 else []
@@ -86,24 +86,24 @@ def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> t
 
 def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], tuple[Row, int]]:
     """{(name, setting): (row, new tokens)} of every timed call of every row, or of the row itself (0 new tokens) where none was timed."""
-    found: dict[tuple[str, str], tuple[Row, int]] = {}
+    named: dict[tuple[str, str], tuple[Row, int]] = {}
     for group in row_groups.build(records, known):
         for row in group.rows:
             for count in (row.new_tokens if row.status == "ok" else []) or [0]:
                 name = name_of(group, row, count, across)
-                if name in found:
+                if name in named:
                     raise UsageError(f"ACROSS={','.join(across)} makes two rows of one side the same: {', '.join(name)}; leave one of them out")
-                found[name] = (row, count)
-    return found
+                named[name] = (row, count)
+    return named
 
 
 def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]) -> Difference:
     """Compare two rows of the same name."""
-    (one, count), (other, _) = first, second
-    for side, row in (("A", one), ("B", other)):
+    (before, count), (after, _) = first, second
+    for side, row in (("A", before), ("B", after)):
         if row.unusable(count or None):
             return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
-    above, below = other.timed_ms(count), one.timed_ms(count)
+    above, below = after.timed_ms(count), before.timed_ms(count)
     if not above or not below:
         return Difference(*name, NOT_COMPARABLE, reason="no call was timed")
     ratio = stats.ratio(above, below)
@@ -111,7 +111,7 @@ def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]
     if ratio.low is None or ratio.high is None:
         return Difference(*name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
     # As for a claim: the direction has to hold in every pair of repeated runs too.
-    over_runs = ratios_over_runs(one, other, count)
+    over_runs = ratios_over_runs(before, after, count)
     if min([ratio.low, *over_runs]) > 1:
         return Difference(*name, SLOWER, ratio, means)
     return Difference(*name, FASTER if max([ratio.high, *over_runs]) < 1 else SAME, ratio, means)
@@ -148,8 +148,8 @@ def markdown(differences: Sequence[Difference]) -> Markdown:
 
 
 def across_of(typed: str) -> list[str]:
-    chosen = [one for one in typed.split(",") if one]
-    unknown = [one for one in chosen if one not in ACROSS]
+    chosen = [name for name in typed.split(",") if name]
+    unknown = [name for name in chosen if name not in ACROSS]
     if unknown:
         raise UsageError(f"ACROSS is {unknown[0]!r}, allowed are {', '.join(ACROSS)}; type for example ACROSS=stack")
     return chosen

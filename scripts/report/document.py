@@ -92,7 +92,7 @@ def _place(article: Article | None) -> tuple[bool, str]:
 
 def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, list[Group]]:
     """{slug: its groups}, articles in the order of the report."""
-    by_article = {slug: list(found) for slug, found in itertools.groupby(groups, key=lambda group: group.key.article)}
+    by_article = {slug: list(of_article) for slug, of_article in itertools.groupby(groups, key=lambda group: group.key.article)}
     return dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
 
 

@@ -60,9 +60,9 @@ def judge_article(groups: Sequence[Group], article: Article) -> ArticleVerdicts:
     everywhere = [judged for group in groups for judged in judge_group(group, article)]
     lines: list[Judged] = []
     for claim in article.claims:
-        mine = [judged for judged in everywhere if judged.claim["id"] == claim["id"]]
-        tested = [judged for judged in mine if judged.verdict.word != NOT_TESTED]
-        lines += tested or [judged for judged in mine if judged.verdict.holding] or mine[:1] or [Judged(claim, _untested(groups))]
+        of_claim = [judged for judged in everywhere if judged.claim["id"] == claim["id"]]
+        tested = [judged for judged in of_claim if judged.verdict.word != NOT_TESTED]
+        lines += tested or [judged for judged in of_claim if judged.verdict.holding] or of_claim[:1] or [Judged(claim, _untested(groups))]
     return ArticleVerdicts(article, lines, everywhere)
 
 

@@ -50,7 +50,7 @@ def tokens_per_s(row: Row) -> float | None:
     if done:
         return float(done["new_tokens"] / done["seconds"])
     calls = timed_ms(row)
-    made = next((one["timed_tokens"] for one in figure(row, "calls") or [] if one["new_tokens"] == row.new_tokens[-1]), None) if calls else None
+    made = next((call["timed_tokens"] for call in figure(row, "calls") or [] if call["new_tokens"] == row.new_tokens[-1]), None) if calls else None
     return 1000 * sum(made) / sum(calls) if made else None
 
 

@@ -136,12 +136,12 @@ class Row:
         """Where the environment is not the pinned one, in words."""
         image = self.record.host.get("image") or {}
         stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
-        return [str(one) for one in self.record.host.get("differences") or []] + stand_in
+        return [str(difference) for difference in self.record.host.get("differences") or []] + stand_in
 
     def peak_used_bytes(self) -> dict[str, int]:
         """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
         sampled = self.record.host.get("gpu_memory") or []
-        return {one["uuid"]: one["peak_used_bytes"] for one in sampled if one.get("peak_used_bytes") is not None}
+        return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
@@ -200,14 +200,14 @@ class Group:
 
     def row_of(self, case: str, count: int, batch_size: int | None = None) -> "Row | str":
         """The row of a case on the article's number of GPUs in a batch size, by default the smallest; or why there is none."""
-        mine = [row for row in self.rows if row.case == case]
+        rows = [row for row in self.rows if row.case == case]
         if batch_size is not None:
-            mine = [row for row in mine if row.batch_size == batch_size]
+            rows = [row for row in rows if row.batch_size == batch_size]
             case = f"{case} b{batch_size}"
-        for row in mine:
+        for row in rows:
             if row.count == count:
                 return row
-        return f"{case} ran on {gpus(mine[0].count)} here, on {count} in the article" if mine else f"{case} was not run here"
+        return f"{case} ran on {gpus(rows[0].count)} here, on {count} in the article" if rows else f"{case} was not run here"
 
 
 def gpus(count: int) -> str:
@@ -215,9 +215,9 @@ def gpus(count: int) -> str:
     return f"{count} GPU{'s' * (count != 1)}"
 
 
-def apart(one: Row, other: Row) -> bool:
+def apart(row: Row, other: Row) -> bool:
     """Did two rows run on different GPUs? What lies between them may then be their hosts."""
-    return bool(one.gpu_uuids and other.gpu_uuids) and not set(one.gpu_uuids) & set(other.gpu_uuids)
+    return bool(row.gpu_uuids and other.gpu_uuids) and not set(row.gpu_uuids) & set(other.gpu_uuids)
 
 
 def wrong_output(check: Mapping[str, Any]) -> str:
@@ -239,7 +239,7 @@ def batch_size_of(record: Record) -> int:
 def series(record: Record) -> dict[int, list[float]]:
     """{new tokens: timed calls in ms} of a record."""
     measurements = record.guest.measurements if record.guest else []
-    return {one["new_tokens"]: one["timed_ms"] for one in reversed(measurements) if one["timed_ms"]}
+    return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
 
 
 def run_means_ms(row: Row, new_tokens: int) -> list[float]:
@@ -282,22 +282,22 @@ def _that_counts(runs: tuple[Record, ...]) -> Record:
 
     One run on a busy machine then neither makes nor breaks a row. Where the latest did not come to an end, that is what counts.
     """
-    ended = [one for one in runs if one.status == "ok" and series(one)]
+    ended = [record for record in runs if record.status == "ok" and series(record)]
     if runs[-1] not in ended:
         return runs[-1]
-    by_mean = sorted(ended, key=lambda one: statistics.fmean(series(one)[min(series(one))]))
+    by_mean = sorted(ended, key=lambda record: statistics.fmean(series(record)[min(series(record))]))
     middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
     return max(middle, key=ended.index)
 
 
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
     by_case: dict[tuple[str, int, int], list[Record]] = {}
-    for record in sorted(records, key=lambda one: (one.host["started_at"], one.number, one.id)):
+    for record in sorted(records, key=lambda record: (record.host["started_at"], record.number, record.id)):
         by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
     rows = []
-    for (case, count, _), mine in by_case.items():
-        latest = _identity(mine[-1])
-        runs = tuple(one for one in mine if _identity(one) == latest)
+    for (case, count, _), same in by_case.items():
+        latest = _identity(same[-1])
+        runs = tuple(record for record in same if _identity(record) == latest)
         rows.append(Row(case, count, _that_counts(runs), runs))
     order = {case.name: place for place, case in enumerate(article.cases if article else [])}
     return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
@@ -315,8 +315,8 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
         if record.job.kind == "measure":
             by_key.setdefault(key_of(record), []).append(record)
     most: collections.Counter[Key] = collections.Counter()
-    for key, mine in by_key.items():
-        most[dataclasses.replace(key, variant="")] += len(mine)
+    for key, of_key in by_key.items():
+        most[dataclasses.replace(key, variant="")] += len(of_key)
     ordered = sorted(
         by_key,
         key=lambda key: (

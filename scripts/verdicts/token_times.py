@@ -18,8 +18,8 @@ METRIC = "ms_per_token"
 
 def rows_of(group: Group, article: Article | None) -> list[Row]:
     """The rows of cases with the form `cycles`."""
-    mine = {case.name for case in article.cases if case.form == "cycles"} if article else set()
-    return [row for row in group.rows if row.case in mine or "cycles" in row.figures]
+    names = {case.name for case in article.cases if case.form == "cycles"} if article else set()
+    return [row for row in group.rows if row.case in names or "cycles" in row.figures]
 
 
 def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:

@@ -18,6 +18,10 @@ from scripts import articles, paths, results
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.report import page as page_text
+from scripts.report.text import Markdown
+from scripts.report.view import View
+from scripts.report.views import VIEWS
+from scripts.verdicts import judging
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -304,3 +308,20 @@ def test_whatever_field_is_damaged_the_run_is_skipped_or_shown_and_the_report_co
         text = page_text.text(page_text.body(content, "runs"), skipped, with_findings=False)
         assert (len(records), len(skipped)) in ((1, 0), (0, 1))
         assert text.count(whole["id"]) >= 1
+
+
+def test_a_new_view_needs_its_file_and_its_name_among_the_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beauty = View("beauty", lambda group, article: Markdown("Beauty of {}").format(group.key.model), plot=lambda group, article: "<svg/>", title="All of it")
+    for module in (document, page_text):
+        monkeypatch.setattr(module, "VIEWS", (*VIEWS, beauty))
+    text = page(tmp_path, [record(job("int8"))])
+    assert "\n\nBeauty of SYNTHETIC GPU\n\n" in text
+    (picture,) = (tmp_path / "plots").glob("*-beauty.svg")
+    assert picture.read_text() == "<svg/>" and "![All of it: current · SYNTHETIC GPU" in text and f"(plots/{picture.name})" in text
+
+
+def test_a_report_judges_each_group_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged, judge = [], judging.judge_group
+    monkeypatch.setattr(judging, "judge_group", lambda group, article: judged.append(group.slug) or judge(group, article))
+    page(tmp_path, [record(job("int8"), 50.0), record(job("deepspeed", 2), 10.0), record(job("int8", variant="controlled"), 50.0)])
+    assert len(judged) == len(set(judged)) == 2

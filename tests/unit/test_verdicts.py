@@ -1,11 +1,13 @@
 import dataclasses
 
+import msgspec
 import pytest
 
 from scripts import articles
+from scripts.articles import shapes
 from scripts.errors import KitError
 from scripts.results import Record
-from scripts.verdicts import judging, row_groups, rules
+from scripts.verdicts import judging, relations, row_groups, rules
 from scripts.verdicts.row_groups import Row
 from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Verdict
 from tests import synthetic
@@ -160,6 +162,11 @@ def test_a_relation_that_the_article_s_file_has_wrong_is_named_with_what_is_allo
     with pytest.raises(KitError, match=f"^inference-tools.toml: claim 1.1.*{words}") as caught:
         judging.judge_article([], wrong)
     assert "\n" not in str(caught.value)
+
+
+def test_an_article_s_file_may_hold_the_keys_of_every_kind_of_relation_and_no_other() -> None:
+    kinds = {field.name for kind in relations.KINDS for field in msgspec.structs.fields(kind)}
+    assert {field.name for field in msgspec.structs.fields(shapes.Relation)} == kinds
 
 
 @pytest.mark.parametrize("article", articles.load_all().values(), ids=lambda article: article.slug)

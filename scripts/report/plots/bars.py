@@ -173,7 +173,7 @@ def memory_plot(group: Group, article: Article | None = None) -> str | None:
     """
     bars = [bar for row in group.rows if row.status == "ok" for bar in _memory_bars(row)]
     if len(bars) > MOST_BARS:
-        bars = [max(mine, key=lambda bar: bar[1]) for row in group.rows if row.status == "ok" and (mine := _memory_bars(row))]
+        bars = [max(of_row, key=lambda bar: bar[1]) for row in group.rows if row.status == "ok" and (of_row := _memory_bars(row))]
     if not bars:
         return None
     unit = "peak of the guest's resident set, GiB" if group.key.device == "cpu" else "peak of a GPU as the host's NVML saw it, GiB"

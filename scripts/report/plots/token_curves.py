@@ -26,12 +26,12 @@ LOOKS = (("-", "full"), ("--", "left"), ("-.", "bottom"), ((0, (6, 1, 1, 1, 1, 1
 
 def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
     """{(case, devices): [(batch size, ms/token by the article's formula)]} of the rows that have a number."""
-    found: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    points: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for row in token_times.rows_of(group, article):
         estimate = token_times.ms_per_token(row, "article")
         if estimate:
-            found.setdefault((row.case, row.count), []).append((row.batch_size, estimate.value))
-    return {key: sorted(points) for key, points in found.items()}
+            points.setdefault((row.case, row.count), []).append((row.batch_size, estimate.value))
+    return {key: sorted(points) for key, points in points.items()}
 
 
 def batch_plot(group: Group, article: Article | None) -> str | None:

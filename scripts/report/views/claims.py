@@ -76,14 +76,14 @@ def everywhere(verdicts: ArticleVerdicts) -> Markdown:
     """Every claim in every setting that tested it, where one line a claim does not tell all."""
     if len(verdicts.lines) <= len(verdicts.article.claims):
         return Markdown()
-    first = [nearest for nearest, *_ in verdicts.by_claim()]
-    claim = Column[Judged]("claim", lambda judged: title(judged) if any(judged is one for one in first) else judged.claim["id"], words=True)
+    nearest = {id(judged) for judged, *_ in verdicts.by_claim()}
+    claim = Column[Judged]("claim", lambda judged: title(judged) if id(judged) in nearest else judged.claim["id"], words=True)
     return table([claim, VERDICT, NUMBER, Column("measured on", setting, words=True)], verdicts.lines)
 
 
 def of_group(judged: Sequence[Judged]) -> Markdown:
     """Claim, new tokens, verdict and number within one group, those not tested included."""
-    calls = Column[Judged]("for", lambda one: cells.tokens(one.new_tokens), words=True)
+    calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
     return table([CLAIM, calls, VERDICT, NUMBER], judged)
 
 
@@ -129,4 +129,4 @@ def _speed_ups(judged: Sequence[Judged]) -> Iterator[SpeedUp]:
         for relation, _ in first.verdict.findings:
             if isinstance(relation, Speed) and (pair := (relation.faster, relation.slower, relation.batch_size)) not in seen:
                 seen.add(pair)
-                yield SpeedUp(relation, [one for one in judged if one.claim is first.claim])
+                yield SpeedUp(relation, [other for other in judged if other.claim is first.claim])

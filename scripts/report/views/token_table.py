@@ -92,9 +92,9 @@ def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> Iterator[
     A case without any row has a line nevertheless.
     """
     for count in dict.fromkeys(row.count for row in rows if row.case == name) or [NONE]:
-        mine = [row for row in rows if (row.case, row.count) == (name, count)]
-        measured, corrected = ([cell(mine, size, formula) for size in sizes] for formula in token_times.FORMULAS)
-        empty = max((row.empty_devices for row in mine), default=0)
+        of_case = [row for row in rows if (row.case, row.count) == (name, count)]
+        measured, corrected = ([cell(of_case, size, formula) for size in sizes] for formula in token_times.FORMULAS)
+        empty = max((row.empty_devices for row in of_case), default=0)
         devices = f"{count} ({empty} of them empty)" if empty else count
         yield Line(f"{name}, measured", devices, measured)
         if corrected != measured:
@@ -124,11 +124,11 @@ def to_fill_in(rows: Sequence[Row], article: Article, cases: Sequence[Case]) -> 
     return blocks(TO_FILL_IN, lines(*commands)) if commands else Markdown()
 
 
-def _is_open(mine: Sequence[Row], article: Article, case: Case) -> bool:
+def _is_open(rows: Sequence[Row], article: Article, case: Case) -> bool:
     """Was a batch size of the article not run?"""
     asked = article.batch_sizes_of(case, "published")
-    missing = set() if isinstance(asked, dict) else set(asked) - {row.batch_size for row in mine}
-    return any(without_row(mine, size) == NOT_RUN for size in missing)
+    missing = set() if isinstance(asked, dict) else set(asked) - {row.batch_size for row in rows}
+    return any(without_row(rows, size) == NOT_RUN for size in missing)
 
 
 def around_columns(group: Group) -> list[Column[Row]]:

@@ -32,6 +32,6 @@ class Growth(Relation, frozen=True, kw_only=True):
         least = f"of the steps from batch size {timed[0].batch_size} to {timed[-1].batch_size} the least gain: " if len(steps) > 1 else ""
         words = f"{least}batch size {larger.batch_size} makes {stats.in_words(ratio, least=2)} times the items/s of batch size {smaller.batch_size}"
         words += ", on different GPUs" if apart(larger, smaller) else ""
-        few = [str(row.batch_size) for row in sweeps.right_rows(rows, self.case) if all(row is not one for one in timed)]
+        few = [str(row.batch_size) for row in sweeps.right_rows(rows, self.case) if all(row is not counted for counted in timed)]
         words += f"; too few calls to judge: {', '.join(few)}" if few else ""
         return tested(bounds(ratio, words)[0] > 1, words, ratio)
