@@ -123,8 +123,11 @@ def main(job_path, out_path):
     with open(job_path, encoding="utf-8") as source:
         asked = parse_job(source.read())
     loaded = backends.find(asked.backend).load(asked)
-    loaded.input_ids = prompts.token_ids(asked.prompt, asked.model["path"]).to(loaded.device)
-    found = profile(asked, loaded)
+    try:
+        loaded.input_ids = prompts.token_ids(asked.prompt, asked.model["path"]).to(loaded.device)
+        found = profile(asked, loaded)
+    finally:
+        loaded.close()
     answer = {"backend": asked.backend, "stack": asked.stack, "load": asked.load, "devices_asked": asked.device_count, **found}
     with open(out_path, "w", encoding="utf-8") as target:
         json.dump(answer, target, indent=1)
