@@ -1,6 +1,7 @@
 """How the tools come into .venv: from locks that agree, with the user's settings of pip, and never in silence."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -102,3 +103,11 @@ def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
 @pytest.mark.parametrize(("name", "near"), [("GPU", "GPUS"), ("STAK", "STACK"), ("stack", "STACK"), ("BATCHSIZE", "BATCH_SIZES")])
 def test_a_misspelled_variable_gets_the_nearest_name(name, near):
     assert f"{name} is no variable of the kit; did you mean {near}?" in variables.advice(name, ["GPUS", "GPU_IDS", "STACK", "BATCH_SIZES", "PIP_%"])
+
+
+@pytest.mark.parametrize("command", [("tools", "nope"), ("variables", "GPU", "GPUS")])
+def test_what_runs_before_the_tools_are_installed_needs_nothing_but_python(command):
+    """-S leaves out what is installed."""
+    done = subprocess.run([sys.executable, "-S", "-m", f"scripts.commands.{command[0]}", *command[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert "there is no group of tools 'nope', allowed are" in done.stderr or "GPUS" in done.stdout
