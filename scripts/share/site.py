@@ -7,6 +7,7 @@ elsewhere, so it opens from a disk without a network.
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,17 @@ def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".site-", dir=report)
 
 
+def _not_shown(folder: str, names: list[str]) -> set[str]:
+    """What of a folder stays out of the site: hidden files, logs, refused answers, and whatever is no regular file or folder of its own."""
+    private = set(shutil.ignore_patterns("log.txt", "work", "*.rejected.json", ".*")(folder, names))
+    return private | {name for name in names if not _is_plain(Path(folder, name))}
+
+
+def _is_plain(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and path.lstat().st_nlink == 1)
+
+
 def build(report: Path, runs: Path) -> Path:
     """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one, of one process at a time."""
     out = report / "site"
@@ -73,12 +85,12 @@ def build(report: Path, runs: Path) -> Path:
                 pages.append((place, title))
         for name in FOLDERS:
             if (report / name).is_dir():
-                shutil.copytree(report / name, docs / name, ignore=shutil.ignore_patterns(".*"))
+                shutil.copytree(report / name, docs / name, ignore=_not_shown)
         # Where the report's own links lead to: reports/REPORT.md names the runs by their place relative to it.
         place_of_runs = Path(os.path.relpath(runs, report))
         if ".." in place_of_runs.parts:
             raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-        shutil.copytree(runs, docs / place_of_runs, ignore=shutil.ignore_patterns("log.txt", "work", ".*"))
+        shutil.copytree(runs, docs / place_of_runs, ignore=_not_shown)
         shutil.copytree(FILES, docs / "site_files")
         config = Path(work, "mkdocs.yml")
         config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")

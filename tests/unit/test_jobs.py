@@ -195,8 +195,8 @@ def test_a_failed_run_of_the_first_schema_is_tried_again(tmp_path):
 def test_a_stored_run_that_names_no_batch_size_hinders_nobody(tmp_path):
     job = job_of("deepspeed")
     prefix, _ = stored_by_schema_1(tmp_path, dataclasses.replace(job, prompt={"text": "x"}))
-    assert results.done(jobs.prefix_of(record(job)), tmp_path, jobs.prefix_of) is None
-    assert results.done(prefix, tmp_path, jobs.prefix_of) is not None
+    assert results.enough(jobs.prefix_of(record(job)), 1, tmp_path, jobs.prefix_of) is None
+    assert results.enough(prefix, 1, tmp_path, jobs.prefix_of) is not None
 
 
 def test_the_prefix_of_a_stored_run_is_the_one_that_it_was_measured_under():

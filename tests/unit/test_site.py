@@ -1,5 +1,6 @@
 """make report FORMAT=html: a site that opens from a disk without a network."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -102,3 +103,16 @@ def test_two_builds_at_once_leave_one_whole_site_and_nothing_else(built, tmp_pat
     assert {path.name for path in tmp_path.joinpath("out").iterdir()} == {path.name for path in folder.iterdir()}
     names = [sorted(path.relative_to(place).as_posix() for path in place.rglob("*")) for place in (tmp_path / "out" / "site", folder / "site")]
     assert names[0] == names[1]
+
+
+def test_what_a_run_s_folder_hides_or_links_to_stays_out_of_the_site(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "a-01"
+    run.mkdir(parents=True)
+    for name in ("result.json", "result.rejected.json", "log.txt", ".lock"):
+        (run / name).write_text("{}")
+    (run / "trace.json.gz").symlink_to("/etc/passwd")
+    (tmp_path / "elsewhere").write_text("secret")
+    (run / "outputs.jsonl").hardlink_to(tmp_path / "elsewhere")
+    os.mkfifo(run / "tokens.json")
+    shutil.copytree(tmp_path / "runs", tmp_path / "site", ignore=site._not_shown)
+    assert [path.name for path in (tmp_path / "site" / "a-01").iterdir()] == ["result.json"]
