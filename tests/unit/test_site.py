@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from scripts.errors import KitError
+from scripts.machine import locks
 from scripts.report import document
 from scripts.share import site
 from tests import synthetic
@@ -89,17 +89,18 @@ def test_a_browser_shows_it_without_a_complaint(built, tmp_path):
     assert 'role="columnheader button"' in done.stdout, "the tables can be sorted"
 
 
-def test_two_builds_at_once_leave_one_whole_site_and_nothing_else(built, tmp_path):
+def test_a_build_waits_for_another_and_leaves_one_whole_site_and_nothing_else(built, tmp_path):
     folder = built.parents[1]
     shutil.copytree(folder, tmp_path / "out")
     (tmp_path / "out" / "site" / "of-an-older-report.html").write_text("")
     (tmp_path / "out" / ".site-killed").mkdir()
     code = "import sys; from pathlib import Path; from scripts.share import site; site.build(Path(sys.argv[1]), Path(sys.argv[1], 'runs'))"
-    both = []
-    for _ in range(2):
-        both.append(subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True))
-        time.sleep(1)  # the second begins while the first is at work
-    assert [process.communicate()[1] for process in both] == ["", ""]
+    with locks.held(tmp_path / "out" / ".site.lock"):  # as the first build holds it
+        second = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(4)
+        assert (tmp_path / "out" / ".site-killed").exists(), "the work of the first build stays"
+    assert second.communicate()[1] == ""
     assert {path.name for path in tmp_path.joinpath("out").iterdir()} == {path.name for path in folder.iterdir()}
     names = [sorted(path.relative_to(place).as_posix() for path in place.rglob("*")) for place in (tmp_path / "out" / "site", folder / "site")]
     assert names[0] == names[1]
