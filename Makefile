@@ -60,7 +60,7 @@ demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; repo
 
 .PHONY: bench article build profile verify rebuild sbom
 bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
-	@echo "error: $@ what? type for example make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
+	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 # What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
 bench-% profile-% article-% build-% verify-% rebuild-% sbom-%: export KIT_NAME = $*

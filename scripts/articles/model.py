@@ -133,5 +133,5 @@ def find(slug: str) -> Article:
     """The article of a slug; raises UsageError naming those there are."""
     articles = load_all()
     if slug not in articles:
-        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; type for example `make article-{next(iter(articles))}`")
+        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try `make article-{next(iter(articles))}`")
     return articles[slug]

@@ -35,7 +35,7 @@ def install(group: str) -> None:
     loaded = pins.load(keys_checked=False)
     known = loaded.host["groups"]
     if group not in known:
-        raise UsageError(f"there is no group of tools {group!r}, allowed are {', '.join(known)}; type for example python -m scripts.commands.tools run")
+        raise UsageError(f"there is no group of tools {group!r}, allowed are {', '.join(known)}; try python -m scripts.commands.tools run")
     with (ROOT / ".venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_current(VENV / f".{group}", loaded.host_lock(group)):

@@ -122,7 +122,7 @@ def secrets(kit: Path | None = None) -> list[str]:
 def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
     """docker/build with the files of a folder beside it, and pip settings that let a build see no others: for a build without an index."""
     if not any(wheels.glob("*")):
-        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; type for example WHEELS=archives/wheels/{image.stack}")
+        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; try WHEELS=archives/wheels/{image.stack}")
     with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
         kit = Path(name)
         shutil.copytree(image.build_scripts, kit, dirs_exist_ok=True)

@@ -128,7 +128,7 @@ def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> li
         by_index = {gpu.index: gpu for gpu in present}
         missing = [index for index in ids if index not in by_index]
         if missing:
-            raise PreflightError(f"{wanted}: there is no GPU {missing[0]}, this machine has GPU {there}; type for example GPU_IDS=0")
+            raise PreflightError(f"{wanted}: there is no GPU {missing[0]}, this machine has GPU {there}; try GPU_IDS=0")
         return [by_index[index] for index in ids]
     if count and count > len(present):
         raise PreflightError(f"{wanted}: this machine has {len(present)} ({there}); type GPUS={len(present)} or less")

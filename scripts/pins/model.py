@@ -117,10 +117,10 @@ class Pins:
         if backend not in self.backends:
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; `make` alone shows what may be typed")
         if stack not in self.stacks:
-            raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; type for example STACK=current")
+            raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; try STACK=current")
         if stack not in self.backends[backend]["stacks"]:
             allowed = ", ".join(self.backends[backend]["stacks"])
-            raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; type for example STACK={allowed.partition(',')[0]}")
+            raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; try STACK={allowed.partition(',')[0]}")
         return _image(self, backend, stack)
 
     def images(self, stack: str | None = None) -> list[Image]:

@@ -184,7 +184,7 @@ def write_all(texts: dict[Path, str]) -> None:
 def of_backend(loaded: Pins, backend: str) -> list[Request]:
     """The locks that hold a backend's packages; UsageError names the backends there are."""
     if backend not in loaded.backends:
-        raise UsageError(f"BACKEND is {backend!r}, allowed are {', '.join(loaded.backends)}; type for example BACKEND={next(iter(loaded.backends))}")
+        raise UsageError(f"BACKEND is {backend!r}, allowed are {', '.join(loaded.backends)}; try BACKEND={next(iter(loaded.backends))}")
     return [request for request in requests(loaded) if backend in request.backends]
 
 

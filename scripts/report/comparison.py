@@ -68,7 +68,7 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
     done = subprocess.run(command, capture_output=True)
     if done.returncode != 0:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
-        raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; type for example {name}=HEAD~1")
+        raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; try {name}=HEAD~1")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         unpack.unpack(archive, Path(folder))
         return results.load_all(Path(folder) / "reports" / "runs")[0]
@@ -151,7 +151,7 @@ def across_of(typed: str) -> list[str]:
     chosen = [name for name in typed.split(",") if name]
     unknown = [name for name in chosen if name not in ACROSS]
     if unknown:
-        raise UsageError(f"ACROSS is {unknown[0]!r}, allowed are {', '.join(ACROSS)}; type for example ACROSS=stack")
+        raise UsageError(f"ACROSS is {unknown[0]!r}, allowed are {', '.join(ACROSS)}; try ACROSS=stack")
     return chosen
 
 
@@ -163,5 +163,5 @@ def threshold_of(typed: str) -> float | None:
     except ValueError:
         percent = -1.0
     if not 0 <= percent < 1e6:
-        raise UsageError(f"THRESHOLD is {typed!r}, allowed is a number of per cent from 0; type for example THRESHOLD=5")
+        raise UsageError(f"THRESHOLD is {typed!r}, allowed is a number of per cent from 0; try THRESHOLD=5")
     return percent

@@ -70,7 +70,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
         names = [case.name for case in article.cases]
-        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; type for example CASES={names[0]}")
+        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={names[0]}")
     return [
         Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
         for backend in able(backends, article, asked.stack, known)

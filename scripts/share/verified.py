@@ -41,7 +41,7 @@ def verify(path: Path) -> list[str]:
             with unpack.opened(path, LIMIT_BYTES) as archive:
                 unpack.unpack(archive, unpacked, LIMIT_BYTES)
         except FileNotFoundError:
-            raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; type for example make verify-bundle BUNDLE={NAME}.tar.gz") from None
+            raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; try make verify-bundle BUNDLE={NAME}.tar.gz") from None
         except (tarfile.TarError, gzip.BadGzipFile, OSError, EOFError, ValueError) as error:
             raise KitError(f"{path} cannot be unpacked: {error}") from error
         found = list(_problems(unpacked, again))

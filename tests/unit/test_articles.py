@@ -99,7 +99,7 @@ def test_a_case_has_batch_sizes_of_its_own_else_the_variant_s_else_the_article_s
 
 
 def test_an_unknown_article_explains_itself():
-    with pytest.raises(UsageError, match=f"ARTICLE is 'nope', allowed are {', '.join(EVERY)}; type for example"):
+    with pytest.raises(UsageError, match=f"ARTICLE is 'nope', allowed are {', '.join(EVERY)}; try"):
         articles.find("nope")
 
 

@@ -51,14 +51,14 @@ def test_an_unknown_backend_is_named_with_those_there_are():
 
 
 def test_an_unknown_stack_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match="STACK is '2019', allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo; type for example"):
+    with pytest.raises(UsageError, match="STACK is '2019', allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo; try"):
         LOADED.image("int8", "2019")
 
 
 def test_a_backend_that_is_not_in_a_stack_says_where_it_is(copy):
     with (copy / "docker/pins.toml").open("a") as file:
         file.write('\n[backend.new]\nsummary = "a test"\nstacks = ["2023-02", "current"]\n')
-    with pytest.raises(UsageError, match="STACK is 'demo', new has 2023-02, current; type for example STACK=2023-02"):
+    with pytest.raises(UsageError, match="STACK is 'demo', new has 2023-02, current; try STACK=2023-02"):
         pins.load(copy).image("new", "demo")
 
 
