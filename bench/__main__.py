@@ -141,6 +141,14 @@ def run_judge(job, result, phases, folder):
     result.check = phases.run("judge", lambda: judge.run(job, folder))
 
 
+def judged_from_kept(job, result, phases, folder):
+    """Judge from what was read before, which needs no library that takes seconds to import; False where that is not enough."""
+    if job.kind != "judge":
+        return False
+    result.check = phases.run("judge", lambda: judge.of_kept(job, folder))
+    return result.check is not None
+
+
 def run_weights(job, result, phases, folder):
     model = job.model
     device = "cuda" if job.device == "cuda" else "cpu"
@@ -174,11 +182,12 @@ def run(job, folder="."):
     phases = Phases()
     out_of_memory = (MemoryError,)
     try:
-        torch = phases.run("import", import_libraries)
-        out_of_memory += compat.out_of_memory_errors(torch)
-        if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
-            raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
-        ACTIONS[job.kind](job, result, phases, folder)
+        if not judged_from_kept(job, result, phases, folder):
+            torch = phases.run("import", import_libraries)
+            out_of_memory += compat.out_of_memory_errors(torch)
+            if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
+                raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
+            ACTIONS[job.kind](job, result, phases, folder)
     except out_of_memory as error:
         result.status, result.reason = "oom", first_line(error)
     except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log

@@ -12,7 +12,7 @@ first near-tie, which an honest bfloat16 model meets after a few tokens.
 
 A bound of the first two is the larger of the dtype's floor and of FACTORS times plain transformers' own value; floors stand in
 bench/tolerances.toml. Reading costs one forward pass, but loading the float32 model is dear, so what was read is kept in a file by the
-digest of the tokens: rows whose tokens were read before are judged without a model.
+digest of the tokens: rows whose tokens were read before are judged without a model, and without torch, whose import takes seconds.
 
 options of the job: dtype (of the plain model that stands beside), floors {regret_p90, regret_max, logits_error}.
 """
@@ -33,8 +33,15 @@ FACTORS = {"regret_p90": 3, "regret_max": 3, "logits_error": 2}
 FRESH = 3
 
 
+class NotRead(Exception):
+    """Some tokens were not read before, and nothing is there to read them."""
+
+
 class Readings:
-    """What the float32 model said of tokens read so far: arrays by name, in an .npz file at `path`."""
+    """What the float32 model said of tokens read so far: arrays by name, in an .npz file at `path`.
+
+    load: gives the model of a dtype; None where only what was read before counts (NotRead otherwise)
+    """
 
     def __init__(self, path, load):
         import numpy
@@ -46,8 +53,14 @@ class Readings:
         """(regrets [new tokens], logits [2, vocabulary] of the first and the late step) as numpy arrays."""
         key = hashlib.sha256(repr([prompt, tokens, said["late_step"], said["end_tokens"]]).encode()).hexdigest()[:16]
         if key + ".regrets" not in self.arrays:
+            self.must_load()
             self._read(key, said, prompt, tokens)
         return self.arrays[key + ".regrets"], self.arrays[key + ".logits"]
+
+    def must_load(self):
+        """Raise NotRead where no model can be had."""
+        if self.load is None:
+            raise NotRead
 
     def float32(self):
         """The model that reads, loaded when it is first needed."""
@@ -77,11 +90,23 @@ class Readings:
 def run(job, folder):
     """The verdict on the answers in `folder`; readings are taken from the file at `job.reference`, and new ones are added to it."""
     readings = Readings(job.reference, lambda dtype: _model(job, dtype))
-    said = _said(folder)
-    plain = _plain(job, said, readings) if said["greedy"] else None
-    verdict = verdict_in(folder, readings, plain, job.options["floors"])
+    verdict = _verdict(job, folder, readings)
     readings.save()
     return verdict
+
+
+def of_kept(job, folder):
+    """`run` from what was read before, without torch; None where a model has to read."""
+    try:
+        return _verdict(job, folder, Readings(job.reference, None))
+    except NotRead:
+        return None
+
+
+def _verdict(job, folder, readings):
+    said = _said(folder)
+    plain = _plain(job, said, readings) if said["greedy"] else None
+    return verdict_in(folder, readings, plain, job.options["floors"])
 
 
 def verdict_in(folder, readings, plain, floors):
@@ -206,6 +231,7 @@ def _plain(job, said, readings):
     new_tokens = max(part["new_tokens"] for part in said["runs"])
     key = hashlib.sha256(repr([said["prompt"], new_tokens, job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
     if key not in readings.arrays:
+        readings.must_load()
         tokens, logits = _decoded(job, said, new_tokens, readings)
         regrets, right = readings.of(said, said["prompt"], tokens)
         found = regret.summary(regrets)

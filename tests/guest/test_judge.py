@@ -72,3 +72,15 @@ def test_the_forward_pass_alone_sees_none_of_them(verdicts):
 def test_a_call_that_is_one_token_short_ends_the_job(verdicts):
     status, reason, _ = verdicts["one token short"]
     assert status == "failed" and f"{NEW_TOKENS} new tokens were asked for, {NEW_TOKENS - 1} came" in reason
+
+
+def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, checkpoints, references):
+    fields = {"runs": [{"new_tokens": 8, "arguments": {"do_sample": False, "num_beams": 1}}], "warmup_runs": 0, "timed_runs": 2}
+    measured = guest.run(tiny_job("gptj", checkpoints["gptj"], reference=str(references["gptj"]), **fields))
+    assert measured.status == "ok", measured.reason
+    floors = {"regret_p90": 1e-3, "regret_max": 0.02, "logits_error": 1e-3}
+    options = {"dtype": "float32", "floors": floors}
+    judging = tiny_job("gptj", checkpoints["gptj"], kind="judge", reference=str(guest.folder / "readings.npz"), options=options, **fields)
+    first, again = guest.run(judging), guest.run(judging)
+    assert first.check["passed"] and again.check == first.check
+    assert "import" in first.phases and set(again.phases) == {"judge"}

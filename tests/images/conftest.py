@@ -22,6 +22,7 @@ PINS = """
 summary = "none"
 python = ">=3.11"
 exclude_newer = "2026-11-20"
+groups = {}
 pins = {}
 
 [stack.tiny]
