@@ -69,11 +69,17 @@ def archive_again(kit):
     archive.write_sums(kit / "archives")
 
 
+def saved(kit, *tags):
+    """An archive of these images, as `make archive` would have written it."""
+    done = subprocess.run(["docker", "save", *tags], capture_output=True, check=True)
+    (kit / "archives/tiny.oci.tar.zst").write_bytes(zstandard.compress(done.stdout))
+
+
 def test_a_bare_image_under_a_pinned_tag_is_refused_and_the_tag_goes_back_to_what_had_it(ours, kit, client, image):
     before = client.images.get(ours.tag).id
     (kit / "archives").mkdir()
     client.images.get(image).tag(ours.tag)
-    subprocess.run(["docker", "save", "--output", str(kit / "archives/tiny.oci.tar"), ours.tag], check=True)
+    saved(kit, ours.tag)
     client.images.get(before).tag(ours.tag)
     archive_again(kit)
     with pytest.raises(KitError, match=r"not what pins and locks say, and were not kept:\n  llm-repro/kit-test:tiny-.*idna: locked 3.6, found none"):
@@ -85,7 +91,7 @@ def test_a_bare_image_under_a_tag_that_nothing_had_leaves_no_tag(ours, kit, clie
     (kit / "archives").mkdir()
     client.images.remove(ours.tag, force=True)
     client.images.get(image).tag(ours.tag)
-    subprocess.run(["docker", "save", "--output", str(kit / "archives/tiny.oci.tar"), ours.tag], check=True)
+    saved(kit, ours.tag)
     client.images.remove(ours.tag)
     archive_again(kit)
     with pytest.raises(KitError, match="were not kept"):
@@ -97,12 +103,12 @@ def test_a_foreign_tag_beside_the_kit_s_is_refused_before_anything_is_loaded(our
     (kit / "archives").mkdir()
     client.images.get(image).tag("llm-repro-foreign:latest")
     try:
-        subprocess.run(["docker", "save", "--output", str(kit / "archives/tiny.oci.tar"), ours.tag, "llm-repro-foreign:latest"], check=True)
+        saved(kit, ours.tag, "llm-repro-foreign:latest")
     finally:
         client.images.remove("llm-repro-foreign:latest")
     client.images.remove(ours.tag, force=True)
     archive_again(kit)
-    with pytest.raises(KitError, match="tiny.oci.tar: the image 'llm-repro-foreign:latest', allowed are this kit's"):
+    with pytest.raises(KitError, match="tiny.oci.tar.zst: the image 'llm-repro-foreign:latest', allowed are this kit's"):
         restoring.restore(kit / "archives")
     assert not build.exists(client, ours.tag) and not build.exists(client, "llm-repro-foreign:latest")
 
