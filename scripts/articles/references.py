@@ -44,11 +44,12 @@ def _case(article: "Article", case: "Case", file: str) -> None:
         if not article.runs_of(case, variant):
             raise KitError(f"{where}: neither it nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
     _batch_sizes(case.batch_sizes, where)
-    _options(case.options, [_module(forms.find, case.form, where)], file, f"{place}.options")
-    allowed = backends.arguments(_module(backends.find, case.backend, where))
+    form, backend = _module(forms.find, case.form, where), _module(backends.find, case.backend, where)
     reason = forms.refusal(case.form, case.backend)
     if reason:
         raise KitError(f"{where}: {reason}")
+    _options(case.options, [form], file, f"{place}.options")
+    allowed = backends.arguments(backend)
     if "dtype" not in case.load:
         raise KitError(f"{where}: load names no dtype; allowed are {', '.join(article.tolerances)}")
     loads = {"load": case.load, **{f"in_variant.{name}.load": table.get("load", {}) for name, table in case.in_variant.items()}}

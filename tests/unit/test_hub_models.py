@@ -372,7 +372,7 @@ def test_a_second_make_models_reads_no_weights_and_asks_nobody(served, no_hub, t
     manifest.Manifest(asked.name, asked.commit, listed, seen).write(folder)
     no_hub()
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(["make", "models", "ARTICLE=inference-tools", f"MODELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(["make", "--no-print-directory", "models", "ARTICLE=inference-tools", f"MODELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (done.returncode, done.stdout) == (0, f"{asked.name} at {asked.commit[:12]}: {folder}\n")
     assert spent.ru_utime + spent.ru_stime - began.ru_utime - began.ru_stime < 3
