@@ -4,6 +4,7 @@ The pictures have a white ground of their own, so that they read the same on a l
 """
 
 import io
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -59,7 +60,8 @@ def wrapped(title: str) -> str:
 def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
     lines = wrapped(title).splitlines()
-    inches = BAR_INCH * sum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
+    # math.fsum: sum() of floats differs in the last digit between Python 3.11 and 3.12, and matplotlib hashes positions.
+    inches = BAR_INCH * math.fsum(heights) + 0.5 * len(heights) + 0.2 * len(lines) + 0.45
     figure = Figure(figsize=(WIDTH_INCH, inches), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
     figure.suptitle("\n".join(lines), fontsize=10, x=0.015, ha="left")
     panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -150,7 +152,7 @@ def time_plot(group: Group, article: Article | None) -> str | None:
         return {name: case for name, case in published.items() if article and numbers.tokens(case, article) == count}
 
     with matplotlib.rc_context(STYLE):
-        heights = [sum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
+        heights = [math.fsum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
         figure, all_axes = _figure(heights, group.heading)
         for axes, (count, rows) in zip(all_axes, panels, strict=True):
             _time_panel(axes, rows, count, of_tokens(count), article)
