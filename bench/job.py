@@ -19,6 +19,11 @@ import typing
 
 SCHEMA = 2
 
+#: {form: the name it had in earlier documents}. A document that has the earlier name is read as if it had the present one. A fingerprint
+#: takes the earlier name, so that the runs which were stored under it keep their ids and count as repeats of today's.
+_EARLIER_FORM_NAMES = {"pipeline-parallel": "pipeline-schedule", "transformers-pipeline-sequences": "pipeline-sequences"}
+_FORM_NAMES = {earlier: form for form, earlier in _EARLIER_FORM_NAMES.items()}
+
 #: What stood in `load` before schema 2 and was not read: by no backend, or by the backend that is named.
 _NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
@@ -87,6 +92,8 @@ class Job:
         for name, unused in (("form", "generate"), ("options", {})):
             if fields[name] == unused:
                 del fields[name]
+        if "form" in fields:
+            fields["form"] = _EARLIER_FORM_NAMES.get(self.form, self.form)
         fields.update(schema=1, model={key: value for key, value in self.model.items() if key != "path"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -189,7 +196,7 @@ def job_of(fields: object) -> Job:
     _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}: a name and an object", job.form, job.options)
     for run in job.runs:
         _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))
-    return job
+    return dataclasses.replace(job, form=_FORM_NAMES[job.form]) if job.form in _FORM_NAMES else job
 
 
 def parse_result(text: str) -> Result:
