@@ -10,7 +10,7 @@ from scripts.commands.measure import MODELS
 from scripts.commands.values import option
 from scripts.errors import KitError
 from scripts.models import locking, store, wanted
-from scripts.models.wanted import WantedModel
+from scripts.models.wanted import ArticleModel
 
 ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 
@@ -21,7 +21,7 @@ ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 def models(article: str, models: Path) -> None:
     """Fetch the articles' models at their commits (HF_TOKEN for gated ones)."""
 
-    def fetch(model: WantedModel) -> None:
+    def fetch(model: ArticleModel) -> None:
         held = store.provide(model, models)
         print(f"{model.name} at {held.commit[:12]}: {held.folder}")
 
@@ -34,7 +34,7 @@ def models(article: str, models: Path) -> None:
 def verify_models(article: str, models: Path) -> None:
     """Check every file of the models that are here; a wrong file is set aside and fetched anew."""
 
-    def verify(model: WantedModel) -> None:
+    def verify(model: ArticleModel) -> None:
         held = store.verify(model, models)
         print(f"{model.name} at {held.commit[:12]}: every file is right" if held else f"{model.name} is not here; make models fetches it")
 
@@ -47,7 +47,7 @@ def lock_models() -> None:
     _refuse(locking.lock_all(wanted.of_articles(), print))
 
 
-def _each(chosen: Sequence[WantedModel], act: Callable[[WantedModel], None]) -> list[KitError]:
+def _each(chosen: Sequence[ArticleModel], act: Callable[[ArticleModel], None]) -> list[KitError]:
     """Do it for every model; a model that cannot be had does not keep the others back."""
     refused = []
     for model in chosen:

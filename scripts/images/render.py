@@ -131,7 +131,7 @@ def _lock_problems(loaded: Pins) -> list[tuple[str, str]]:
         place = str(request.path.relative_to(loaded.root))
         text = request.path.read_text(encoding="utf-8") if request.path.exists() else ""
         locked = requirement_files.versions(text)
-        for line in request.wanted:
+        for line in request.requirements:
             name, version = line.split("==")
             if locked.get(name) != version:
                 found.append((place, f"has {name} {locked.get(name, '(absent)')}, pins.toml {version}"))

@@ -1,18 +1,18 @@
-"""make lock-models: the files of each model's commit, asked of the hub once and written into docker/models.json."""
+"""make lock-models: ask the hub once for the files of each model's commit and write them into docker/models.json."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from scripts.errors import KitError
 from scripts.models import files, hub, wanted
-from scripts.models.wanted import WantedModel
+from scripts.models.wanted import ArticleModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel
 
 
-def lock_all(models: Iterable[WantedModel], on_line: Callable[[str], None], root: Path = ROOT) -> list[KitError]:
-    """Lock every model that is not locked yet; what could not be asked comes back. A locked model stays as it is."""
+def lock_all(models: Iterable[ArticleModel], on_line: Callable[[str], None], root: Path = ROOT) -> list[KitError]:
+    """Lock every model that is not locked yet; returns the errors of models that could not be locked. A locked model stays as it is."""
     locked, refused = model_pins.read_lock(root), []
     for model in models:
         if model.locked:
@@ -20,7 +20,7 @@ def lock_all(models: Iterable[WantedModel], on_line: Callable[[str], None], root
             continue
         try:
             locked[model.name] = _ask(model)
-        except KitError as error:  # a model that cannot be had does not keep the others back
+        except KitError as error:  # an error of one model does not stop the others
             refused.append(error)
             continue
         model_pins.write_lock(locked, root)
@@ -29,8 +29,8 @@ def lock_all(models: Iterable[WantedModel], on_line: Callable[[str], None], root
     return refused
 
 
-def _ask(model: WantedModel) -> LockedModel:
-    commit, every = hub.files_of(model.name, model.commit or "main")
-    used = files.used(model.name, every)
+def _ask(model: ArticleModel) -> LockedModel:
+    commit, all_files = hub.files_of(model.name, model.commit or "main")
+    used = files.used(model.name, all_files)
     wanted.refuse_other_size(model, used, f"the hub's commit {commit[:12]}")
     return LockedModel(commit, used)

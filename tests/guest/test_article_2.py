@@ -93,7 +93,12 @@ def test_the_pipeline_object_makes_its_sequences_up_to_the_article_s_length(eith
     arguments = {"max_length": 20, "num_return_sequences": 4, "do_sample": True, "temperature": 1.0}
     prompt = {"text": "Hello, I'm a language model,", "tokens": 8, "batch_size": 1}
     job = tiny_job(
-        "gptj", checkpoints["gptj"], form="transformers-pipeline-sequences", prompt=prompt, options={"seed": 42}, runs=[{"new_tokens": 12, "arguments": arguments}]
+        "gptj",
+        checkpoints["gptj"],
+        form="transformers-pipeline-sequences",
+        prompt=prompt,
+        options={"seed": 42},
+        runs=[{"new_tokens": 12, "arguments": arguments}],
     )
     result = either.run(job)
     assert result.status == "ok", result.reason
