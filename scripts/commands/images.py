@@ -31,7 +31,7 @@ def chosen(backend: str, stack: str, article: str) -> list[Image]:
     """The images of a backend, or of all of them and of every stack where none is named."""
     if stack == "article" and (backend != "all" or article):
         stack = articles.find(article or "inference-tools").stack
-    return building.wanted(pins.load(), backend, stack)
+    return building.images_of(pins.load(), backend, stack)
 
 
 def _of_images(command: Callable[..., int | None]) -> Verb:
