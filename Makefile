@@ -24,7 +24,7 @@ KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY
   PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
   MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
 UNKNOWN := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name))))
-$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
+$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is not a variable of the kit)))
 
 .PHONY: help
 help: ## Print this help
