@@ -51,7 +51,7 @@ def test_the_first_sentence_of_a_padded_batch_continues_as_it_does_alone(guest, 
 
 
 def test_tokens_behind_an_end_token_are_counted_by_the_article_and_not_by_us(guest):
-    code = "import json; from bench.models import texts; print(json.dumps([sum(texts.made(rows, {2})) for rows in {!r}]))"
+    code = "import json; from bench.models import texts; print(json.dumps([sum(texts.lengths_of(rows, {2})) for rows in {!r}]))"
     code = code.replace("{!r}", "[[[5, 2, 3, 3], [5, 5, 5, 5]], [[2, 2, 2, 2]], [[5, 5, 5, 2]], []]")
     assert guest.code(code) == [6, 1, 4, 0]
 
