@@ -1,7 +1,5 @@
 """Which names are allowed in an article's file and in a record: a name becomes a folder, a part of a run's id and a link in the report."""
 
-import re
-
 #: The name of an article, a case, a variant, a backend, a stack and the like.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 
@@ -9,7 +7,3 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,239}-[0-9]{2,9}\Z"
 
 WORDS = "letters, digits, '.', '_' and '-', at most 64, the first a letter or a digit"
-
-
-def is_id(text: str) -> bool:
-    return re.match(RUN_ID, text) is not None

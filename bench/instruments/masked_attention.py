@@ -46,8 +46,8 @@ def main(batch, out=None):
             print(f"batch {batch}, context {context}, {'masked' if masked else 'no mask'}: {min(us):.0f} to {max(us):.0f} µs a layer")
     if out:
         where = torch.cuda.get_device_name() if on_gpu else "cpu"
-        found = {"batch_size": batch, "gpu": where, "rows": rows, "torch": torch.__version__, "transformers": transformers.__version__}
-        write_whole(out, to_json(found))
+        figures = {"batch_size": batch, "gpu": where, "rows": rows, "torch": torch.__version__, "transformers": transformers.__version__}
+        write_whole(out, to_json(figures))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def verify_models(article: str, models: Path) -> None:
 @click.command
 def lock_models() -> None:
     """Ask the hub for the files of each model's commit and write them into docker/models.json; needs the network."""
-    _raise_all(locking.lock_all(wanted.of_articles(), print))
+    _raise_all(_for_each(wanted.of_articles(), lambda model: print(locking.lock(model))))
 
 
 def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], None]) -> list[KitError]:

@@ -31,30 +31,30 @@ def inspect(client: docker.DockerClient, tag: str) -> dict[str, Any]:
     return answer
 
 
-def differences(image: Image, found: dict[str, Any], base_packages: list[str] | None) -> list[str]:
+def differences(image: Image, content: dict[str, Any], base_packages: list[str] | None) -> list[str]:
     """Every difference between an image's content and its pins and lock; `base_packages` are the Debian packages of its base, None where unknown."""
     return [
-        *build.differences(image, found),
-        *_packages(image, found),
-        *(f"{name}: {line}" for name, lines in found["altered"].items() for line in lines),
-        *_unowned(image, found["unowned"]),
-        *_kernels(image, found["kernels"]),
-        *(f"torch lists {arch}, and its libraries hold no code for it" for arch in found["arch_list"] if arch not in found["torch_architectures"]),
-        *_compiled_with(image, found["compiled_with"]),
-        *_debian_pins(image, found["debian"]),
-        *_debian(found["debian"], base_packages, found["debian_added"] if image.debian_pins else []),
-        *(f"{path}: a compiler" for path in found["compilers"] if not image.debian_pins),
-        *(f"{path}: left by the build" for path in found["leftovers"]),
-        *(["runs as root"] if found["user"] == 0 else []),
+        *build.differences(image, content),
+        *_packages(image, content),
+        *(f"{name}: {line}" for name, lines in content["altered"].items() for line in lines),
+        *_unowned(image, content["unowned"]),
+        *_kernels(image, content["kernels"]),
+        *(f"torch lists {arch}, and its libraries hold no code for it" for arch in content["arch_list"] if arch not in content["torch_architectures"]),
+        *_compiled_with(image, content["compiled_with"]),
+        *_debian_pins(image, content["debian"]),
+        *_debian(content["debian"], base_packages, content["debian_added"] if image.debian_pins else []),
+        *(f"{path}: a compiler" for path in content["compilers"] if not image.debian_pins),
+        *(f"{path}: left by the build" for path in content["leftovers"]),
+        *(["runs as root"] if content["user"] == 0 else []),
     ]
 
 
-def _packages(image: Image, found: dict[str, Any]) -> list[str]:
+def _packages(image: Image, content: dict[str, Any]) -> list[str]:
     """Packages that are not in the lock, and packages that were installed from another file than the lock's."""
     blocks = requirement_files.blocks(image.lock_text())
     compiled = image.options.get("compile", {}).get("source")
-    lines = [f"{name}: not in the lock" for name in map(requirement_files.normalized, found["packages"]) if name not in blocks]
-    noted = {requirement_files.normalized(name): digest for name, digest in found["archives"].items()}
+    lines = [f"{name}: not in the lock" for name in map(requirement_files.normalized, content["packages"]) if name not in blocks]
+    noted = {requirement_files.normalized(name): digest for name, digest in content["archives"].items()}
     for name in image.locked():
         if name not in noted:
             lines.append(f"{name}: the image does not say from which file it was installed")
@@ -85,28 +85,28 @@ def _kernels(image: Image, kernels: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _compiled_with(image: Image, found: list[str]) -> list[str]:
+def _compiled_with(image: Image, packages: list[str]) -> list[str]:
     """Differences between the Debian packages of the compiler, as the build noted them, and pins.toml."""
     pinned = image.options.get("compile", {}).get("compiled_with", {})
-    noted = dict(line.split("=", 1) for line in found)
+    noted = dict(line.split("=", 1) for line in packages)
     lines = [f"compiled with {name} {noted.get(name, '(none)')}, pinned {version}" for name, version in pinned.items() if noted.get(name) != version]
     return lines + [f"compiled with {name} {version}, which pins.toml does not name" for name, version in noted.items() if name not in pinned]
 
 
-def _debian_pins(image: Image, found: list[str]) -> list[str]:
+def _debian_pins(image: Image, packages: list[str]) -> list[str]:
     """Pinned Debian packages that are missing or have another version."""
-    versions = dict(line.split("=", 1) for line in found)
+    versions = dict(line.split("=", 1) for line in packages)
     pinned = image.debian_pins.values()
     return [f"Debian package {pin.name}: {versions.get(pin.name, '(none)')}, pinned {pin.version}" for pin in pinned if versions.get(pin.name) != pin.version]
 
 
-def _debian(found: list[str], base_packages: list[str] | None, noted: list[str]) -> list[str]:
+def _debian(packages: list[str], base_packages: list[str] | None, noted: list[str]) -> list[str]:
     """Debian packages that are neither in the base nor noted as installed with the pinned ones, and packages of the base that are missing."""
     if base_packages is None:
         return []
-    added = sorted(set(found) - set(base_packages) - set(noted))
+    added = sorted(set(packages) - set(base_packages) - set(noted))
     return [f"Debian package {package}: not in the base image" for package in added] + [
-        f"Debian package {package}: in the base image, and not here" for package in sorted(set(base_packages) - set(found))
+        f"Debian package {package}: in the base image, and not here" for package in sorted(set(base_packages) - set(packages))
     ]
 
 

@@ -96,19 +96,19 @@ def test_the_lock_holds_the_commits_of_the_pins():
 
 def test_locking_writes_the_files_of_each_commit_once(served, tmp_path):
     (tmp_path / "docker").mkdir()
-    assert locking.lock_all([model()], print, tmp_path) == []
+    locking.lock(model(), tmp_path)
     entry = model_pins.read_lock(tmp_path)[NAME]
     assert entry.commit == FIRST and {file.name for file in entry.files} == {"config.json", "tokenizer.json", "model.safetensors"}
     assert entry.files[1].digest == f"sha256:{hashlib.sha256(some_bytes(2 * PARAMETERS)).hexdigest()}"
     asked = len(served.requests)
-    locking.lock_all([model(locked=entry)], print, tmp_path)
+    locking.lock(model(locked=entry), tmp_path)
     assert len(served.requests) == asked
 
 
 def test_locking_gives_a_commit_to_a_model_without_a_pin(served, tmp_path):
     (tmp_path / "docker").mkdir()
     (tmp_path / "docker/pins.toml").write_text(f'[models."{NAME}"]\ncommit = ""\norigin = "chosen"\nwhy = "a test"\n')
-    locking.lock_all([model("")], print, tmp_path)
+    locking.lock(model(""), tmp_path)
     assert model_pins.load(tmp_path)[NAME].commit == FIRST
 
 
