@@ -1,6 +1,6 @@
 """The GPUs of this machine, as the driver's NVML sees them: list, choose and lock, watch their memory.
 
-Everything goes by UUID. Where there is no NVIDIA driver there are no GPUs, and nothing here fails.
+GPUs are identified by UUID. A machine without an NVIDIA driver has no GPUs here; that is not an error.
 """
 
 import contextlib
