@@ -24,7 +24,7 @@ KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY
   PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
   MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
 UNKNOWN := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name))))
-$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is no variable of the kit)))
+$(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is not a variable of the kit)))
 
 .PHONY: help
 help: ## Print this help
@@ -77,39 +77,39 @@ article-%: $(RUN) always ## Run all cases of an article in all variants: make ar
 build-%: $(RUN) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
 	@$(PY) -m scripts build "$$KIT_NAME"
 
-verify-%: $(RUN) always ## Ask an image for everything it holds; one line for each difference from pins and lock
+verify-%: $(RUN) always ## Compare the whole content of an image with its pins and lock; one line per difference
 	@$(PY) -m scripts verify "$$KIT_NAME"
 
-rebuild-%: $(RUN) always ## Build an image twice from nothing and compare the two, layer by layer
+rebuild-%: $(RUN) always ## Build an image twice without a cache and compare the two builds, layer by layer
 	@$(PY) -m scripts rebuild "$$KIT_NAME"
 
 sbom-%: $(SITE) always ## Write an image's bill of materials (CycloneDX) to reports/sbom
 	@$(PY) -m scripts sbom "$$KIT_NAME"
 
 .PHONY: images
-images: $(RUN) ## List the images: built, stale or missing, size, what they share, age
+images: $(RUN) ## List the images: built, stale or missing, size, shared layers, age
 	@$(PY) -m scripts images
 
 .PHONY: archive
-archive: $(RUN) ## Keep the built images and the files of their locks in archives/ (ONLY=images,wheels,tools,kit STACK= BACKEND= PIECES=64MB)
+archive: $(RUN) ## Archive the built images and the files of their locks in archives/ (ONLY=images,wheels,tools,kit STACK= BACKEND= PIECES=64MB)
 	@$(PY) -m scripts archive
 
 .PHONY: restore
-restore: $(RUN) ## Bring back the images of archives/ (or ARCHIVES=folder) without a network
+restore: $(RUN) ## Restore the images of archives/ (or ARCHIVES=folder) without a network
 	@$(PY) -m scripts restore
 
 .PHONY: push pull
 push: $(RUN) ## Push built images to a registry: make push REGISTRY=host/name (STACK= BACKEND=)
 	@$(PY) -m scripts push
 
-pull: $(RUN) ## Pull images from there by their digests, and verify them
+pull: $(RUN) ## Pull images from a registry by their digests, and verify them
 	@$(PY) -m scripts pull
 
 .PHONY: models verify-models lock-models
 models: $(RUN) ## Fetch the articles' models at their commits (ARTICLE=… one article; HF_TOKEN for gated ones)
 	@$(PY) -m scripts models
 
-verify-models: $(RUN) ## Check every file of the models that are here; a wrong file is set aside and fetched anew
+verify-models: $(RUN) ## Check every file of the models on this machine; a wrong file is set aside and fetched again
 	@$(PY) -m scripts verify-models
 
 lock-models: $(RUN) ## Ask the hub for the files of each model's commit, into docker/models.json (needs the network)

@@ -1,1 +1,1 @@
-"""The guest: what runs inside an image (Python >= 3.8, the standard library and what the image pins)."""
+"""The guest: the code that runs inside an image (Python >= 3.8, with the standard library and the image's pinned packages)."""

@@ -1,8 +1,7 @@
-"""python -m bench JOB RESULT: do what the job file asks, write the result file.
+"""python -m bench JOB RESULT: run the job of a job file and write the result file.
 
-Progress goes to standard output as lines of `@` and a JSON object, between the timed calls, never within one. The exit
-code is 0 whenever a result was written, whatever its status; only a job that cannot be read, or a process that is killed,
-leaves none.
+Progress goes to standard output as lines of `@` and a JSON object, only between timed calls. The exit code is 0 whenever a result was
+written, whatever its status. Only an unreadable job or a killed process leaves no result.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ def say(**event):
 
 
 class Phases:
-    """When each phase began and ended, in seconds since the epoch: the host places its memory samples by it."""
+    """When each phase began and ended, in seconds since the epoch: the host assigns its memory samples to phases."""
 
     def __init__(self):
         self.spans = {}
@@ -40,24 +39,24 @@ class Phases:
 
 
 def memory_of_ranks(by_rank):
-    """One memory record from each rank's: all their devices, and the sum of their resident sets."""
+    """Merge the memory records of all ranks: all devices, and the sum of the peak resident sets."""
     return {
-        "devices": [device for one in by_rank for device in one["devices"]],
-        "peak_rss_bytes": sum(one["peak_rss_bytes"] for one in by_rank),
+        "devices": [device for record in by_rank for device in record["devices"]],
+        "peak_rss_bytes": sum(record["peak_rss_bytes"] for record in by_rank),
     }
 
 
 def import_libraries():
-    """Import what every backend begins with, so that load_s is the loading alone."""
+    """Import the libraries of every backend, so that load_s measures only the loading."""
     import torch
     import transformers
 
-    transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
+    transformers.AutoModelForCausalLM  # noqa: B018  transformers imports it on first access
     return torch
 
 
 def load(job, result, phases, folder):
-    """The job's model on its devices, with its prompt and its folder beside it; the loading is timed."""
+    """The engine of the job, loaded on its devices, with the prompt and the folder; the loading is timed."""
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
@@ -73,7 +72,7 @@ def load(job, result, phases, folder):
 
 @contextlib.contextmanager
 def opened(job, result, phases, folder):
-    """`load` for a `with` block, after which the engine is closed."""
+    """`load` for a `with` block; the engine is closed at its end."""
     loaded = load(job, result, phases, folder)
     try:
         yield loaded
@@ -97,14 +96,14 @@ def run_measure(job, result, phases, folder):
 
 
 def time_calls(job, result, phases, form, loaded=None):
-    """Let a form make its calls and keep what it measured; returns the tokens for the output check, or None."""
+    """Let a form make its calls, store its measurements in the result; returns the tokens for the output check, or None."""
     measurements, tokens, result.figures = phases.run("measure", lambda: form.run(job, loaded, say))
     result.measurements = [measure.slowest_of_ranks(calls) for calls in zip(*ranks.gather(measurements))]
     return tokens
 
 
 def check_output(job, result, phases, form, loaded, tokens):
-    """Compare the engine's logits with the right ones, where it gives any, and leave the timed tokens for the judge."""
+    """Compare the engine's logits with the reference, where it gives logits, and write the timed tokens for the judge."""
     if backends.LOGITS in backends.gives(backends.find(job.backend)):
         input_ids = loaded.input_ids[: check.CHECKED_ROWS]
         logits = phases.run("check", lambda: loaded.last_logits(input_ids))
@@ -114,7 +113,7 @@ def check_output(job, result, phases, form, loaded, tokens):
 
 
 def write_answers(job, loaded, form):
-    """Leave the timed calls' tokens for the judge; every rank makes the calls, the first one writes."""
+    """Write the tokens of the timed calls for the judge; every rank makes the calls, the first rank writes."""
     synchronize = measure.synchronizer(job)
 
     def clocked(action):
@@ -141,11 +140,11 @@ def run_judge(job, result, phases, folder):
     result.check = phases.run("judge", lambda: judge.run(job, folder))
 
 
-def judged_from_kept(job, result, phases, folder):
-    """Judge from what was read before, which needs no library that takes seconds to import; False where that is not enough."""
+def judged_from_kept_readings(job, result, phases, folder):
+    """Judge from kept readings, without importing torch, which takes seconds; False where they do not suffice or the job is no judge."""
     if job.kind != "judge":
         return False
-    result.check = phases.run("judge", lambda: judge.of_kept(job, folder))
+    result.check = phases.run("judge", lambda: judge.from_kept_readings(job, folder))
     return result.check is not None
 
 
@@ -177,12 +176,12 @@ ACTIONS = {"measure": run_measure, "reference": run_reference, "judge": run_judg
 
 
 def run(job, folder="."):
-    """The Result of a job, which may write in `folder`: whatever goes wrong in it becomes its status and reason."""
+    """The Result of a job, which may write in `folder`. Every error of the job becomes the status and the reason of the Result."""
     result = Result(id=job.id, status="ok")
     phases = Phases()
     out_of_memory = (MemoryError,)
     try:
-        if not judged_from_kept(job, result, phases, folder):
+        if not judged_from_kept_readings(job, result, phases, folder):
             torch = phases.run("import", import_libraries)
             out_of_memory += compat.out_of_memory_errors(torch)
             if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
@@ -190,19 +189,19 @@ def run(job, folder="."):
             ACTIONS[job.kind](job, result, phases, folder)
     except out_of_memory as error:
         result.status, result.reason = "oom", first_line(error)
-    except Exception as error:  # the boundary of a job: its failure is a row of the report, with the traceback in the log
+    except Exception as error:  # the boundary of a job: the report shows its failure, the log the traceback
         traceback.print_exc()
-        result.status = "oom" if tells_of_memory(error) else "failed"
+        result.status = "oom" if reports_out_of_memory(error) else "failed"
         result.reason = "{}: {}".format(type(error).__name__, first_line(error))
     result.phases, result.compat, result.environment = phases.spans, dict(compat.TAKEN), environment.describe()
     return result
 
 
-def tells_of_memory(error):
-    """Does an error of no type of its own say that memory ran out? As CUDA, cuBLAS, the host's allocator and DeepSpeed's workspace say it."""
+def reports_out_of_memory(error):
+    """Does the text of an error report that memory ran out? CUDA, cuBLAS, the host's allocator and DeepSpeed's workspace have no error type for it."""
     text = str(error)
-    said = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
-    return said or "orkspace" in text and "alloc" in text
+    known = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
+    return known or "orkspace" in text and "alloc" in text
 
 
 def first_line(error):
@@ -228,7 +227,7 @@ def main(job_path, result_path):
     result = run(job, os.path.dirname(os.path.abspath(result_path)))
     say(status=result.status)
     if ranks.total() > 1 and result.status != "ok":
-        if not os.path.exists(result_path):  # there where another rank failed before, perhaps the cause of this one's failure
+        if not os.path.exists(result_path):  # another rank may have failed earlier and caused this failure: its result stays
             write_whole(result_path, to_json(result))
         ranks.leave()
     if ranks.is_first():

@@ -1,7 +1,7 @@
-"""Every branch on a library's version, and nothing else.
+"""All branches on a library's version, and nothing else.
 
-Each function takes the version it depends on, so that both sides can be tested in any environment, and notes the
-side it took in TAKEN, which the guest stores with its result.
+Each function gets the version as an argument, so both sides can be tested in any environment. It notes the side that it took in
+TAKEN, which the guest stores in its result.
 """
 
 import re
@@ -23,8 +23,8 @@ def _take(branch, side):
 def dtype_argument(transformers_version, dtype_name, dtype):
     """The argument of `from_pretrained` that sets the dtype.
 
-    float32 was the default up to 4.x, where the articles passed nothing for it; 5.0 takes the checkpoint's dtype
-    instead, and renamed the argument.
+    Up to 4.x the default was float32, for which the articles passed no argument. 5.0 uses the checkpoint's dtype by default and renamed the
+    argument.
     """
     if release(transformers_version) >= (5, 0):
         _take("dtype", "dtype=")
@@ -39,7 +39,7 @@ def dtype_argument(transformers_version, dtype_name, dtype):
 def eight_bit_arguments(transformers_version, make_config):
     """The arguments of `from_pretrained` that load 8-bit weights; `make_config` builds a BitsAndBytesConfig.
 
-    `load_in_8bit=True` was an argument of its own until 5.0 took it away.
+    `load_in_8bit=True` was an argument of `from_pretrained` until 5.0 removed it.
     """
     if release(transformers_version) >= (5, 0):
         _take("load_in_8bit", "quantization_config=")
@@ -49,18 +49,17 @@ def eight_bit_arguments(transformers_version, make_config):
 
 
 def eight_bit_on_cpu(bitsandbytes_version, transformers_version):
-    """Can these two quantise without a GPU? bitsandbytes has CPU kernels from 0.46 on, transformers lets them be used from 4.46 on."""
+    """Can these versions quantise without a GPU? bitsandbytes has CPU kernels from 0.46 on, and transformers allows them from 4.46 on."""
     able = release(bitsandbytes_version) >= (0, 46) and release(transformers_version) >= (4, 46)
     _take("eight_bit_on_cpu", "yes" if able else "no")
     return able
 
 
 def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens):
-    """What to add to an article's `generate` arguments so that exactly `new_tokens` come out.
+    """The arguments to add to an article's `generate` arguments, so that a call makes exactly `new_tokens`.
 
-    With no length at all, the first article's way, transformers up to 4.38 went one token past a prompt longer than
-    its default `max_length=20`, with a warning; later ones refuse and must be asked for the one token. Where an
-    article gives a length, it is kept as it is.
+    The first article gives no length. Up to 4.38 transformers then made one token after a prompt longer than its default
+    `max_length=20`, with a warning; later versions refuse, so the kit asks for the one token. A length that an article gives stays.
     """
     if not arguments and new_tokens == 1 and prompt_tokens >= 20 and release(transformers_version) < (4, 39):
         _take("one_token", "default max_length=20")
@@ -72,9 +71,9 @@ def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens)
 
 
 def pipeline_arguments(transformers_version, arguments, prompt_tokens):
-    """An article's arguments of a text-generation pipeline, so that they mean what they meant then.
+    """An article's arguments of a text-generation pipeline, translated so that they keep their meaning.
 
-    Later pipelines bring `max_new_tokens=256` of their own, which beats an article's `max_length`.
+    Later pipelines have a default `max_new_tokens=256`, which overrides an article's `max_length`.
     """
     if release(transformers_version) < (4, 49) or "max_length" not in arguments:
         _take("pipeline_length", "as given")
@@ -85,7 +84,7 @@ def pipeline_arguments(transformers_version, arguments, prompt_tokens):
 
 
 def zero_config_class(transformers_version):
-    """The class that tells `from_pretrained` of ZeRO stage 3; its module moved in 4.33."""
+    """The class that makes `from_pretrained` load with ZeRO stage 3; its module moved in 4.33."""
     import importlib
 
     module = "transformers.integrations.deepspeed" if release(transformers_version) >= (4, 33) else "transformers.deepspeed"
@@ -94,21 +93,21 @@ def zero_config_class(transformers_version):
 
 
 def stops_row_by_row(transformers_version):
-    """Does a stopping criterion answer for each row of a batch? It answered for the whole batch until 4.39."""
+    """Does a stopping criterion end each row of a batch by itself? Before 4.39 it ended the whole batch."""
     able = release(transformers_version) >= (4, 39)
     _take("stopping", "row by row" if able else "whole batch")
     return able
 
 
 def continuous_batching(transformers_version):
-    """Can bench/forms/continuous.py drive this version's continuous batching? Its interface was another in every release before 5.17."""
+    """Can bench/forms/continuous.py drive this version's continuous batching? Its interface differed in every release before 5.17."""
     able = release(transformers_version) >= (5, 17)
     _take("continuous_batching", "yes" if able else "no")
     return able
 
 
 def compiled_decoding(transformers_version):
-    """Does `generate` compile its steps as bench/backends/compiled.py asks for? Earlier versions were not tried; BLOOM needs a mask of one size."""
+    """Can `generate` compile its steps for bench/backends/compiled.py? Earlier versions than 5.17 were not tried; BLOOM needs a mask of one size."""
     able = release(transformers_version) >= (5, 17)
     _take("compiled_decoding", "yes" if able else "no")
     return able
@@ -122,7 +121,7 @@ def offloaded_cache(transformers_version):
 
 
 def meta_device(torch, accelerate):
-    """A context in which modules are built without memory; torch has one of its own from 2.0 on."""
+    """A context in which modules are built without memory: torch's own from 2.0 on, else accelerate's."""
     if release(torch.__version__) >= (2, 0):
         _take("meta_device", "torch.device('meta')")
         return torch.device("meta")
@@ -131,5 +130,5 @@ def meta_device(torch, accelerate):
 
 
 def out_of_memory_errors(torch):
-    """The exception types that mean "out of GPU memory"; torch gave it a type of its own in 1.13, at two places."""
+    """The exception types that mean "out of GPU memory"; torch has a type for it since 1.13, under two names."""
     return tuple({getattr(torch.cuda, "OutOfMemoryError", MemoryError), getattr(torch, "OutOfMemoryError", MemoryError)})

@@ -1,13 +1,12 @@
-"""Job and Result: what the manager asks of the guest, and what comes back.
+"""Job and Result: the host's request to the guest, and the guest's answer, both as JSON files.
 
-Both travel as JSON files. This module is the contract between the two zones, so it uses the standard library
-only, runs under Python 3.8, and both zones import it.
+Host and guest both import this contract, so it uses only the standard library and runs under Python 3.8.
 
 History of SCHEMA:
     1  (2026-11)  first version
-    2  (2026-11)  a job's `load` holds only what its backend reads: no prose, so that a reworded comment makes no other job of it
+    2  (2026-11)  a job's `load` holds only what its backend reads: no prose, so a reworded comment does not make it another job
 
-A document of an earlier schema is read as the newest one would have written it.
+A document of schema 1 is read as schema 2 would have written it.
 """
 
 import dataclasses
@@ -19,13 +18,18 @@ import typing
 
 SCHEMA = 2
 
-#: What stood in `load` before schema 2 and was not read: by no backend, or by the backend that is named.
+#: {form: the name it had in earlier documents}. A document that has the earlier name is read as if it had the present one. A fingerprint
+#: takes the earlier name, so that the runs which were stored under it keep their ids and count as repeats of today's.
+_EARLIER_FORM_NAMES = {"pipeline-parallel": "pipeline-schedule", "transformers-pipeline-sequences": "pipeline-sequences"}
+_FORM_NAMES = {earlier: form for form, earlier in _EARLIER_FORM_NAMES.items()}
+
+#: {backend: keys of `load` that it did not read before schema 2}; the keys of "" no backend read.
 _NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 
-#: What a job may do: time a backend, compute the right answer with plain transformers, judge the tokens of timed calls (bench/checking/judge.py),
+#: The kinds of jobs: time a backend, compute the right answer with plain transformers, judge the tokens of timed calls (bench/checking/judge.py),
 #: write random weights, or profile one call.
 KINDS = ("measure", "reference", "judge", "weights", "profile")
 
@@ -34,25 +38,25 @@ T = typing.TypeVar("T")
 
 
 class InvalidDocument(ValueError):
-    """A job or a result that does not keep to the contract; the message names the field and what is allowed."""
+    """A job or a result breaks the contract; the message names the field and what is allowed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One thing to do in one image.
+    """One task in one image.
 
     model       name, architecture (bloom|gptj|llama), shape (a name in bench/models/weights.py), weights (hub|random),
                 scale (full|tiny), seed, recipe (of random weights; absent in jobs of recipe 1), revision
                 (of real weights the commit, or folder-… where they are known by their digest alone), weights_sha256 (of real
                 weights, over all their files), path (where the guest finds the checkpoint)
-    load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments the article
-                gave to the loading calls of its backend
-    prompt      text, tokens (a length to cut or repeat to; null takes the text as it is), batch_size
+    load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments that the
+                article gave to the loading calls of its backend
+    prompt      text, tokens (a length to cut or repeat to; null keeps the text as it is), batch_size
     runs        a list of {new_tokens, arguments}: `arguments` go to `generate` as the article wrote them
-    reference   where the right answer lies (written by a job of kind "reference"), or null
+    reference   path of the right answer (a job of kind "reference" writes it), or null
     tolerance   largest relative error of the last-position logits at which the output counts as right, or null
     form        how the model is called: a module of bench/forms
-    options     what the form wants to know beside the prompt and the runs; each form says which it takes
+    options     further arguments of the form; each form lists those that it takes
     """
 
     id: str
@@ -77,23 +81,24 @@ class Job:
     schema: int = SCHEMA
 
     def fingerprint(self) -> str:
-        """12 hex digits over everything that decides what is measured, so not over the id nor over paths.
+        """12 hex digits over everything that decides what is measured; ids and paths do not.
 
-        A field that came after the first results counts only where it is used, so that those keep their fingerprints; and the schema,
-        which is a form of writing, always counts as the first one.
+        Old results keep their fingerprints: a field that was added later counts only where it is used, and the schema always counts as 1.
         """
-        # Not dataclasses.asdict, which copies all that is in it: reports ask thousands of jobs.
+        # Not dataclasses.asdict, which makes deep copies: a report asks thousands of jobs.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("id", "reference")}
         for name, unused in (("form", "generate"), ("options", {})):
             if fields[name] == unused:
                 del fields[name]
+        if "form" in fields:
+            fields["form"] = _EARLIER_FORM_NAMES.get(self.form, self.form)
         fields.update(schema=1, model={key: value for key, value in self.model.items() if key != "path"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclasses.dataclass
 class Result:
-    """What a guest answers. Times in ms and s, sizes in bytes; raw samples only, statistics are made on reading.
+    """A guest's answer. Times in ms and s, sizes in bytes; raw samples only, statistics are computed on reading.
 
     load_s          from the first loading call to a model that is ready on its devices
     prompt_tokens   of one sequence, as the model saw it
@@ -102,12 +107,12 @@ class Result:
     memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}, and, where the
                     tokens of the timed calls were judged, `judged`: what bench/checking/judge.py says of them
-    launch_us       {before, after}: what it took the host to start one small operator, before the first call and after the last
-    used            what the backend really did: dtype, device map, slicing configuration, library file, layer class…
-    figures         {name: data}: what the form measured beside the calls, raw; each form says which
+    launch_us       {before, after}: time in which the host starts one small operator, before the first call and after the last
+    used            what the backend really used: dtype, device map, slicing configuration, library file, layer class…
+    figures         {name: data}: further raw measurements of the form; each form lists its own
     compat          {branch name: side taken} for every library-version branch that ran
     environment     python, platform, packages, torch, devices, device_nodes
-    phases          {name: [began, ended]} in seconds since the epoch, so that the host can place its memory samples
+    phases          {name: [began, ended]} in seconds since the epoch, so that the host can assign its memory samples
     """
 
     id: str
@@ -136,7 +141,7 @@ def _fields(text: str) -> object:
 
 
 def _newest(fields: "dict[str, typing.Any]") -> "dict[str, typing.Any]":
-    """The fields of a document of this schema, or of the first one as this one has them; raises InvalidDocument for any other."""
+    """The fields of a document in the present schema; those of schema 1 are converted. Raises InvalidDocument for any other schema."""
     schema = fields.get("schema")
     if isinstance(schema, bool) or schema not in (1, SCHEMA):
         raise InvalidDocument("schema is {:.60}, this kit reads 1 and {}".format(repr(schema), SCHEMA))
@@ -164,7 +169,7 @@ def _document(kind: "type[T]", fields: object) -> "T":
 
 
 def _line(words: str) -> str:
-    """One line of a length that a person reads: what it quotes is whatever stood in the document."""
+    """At most 300 characters in one line: `words` may quote any text of the document."""
     return " ".join(words.split())[:300]
 
 
@@ -179,7 +184,7 @@ def parse_job(text: str) -> Job:
 
 
 def job_of(fields: object) -> Job:
-    """A Job from what stood in its JSON text; raises InvalidDocument."""
+    """A Job from its parsed JSON data; raises InvalidDocument."""
     job = _document(Job, fields)
     _expect(job.kind in KINDS, "kind is {!r}, allowed are {}", job.kind, ", ".join(KINDS))
     _expect(job.device in ("cuda", "cpu"), "device is {!r}, allowed are cuda, cpu", job.device)
@@ -189,7 +194,7 @@ def job_of(fields: object) -> Job:
     _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}: a name and an object", job.form, job.options)
     for run in job.runs:
         _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))
-    return job
+    return dataclasses.replace(job, form=_FORM_NAMES[job.form]) if job.form in _FORM_NAMES else job
 
 
 def parse_result(text: str) -> Result:
@@ -198,7 +203,7 @@ def parse_result(text: str) -> Result:
 
 
 def result_of(fields: object) -> Result:
-    """A Result from what stood in its JSON text; raises InvalidDocument."""
+    """A Result from its parsed JSON data; raises InvalidDocument."""
     result = _document(Result, fields)
     _expect(result.status in STATUSES, "status is {!r}, allowed are {}", result.status, ", ".join(STATUSES))
     _expect(result.status == "ok" or result.reason, "status {} without a reason", result.status)
@@ -215,7 +220,7 @@ def to_json(document: object) -> str:
 
 
 def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
-    """Write `text` at `path` whole or not at all: a temporary file beside it, fsync, rename."""
+    """Write the whole `text` to `path`, or nothing: a temporary file beside it, fsync, rename."""
     path = os.fspath(path)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".partial-")
     try:

@@ -1,11 +1,11 @@
-"""Backends and forms are found by name: the backend `layer-parallel` is the module bench/backends/layer_parallel.py."""
+"""Find backends and forms by name: the backend `layer-parallel` is the module bench/backends/layer_parallel.py."""
 
 import importlib
 import types
 
 
 def find(kind: str, name: str) -> types.ModuleType:
-    """The module of a "backend" or "form"; raises ValueError with its file's name where there is none."""
+    """The module of a "backend" or "form"; raises ValueError with the missing file's name."""
     file_name = name.replace("-", "_")
     module_name = "bench.{}s.{}".format(kind, file_name)
     try:

@@ -1,10 +1,10 @@
 """What do the devices do during one call of `generate`? For jobs of kind "profile", and as `python -m bench.profile JOB OUT`.
 
-The call makes few new tokens, so that a trace stays small. Told are the call's wall time without a profiler (median of five), and from torch's
-profiler the number of kernels, how long each GPU was busy with them, and the kernels that took longest; on a CPU the operators instead, each
-with those it calls. A GPU that is busy for a small share of the wall time waits for the host.
+The call makes few new tokens, so that a trace stays small. A profile holds the call's wall time without a profiler (median of five), and
+from torch's profiler the number of kernels, the busy time of each GPU, and the kernels that took longest. On a CPU operators take the place
+of kernels; the time of an operator includes the operators that it calls. A GPU with a short busy time waits for the host.
 
-With the profiler "nsys" the run goes on under Nsight Systems, which the host has started; here the call is only marked for it.
+With the profiler "nsys" the host runs the job under Nsight Systems; this module then only marks the profiled call.
 """
 
 import collections
@@ -43,22 +43,22 @@ def busy_ms(spans):
     return total / 1000
 
 
-def summary(found):
+def summary(kernels_found):
     """{"kernels", "devices": {device: {"kernels", "busy_ms"}}, "top": [{name, count, ms}]}"""
     devices, names = collections.defaultdict(list), collections.defaultdict(list)
-    for device, name, begin, duration in found:
+    for device, name, begin, duration in kernels_found:
         devices[device].append((begin, duration))
         names[name].append(duration)
     top = sorted(names.items(), key=lambda item: -sum(item[1]))[:10]
     return {
-        "kernels": len(found),
+        "kernels": len(kernels_found),
         "devices": {str(device): {"kernels": len(spans), "busy_ms": busy_ms(spans)} for device, spans in sorted(devices.items())},
         "top": [{"name": name[:100], "count": len(times), "ms": sum(times) / 1000} for name, times in top],
     }
 
 
 def trace(call, keep=None):
-    """The Chrome trace of one call as data, by torch's profiler; also written to `keep`, gzipped, where that is a path."""
+    """The Chrome trace of one call as data, by torch's profiler; also written to the path `keep`, gzipped, unless that is None."""
     import torch
     from torch.profiler import ProfilerActivity
 
@@ -97,17 +97,17 @@ def profile(job, loaded, keep=None):
         return (time.perf_counter() - began) * 1000
 
     wall_ms = [call() for _ in range(7)][2:]
-    found = {"profiler": job.options.get("profiler", "torch"), "new_tokens": NEW_TOKENS, "wall_ms": statistics.median(wall_ms)}
-    if found["profiler"] == "nsys":
-        return dict(found, profiled_wall_ms=_marked(call))
+    figures = {"profiler": job.options.get("profiler", "torch"), "new_tokens": NEW_TOKENS, "wall_ms": statistics.median(wall_ms)}
+    if figures["profiler"] == "nsys":
+        return dict(figures, profiled_wall_ms=_marked(call))
     profiled_ms = []
-    seen = trace(lambda: profiled_ms.append(call()), keep)
-    spans = kernels(seen) if job.device == "cuda" else kernels(seen, "cpu_op")
-    return dict(found, profiled_wall_ms=profiled_ms[0], **summary(spans))
+    traced = trace(lambda: profiled_ms.append(call()), keep)
+    spans = kernels(traced) if job.device == "cuda" else kernels(traced, "cpu_op")
+    return dict(figures, profiled_wall_ms=profiled_ms[0], **summary(spans))
 
 
 def _marked(call):
-    """The call between the marks at which Nsight Systems begins and ends to record; without a GPU there are no marks."""
+    """Make the call between the marks where Nsight Systems starts and stops recording; without a GPU there are no marks."""
     import torch
 
     if not torch.cuda.is_available():
@@ -121,18 +121,18 @@ def _marked(call):
 
 def main(job_path, out_path):
     with open(job_path, encoding="utf-8") as source:
-        asked = parse_job(source.read())
-    loaded = backends.find(asked.backend).load(asked)
+        job = parse_job(source.read())
+    loaded = backends.find(job.backend).load(job)
     try:
-        loaded.input_ids = prompts.token_ids(asked.prompt, asked.model["path"]).to(loaded.device)
-        found = profile(asked, loaded)
+        loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+        figures = profile(job, loaded)
     finally:
         loaded.close()
-    answer = {"backend": asked.backend, "stack": asked.stack, "load": asked.load, "devices_asked": asked.device_count, **found}
+    answer = {"backend": job.backend, "stack": job.stack, "load": job.load, "devices_asked": job.device_count, **figures}
     with open(out_path, "w", encoding="utf-8") as target:
         json.dump(answer, target, indent=1)
-    for device, one in answer["devices"].items():
-        print("device {}: {} kernels, busy {:.1f} of {:.1f} ms".format(device, one["kernels"], one["busy_ms"], answer["wall_ms"]))
+    for device, busy in answer["devices"].items():
+        print("device {}: {} kernels, busy {:.1f} of {:.1f} ms".format(device, busy["kernels"], busy["busy_ms"], answer["wall_ms"]))
 
 
 if __name__ == "__main__":

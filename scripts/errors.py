@@ -3,7 +3,7 @@
 KitError            exit 1   something failed while it ran
 ├── UsageError      exit 2   a value that was typed is wrong
 └── PreflightError  exit 3   this machine cannot do what was asked
-    └── NothingRuns          nor any other case of the same command: the next ones are not tried
+    └── NothingRuns          … nor any other case of the same command, so the command ends here
 """
 
 import errno
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class KitError(Exception):
-    """What happened, and what to type next. Printed as it is, without a traceback."""
+    """The message says what happened and what to type next. It is printed without a traceback."""
 
     exit_code = 1
 
@@ -30,7 +30,7 @@ class NothingRuns(PreflightError):
 
 
 def run_command(command: Callable[[], int | None]) -> None:
-    """Run a script's `main` and leave the process with its exit code; the one place where errors are printed."""
+    """Run a command and end the process with its exit code. Errors are printed here and nowhere else."""
     try:
         sys.exit(command() or 0)
     except KitError as error:

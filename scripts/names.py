@@ -1,15 +1,9 @@
-"""What a name may be, in an article's file and in a record: it becomes a folder's name, a part of a run's id and a link in the report."""
+"""Which names are allowed in an article's file and in a record: a name becomes a folder, a part of a run's id and a link in the report."""
 
-import re
-
-#: An article, a case, a variant, a backend, a stack and the like.
+#: The name of an article, a case, a variant, a backend, a stack and the like.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 
-#: A run: the names of what it measured, 12 hex digits, and its number. A folder's name has at most 255 bytes.
+#: The id of a run: the names of what it measured, 12 hex digits, and its number. A folder's name has at most 255 bytes.
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,239}-[0-9]{2,9}\Z"
 
 WORDS = "letters, digits, '.', '_' and '-', at most 64, the first a letter or a digit"
-
-
-def is_id(text: str) -> bool:
-    return re.match(RUN_ID, text) is not None

@@ -1,7 +1,7 @@
-"""What the environment of the kit's process says of this machine.
+"""The environment variables that describe this machine.
 
-The command line reads the environment once and hands it over with `use`; nothing else of the kit reads it. What a user
-chooses for a command (GPUS, MODELS, …) is no matter of this module: those are options of the command line.
+The command line reads the environment once and hands it over with `use`; no other code of the kit reads it. The values that a user
+chooses for a command (GPUS, MODELS, …) are options of the command line and not part of this module.
 """
 
 import os
@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Where pip and the library below it look for a file of certificates; the first that is set counts.
+#: The variables in which pip and its library requests look for a file of certificates; the first that is set counts.
 CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
-
-#: They name an environment of Python that is not the one to fill.
+#: Variables that would lead an installer into another Python environment.
 LEADING_ASTRAY = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
 
 
@@ -29,12 +28,12 @@ class Surroundings:
 
     @property
     def for_installers(self) -> dict[str, str]:
-        """The environment without what would lead pip or uv into another environment."""
+        """The variables for pip and uv, without those that would lead them into another environment."""
         return {name: text for name, text in self.variables.items() if name not in LEADING_ASTRAY}
 
     @property
     def locks(self) -> Path:
-        """The folder of locks: KIT_LOCKS, else one for each user."""
+        """The folder of locks: KIT_LOCKS, else one folder per user."""
         return Path(self.text("KIT_LOCKS") or f"/tmp/llm-repro-{os.getuid()}")
 
     @property
@@ -54,7 +53,7 @@ class Surroundings:
 
     @property
     def hub_cache(self) -> Path:
-        """The hub's own cache, where other programs keep its files: HF_HUB_CACHE, else `hub` in HF_HOME, else in the user's cache."""
+        """The cache of the hub's own client, which other programs share: HF_HUB_CACHE, else `hub` in HF_HOME, else in the user's cache."""
         home = self.text("HF_HOME") or f"{self.text('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
         return Path(self.text("HF_HUB_CACHE") or f"{home}/hub").expanduser()
 

@@ -1,4 +1,4 @@
-"""The kit's TOML files against the shapes that code reads: a wrong key or value is one line with the file, the place and what is allowed."""
+"""Check the kit's TOML files against the shapes that the code reads. A wrong key or value gives one line: the file, the place, what is allowed."""
 
 import difflib
 import re
@@ -14,11 +14,11 @@ from scripts.errors import KitError
 
 
 class Table(msgspec.Struct, forbid_unknown_fields=True):
-    """A table of a TOML file: its keys are those of the struct and no others, at any depth; a key without a default has to be there."""
+    """A table of a TOML file. Its keys are those of the struct and no others, at any depth; a key without a default is required."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The tables of a file; raises KitError where it is no TOML, and FileNotFoundError."""
+    """The tables of a file; raises KitError where it is not TOML, and FileNotFoundError."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -26,7 +26,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def check(tables: object, shape: Any, file: str, place: str = "") -> None:
-    """Raise KitError where `tables`, which stand at `place` of a file, have not the shape; a key that is not known comes first."""
+    """Raise KitError where `tables`, which stand at `place` of a file, do not have the shape. Unknown keys are reported first."""
     for where, key, allowed in _unknown_keys(tables, inspect.type_info(shape), place):
         raise unknown(file, where, key, allowed)
     try:
@@ -38,7 +38,7 @@ def check(tables: object, shape: Any, file: str, place: str = "") -> None:
 
 
 def unknown(file: str, place: str, key: str, allowed: Iterable[str]) -> KitError:
-    """The error for a key that nothing reads, with the nearest that is allowed."""
+    """The error for a key that no code reads, with the nearest allowed key."""
     names = sorted(allowed)
     near = difflib.get_close_matches(key, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -52,9 +52,9 @@ def _at(place: str) -> str:
 def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tuple[str, str, list[str]]]:
     """(place, key, allowed keys) of each key that no struct of the shape has."""
     if isinstance(shape, inspect.UnionType):
-        for one in shape.types:
-            if _fits(data, one):
-                yield from _unknown_keys(data, one, place)
+        for member in shape.types:
+            if _fits(data, member):
+                yield from _unknown_keys(data, member, place)
     elif isinstance(shape, inspect.StructType) and isinstance(data, dict):
         fields = {field.encode_name: field.type for field in shape.fields}
         for key, value in data.items():
@@ -82,7 +82,7 @@ def _below(place: str, key: str) -> str:
 
 
 def _label(item: object, number: int) -> str:
-    """A table of a list goes by its own name, where it has one."""
+    """The label of a list's item: its own name or id, else its number."""
     name = item.get("name", item.get("id")) if isinstance(item, dict) else None
     return f"[{name if isinstance(name, str) else number}]"
 

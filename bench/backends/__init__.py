@@ -2,13 +2,13 @@
 
 A backend is a module with
 
-    unsupported(job)   why this job cannot run here, or "". Asked before anything of the backend's library is imported
-    load(job)          the model ready on its devices, as an Engine; what is compiled or allocated ahead belongs to it, not to a call
-    GIVES              what its engine can do, of the words below (optional: all of them, as a module of transformers can)
-    ARGUMENTS          what an article's `load` may say beside `dtype` (optional)
-    RANKS              True where it runs as one process for each GPU (optional; `python -m bench` starts them)
+    unsupported(job)   why this job cannot run on this machine, or "". Called before the backend's library is imported
+    load(job)          the model ready on its devices, as an Engine; compiling and allocating ahead happen in `load`, not in a call
+    GIVES              the ABILITIES of its engine (optional; default: all of them, as of a module of transformers)
+    ARGUMENTS          the keys of an article's `load` beside `dtype` (optional)
+    RANKS              True where the backend runs as one process for each GPU (optional; `python -m bench` starts the processes)
 
-The host reads GIVES as well, so a backend's module imports its libraries inside its functions.
+The host reads GIVES too, so a backend's module imports its libraries inside its functions.
 """
 
 import types
@@ -16,37 +16,37 @@ import types
 from bench import modules
 from bench.measuring import environment
 
-#: Exactly N greedy new tokens for a batch, of the job's size, of equally long rows of token ids.
+#: Makes exactly N greedy new tokens for a batch of the job's size, whose rows of token ids are equally long.
 TOKENS = "tokens"
-#: The same for uneven rows, padded on the left, with their attention mask.
+#: Does the same for uneven rows, padded on the left, with their attention mask.
 MASK = "mask"
-#: The logits of a prompt's last position over the whole vocabulary.
+#: Gives the logits of a prompt's last position over the whole vocabulary.
 LOGITS = "logits"
-#: The model itself as a module of transformers: its layers, its cache, batches of any size, every argument of its `generate`.
+#: Gives the model itself as a module of transformers: layers, cache, batches of any size, every argument of `generate`.
 MODULE = "module"
 
 ABILITIES = (TOKENS, MASK, LOGITS, MODULE)
 
 
 class Engine(types.SimpleNamespace):
-    """A loaded backend: what forms, output check and judge ask of it. An engine of its own kind overrides the methods.
+    """A loaded backend, as forms, output check and judge use it. Each kind of engine overrides the methods.
 
-    device   where the ids of a prompt have to be; "cpu" for an engine that takes lists of ids
-    used     what was really used, for the result: dtype, device map, library file, preallocated bytes…
+    device      the device of prompt ids; "cpu" for an engine that takes lists of ids
+    used        what the backend really used, for the result: dtype, device map, library file, preallocated bytes…
 
-    The kit puts there, once the engine is loaded:
+    The kit sets these once the engine is loaded:
 
-    input_ids  the job's prompt on the device, [batch_size, tokens]
-    folder   the job's own, the only one it may write
-    prompt_ids  the ids that the calls really had, where a form renders its own: [rows, tokens], the same in every row; else input_ids
-    answers  a list to which a form adds what its timed calls answered (bench/measuring/timed_tokens.py)
+    input_ids   the job's prompt on the device, [batch_size, tokens]
+    folder      the job's folder, the only one it may write
+    prompt_ids  the ids of the calls, [rows, tokens], the same in every row: input_ids unless the form renders a prompt of its own
+    answers     a list to which a form adds the answers of its timed calls (bench/measuring/timed_tokens.py)
     """
 
     def generate(self, input_ids, attention_mask=None, **arguments):
         """The new tokens [rows, new tokens] as a tensor, after a prompt [rows, tokens]; returns when they are computed or queued on the device.
 
         `arguments` have transformers' names and meaning: do_sample, num_beams, max_new_tokens, min_length, eos_token_id… Raises
-        ValueError for one that the engine cannot follow, so that none is left out in silence.
+        ValueError for an argument that the engine cannot follow, so that none is ignored silently.
         """
         raise NotImplementedError
 
@@ -61,8 +61,8 @@ class Engine(types.SimpleNamespace):
     def memory(self, job):
         """{devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes} since the start.
 
-        `devices` is empty where the allocator cannot be read, as in another process: the host samples each GPU anyway. What an engine
-        allocates ahead of any call stands in `used` as `preallocated_bytes`.
+        `devices` is empty where the allocator cannot be read, for example in another process: the host samples each GPU anyway. Memory that
+        an engine allocates before any call stands in `used` as `preallocated_bytes`.
         """
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class Engine(types.SimpleNamespace):
 
 
 class Loaded(Engine):
-    """An engine that is a module of transformers, or wraps one, in this very process.
+    """An engine that is a module of transformers, or wraps one, in this process.
 
     model    answers `model.generate(ids, **arguments)` and `model(ids).logits`
     """
@@ -87,7 +87,7 @@ class Loaded(Engine):
         return output[:, input_ids.shape[1] :]
 
     def last_logits(self, input_ids, attention_mask=None):
-        """Where no mask is given, with the one that `generate` makes by itself (int64 ones).
+        """As in Engine; without a mask the model gets the mask of `generate` (int64 ones).
 
         Without one, transformers up to 4.26 gives BLOOM's layers a float32 mask, which DeepSpeed 0.7.7's kernel reads as float16: wrong
         logits, in a call that `generate` never makes.
@@ -115,12 +115,12 @@ def process_memory(job):
 
 
 def find(backend: str) -> types.ModuleType:
-    """The module of a backend; raises ValueError with its file's name where there is none."""
+    """The module of a backend; raises ValueError with the missing file's name."""
     return modules.find("backend", backend)
 
 
 def arguments(module: types.ModuleType) -> "tuple[str, ...]":
-    """What `load` of a job may hold for this backend."""
+    """The keys that `load` of a job may have for this backend."""
     return ("dtype",) + getattr(module, "ARGUMENTS", ())
 
 

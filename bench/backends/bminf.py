@@ -1,4 +1,4 @@
-"""BMInf: weights stay in host memory beyond a limit and are brought to the GPU layer by layer."""
+"""BMInf: weights beyond a memory limit stay in host memory and are copied to the GPU layer by layer."""
 
 from bench.backends import Loaded
 from bench.models import pretrained
@@ -37,8 +37,8 @@ def load(job):
 
 
 def _layers_by_place(model):
-    """How many layers BMInf keeps on the GPU and how many it brings there again for each pass."""
+    """How many layers BMInf keeps on the GPU, and how many it copies there in each pass."""
     lists = [module for module in model.modules() if type(module).__name__ == "TransformerBlockList"]
-    total = sum(len(one) for one in lists)
-    fixed = sum(len(scheduler._fixed_layers) for one in lists for scheduler in one._scheds)
+    total = sum(len(layers) for layers in lists)
+    fixed = sum(len(scheduler._fixed_layers) for layers in lists for scheduler in layers._scheds)
     return {"fixed_layers": fixed, "scheduled_layers": total - fixed}

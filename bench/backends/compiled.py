@@ -1,11 +1,11 @@
 """transformers with a static cache and a compiled decoding step: torch.compile, and CUDA graphs on a GPU.
 
-All by options of `generate` itself: the prompt is read as ever, and each further token is one call of the compiled model, whose cache has
-one size from the first token to the last. So a job has one batch size, and `load` compiles for it.
+Options of `generate` do all of this. The prompt is read as usual, and each further token is one call of the compiled model, whose cache
+keeps one size from the first token to the last. So a job has one batch size, and `load` compiles for it.
 
-options of `load`: cache_tokens (how long a prompt and its answer may be together; of the job's own prompt and longest run unless it is
-given, so a form that renders or pads prompts of its own needs it), mode and compiler of torch.compile ("reduce-overhead" records CUDA
-graphs, "inductor" writes the kernels).
+options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
+so a form that renders or pads prompts of its own needs it), mode and compiler of torch.compile ("reduce-overhead" records CUDA graphs,
+"inductor" writes the kernels).
 """
 
 import atexit
@@ -25,10 +25,10 @@ ARGUMENTS = ("cache_tokens", "mode", "compiler")
 
 MODE, COMPILER = "reduce-overhead", "inductor"
 
-#: The first step compiles, the second one records its CUDA graph, the third one replays it; the second call shows that the first one's is kept.
+#: The first step compiles, the second records its CUDA graph, the third replays it; the second call reuses the graphs of the first.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
 
-#: The cache has room for an answer of so many tokens at least, as warm-up calls and profiles (bench/profile.py) make them.
+#: The cache has room for at least so many new tokens: warm-up calls and profiles (bench/profile.py) make that many.
 LEAST_NEW_TOKENS = 8
 
 
@@ -44,7 +44,7 @@ def unsupported(job):
 
 
 def no_compiler(device, compiler):
-    """Why the kernels cannot be built here, or "": Triton's launchers are C, and kernels for a CPU are C++."""
+    """Why the kernels cannot be built on this machine, or "": Triton's launchers are C, and kernels for a CPU are C++."""
     names = {"cuda": ("gcc", "clang"), "cpu": ("g++", "clang++")}[device]
     given = os.environ.get({"cuda": "CC", "cpu": "CXX"}[device])
     if compiler != "inductor" or any(shutil.which(name) for name in names + ((given,) if given else ())):
@@ -53,7 +53,7 @@ def no_compiler(device, compiler):
 
 
 class Compiled(Loaded):
-    """The model with what it was compiled for: `batch_size` rows, and a cache of `cache_tokens`."""
+    """A model compiled for `batch_size` rows and a cache of `cache_tokens`."""
 
     def generate(self, input_ids, attention_mask=None, **arguments):
         rows, prompt_tokens = input_ids.shape
@@ -67,7 +67,7 @@ class Compiled(Loaded):
 
 
 def cache_tokens_of(job, prompt_tokens):
-    """How many tokens the cache has room for: as asked for, else of the longest answer, up to a multiple of 8 as attention kernels need it."""
+    """The size of the cache in tokens: as `load` says, else prompt and longest answer, rounded up to a multiple of 8 for the attention kernels."""
     longest = prompt_tokens + max([LEAST_NEW_TOKENS] + [run["new_tokens"] for run in job.runs])
     return job.load.get("cache_tokens") or -(-longest // 8) * 8
 
@@ -91,7 +91,8 @@ def load(job):
 
 
 def _own_cache_of_kernels():
-    """A folder of this process alone, so that each load compiles everything; the user of a container may have no name to make one of."""
+    """Set a kernel cache for this process alone, so that each load compiles everything. torch's own default needs a user name, which a
+    container's user may not have."""
     folder = tempfile.mkdtemp(prefix="kernels-")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
@@ -99,7 +100,7 @@ def _own_cache_of_kernels():
 
 
 def _compile_config(job, mode, compiler):
-    """transformers' settings of torch.compile. The whole step has to be one graph; on a CPU compiling is off unless it is asked for."""
+    """transformers' settings of torch.compile: the whole step is one graph. On a CPU transformers compiles only where it is told to."""
     import transformers
 
     # Only Inductor knows modes.
@@ -109,9 +110,9 @@ def _compile_config(job, mode, compiler):
 
 
 def _compile(job, loaded, ids):
-    """Generate as the job will until nothing is left to compile; returns {compile_s, graphs, cudagraph_skips}.
+    """Generate like the job until everything is compiled; returns {compile_s, graphs, cudagraph_skips}.
 
-    From then on torch raises an error in place of compiling anew, so that no call has compilation in its time.
+    Afterwards torch raises an error instead of compiling again, so that no timed call includes compilation.
     """
     import torch
     from torch._dynamo.utils import counters

@@ -1,4 +1,4 @@
-"""DeepSpeed-Inference with kernel injection: fused CUDA layers, weights cut over the GPUs, one process a GPU."""
+"""DeepSpeed-Inference with kernel injection: fused CUDA layers, weights split over the GPUs, one process per GPU."""
 
 import time
 
@@ -22,8 +22,8 @@ def load(job):
 
     torch.cuda.set_device(ranks.local())
     kernels_s = _load_kernels()
-    # The article passes no low_cpu_mem_usage; without it every rank spends minutes in filling layers with random float16
-    # values on the CPU that the checkpoint then overwrites. It changes the loading time only.
+    # The article does not pass low_cpu_mem_usage. Without it every rank spends minutes on filling layers with random float16
+    # values, which the checkpoint then overwrites. The argument changes only the loading time.
     model = pretrained.load_model(job, low_cpu_mem_usage=True)
     host_memory = _resident_bytes()
     engine = deepspeed.init_inference(
@@ -48,7 +48,7 @@ def load(job):
 
 
 def _load_kernels():
-    """Seconds until the kernel library is loaded: next to none in an image, which has it built in; a compiler's time elsewhere."""
+    """Seconds to load the kernel library: almost none in an image, which contains it; elsewhere it is compiled first."""
     from deepspeed.ops.op_builder import InferenceBuilder
 
     began = time.monotonic()
@@ -57,11 +57,11 @@ def _load_kernels():
 
 
 def _resident_bytes():
-    """This process's memory with the whole model loaded: its own, and pages of the checkpoint's files, which all ranks share.
+    """{own_bytes, mapped_bytes} of this process with the whole model loaded: private memory, and pages of files, which all ranks share.
 
-    safetensors files are mapped, not read, so N ranks do not hold N copies of the weights.
+    safetensors files are mapped, not copied, so N ranks do not hold N copies of the weights.
     """
-    wanted = {"RssAnon:": "own_bytes", "RssFile:": "mapped_bytes"}
+    names = {"RssAnon:": "own_bytes", "RssFile:": "mapped_bytes"}
     with open("/proc/self/status") as stream:
         lines = [line.split() for line in stream]
-    return {wanted[line[0]]: int(line[1]) * 1024 for line in lines if line and line[0] in wanted}
+    return {names[line[0]]: int(line[1]) * 1024 for line in lines if line and line[0] in names}

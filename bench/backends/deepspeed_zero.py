@@ -1,7 +1,7 @@
-"""ZeRO stage 3 for inference: each weight is cut over the GPUs and brought together layer by layer, one process a GPU.
+"""ZeRO stage 3 for inference: each weight is split over the GPUs and gathered layer by layer, one process per GPU.
 
-Settings and dtype rule are those of bloom-ds-zero-inference.py in huggingface/transformers-bloom-inference. Every rank runs its own
-sequences; here all run the same ones, as that script's benchmark does.
+Settings and dtype rule are those of bloom-ds-zero-inference.py in huggingface/transformers-bloom-inference. Every rank could run sequences
+of its own; in the kit, as in that script's benchmark, all run the same ones.
 """
 
 from bench import compat
@@ -20,7 +20,7 @@ def unsupported(job):
 
 
 def settings(hidden_size, dtype_name, rank_count, cpu_offload=False):
-    """DeepSpeed's configuration. The script gives the prefetch bucket as 0.9 of a square, which later versions only take as a whole number."""
+    """DeepSpeed's configuration. The script's prefetch bucket is 0.9 of a square; later versions require a whole number."""
     zero = {
         "stage": 3,
         "overlap_comm": True,
@@ -51,19 +51,19 @@ def load(job):
     deepspeed.init_distributed("nccl")
     hidden_size = transformers.AutoConfig.from_pretrained(job.model["path"]).hidden_size
     offload = bool(job.load.get("cpu_offload", False))
-    wanted = settings(hidden_size, job.load["dtype"], ranks.total(), offload)
-    # While this object lives, from_pretrained makes every weight in pieces on the GPUs. The engine has to live on as well: where it is
-    # let go, it takes the hooks off the model that bring the pieces together.
-    keeper = compat.zero_config_class(transformers.__version__)(wanted)
+    configuration = settings(hidden_size, job.load["dtype"], ranks.total(), offload)
+    # While this object lives, from_pretrained creates every weight in pieces on the GPUs. The engine has to live on as well: when it is
+    # freed, it removes the hooks that gather the pieces.
+    keeper = compat.zero_config_class(transformers.__version__)(configuration)
     model = pretrained.load_model(job)
-    engine = deepspeed.initialize(model=model, config=wanted)[0]
+    engine = deepspeed.initialize(model=model, config=configuration)[0]
     engine.module.eval()
-    mine = sum(parameter.ds_tensor.numel() * parameter.ds_tensor.element_size() for parameter in engine.module.parameters())
+    own_bytes = sum(parameter.ds_tensor.numel() * parameter.ds_tensor.element_size() for parameter in engine.module.parameters())
     used = {
         "dtype": pretrained.dtype_of(engine.module),
         "stage": 3,
         "ranks": ranks.total(),
         "cpu_offload": offload,
-        "weights_of_first_rank_bytes": mine,
+        "weights_of_first_rank_bytes": own_bytes,
     }
     return Loaded(model=engine.module, device=pretrained.first_device(job), used=used, kept=(keeper, engine))

@@ -17,7 +17,7 @@ def unsupported(job):
 
 
 def library_file():
-    """The compiled library that bitsandbytes really loaded, by its file name."""
+    """The file name of the compiled library that bitsandbytes has loaded."""
     import bitsandbytes.cextension as extension
 
     library = getattr(extension, "lib", None)
@@ -31,7 +31,7 @@ def load(job):
     if job.device == "cuda":
         arguments["device_map"] = job.load.get("device_map", "auto")
         if arguments["device_map"] == "auto":
-            # The first article's max_memory={0: "24GB", 1: "0GB"}: all of it on the first GPU.
+            # The first article's max_memory={0: "24GB", 1: "0GB"}: the whole model on the first GPU.
             arguments["max_memory"] = {0: job.load.get("max_memory", "24GB")}
     else:
         arguments["device_map"] = {"": "cpu"}

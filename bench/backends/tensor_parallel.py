@@ -1,4 +1,4 @@
-"""Tensor parallelism by the library tensor_parallel: each weight matrix is cut over the devices, one process, one thread a device."""
+"""Tensor parallelism by the library tensor_parallel: each weight matrix is split over the devices; one process, one thread per device."""
 
 from bench.backends import Loaded
 from bench.models import pretrained

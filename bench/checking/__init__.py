@@ -1,1 +1,1 @@
-"""Is the output right: one forward pass, and the tokens of the timed calls read by a float32 reference."""
+"""The output check: the logits of one forward pass, and the tokens of the timed calls, judged by a float32 reference."""

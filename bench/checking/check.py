@@ -1,24 +1,24 @@
-"""Is the output right? Every result carries the comparison with plain transformers on the same weights and prompt.
+"""Is the output right? Every result holds a comparison with plain transformers on the same weights and prompt.
 
-The right answer is computed once for each checkpoint, prompt and stack by a job of kind "reference": transformers in
-float32. It holds the logits of the last prompt position, [batch, vocabulary], and the greedy continuation.
+A job of kind "reference" computes the right answer once for each checkpoint, prompt and stack, with transformers in float32:
+the logits of the last prompt position [batch, vocabulary], and the greedy continuation.
 """
 
 import hashlib
 import math
 
-#: So many rows of a batch are looked at: the logits of every position of a large batch would not fit beside the model.
+#: The number of rows of a batch that are checked: the logits of every position of a large batch would not fit beside the model.
 CHECKED_ROWS = 8
 
 
 def digest(input_ids):
-    """12 hex digits of token ids [batch, tokens], so that two answers are only compared for the same question.
+    """12 hex digits of a prompt's token ids [batch, tokens]: only answers to the same prompt are compared.
 
-    A batch of one sequence many times is that sequence's question.
+    A batch that repeats one sequence has the digest of that sequence.
     """
     rows = input_ids.tolist()
-    alike = all(row == rows[0] for row in rows)
-    return hashlib.sha256(repr(rows[:1] if alike else rows).encode()).hexdigest()[:12]
+    same = all(row == rows[0] for row in rows)
+    return hashlib.sha256(repr(rows[:1] if same else rows).encode()).hexdigest()[:12]
 
 
 def save_reference(path, logits, tokens, input_ids):
@@ -30,10 +30,10 @@ def save_reference(path, logits, tokens, input_ids):
 
 
 def common_prefix(left, right):
-    """How many leading items two sequences share."""
+    """The number of leading items that two sequences share."""
     length = 0
-    for one, other in zip(left, right):
-        if one != other:
+    for left_item, right_item in zip(left, right):
+        if left_item != right_item:
             break
         length += 1
     return length
@@ -48,20 +48,20 @@ def relative_error(logits, reference):
     return worst if worst == worst else float("inf")
 
 
-def tensor_error(found, expected):
+def tensor_error(values, expected):
     """|x - y| / |y| of two torch tensors in the 2-norm over all values; None where it is not finite."""
-    error = float((found.float() - expected).norm() / expected.norm())
+    error = float((values.float() - expected).norm() / expected.norm())
     return error if math.isfinite(error) else None
 
 
 def compare(reference_path, logits, tokens, input_ids, tolerance):
     """The check of a Result: {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}.
 
-    The reference is of one sequence, and every row of a batch is that sequence. `tokens` is None where a form made none
-    for this prompt; then nothing is told of the greedy prefix.
+    The reference is of one sequence, and every row of a batch is that sequence. `tokens` is None where a form makes none for
+    this prompt; the result then has no greedy prefix.
 
-    The error of the logits decides. The greedy prefix is told beside it: it ends at the first near-tie of two tokens,
-    early for random weights, and says little about an error's size.
+    Only the error of the logits decides. The greedy prefix ends at the first near-tie of two tokens, early for random weights,
+    so it says little about the size of an error.
     """
     import numpy
 
@@ -69,15 +69,15 @@ def compare(reference_path, logits, tokens, input_ids, tolerance):
     if str(reference["prompt"]) != digest(input_ids):
         return {"passed": False, "reason": "the reference was computed for another prompt", "tolerance": tolerance}
     error = relative_error(logits.float().cpu().numpy(), reference["logits"])
-    wanted = reference["tokens"].tolist()[0]
+    expected = reference["tokens"].tolist()[0]
     rows = tokens.tolist() if tokens is not None else []
     finite = error != float("inf")
     passed = finite and error <= tolerance
     return {
         "logits_relative_error": error if finite else None,
         "tolerance": tolerance,
-        "greedy_common_prefix_tokens": min((common_prefix(row, wanted) for row in rows), default=None),
-        "greedy_tokens": min((min(len(row), len(wanted)) for row in rows), default=None),
+        "greedy_common_prefix_tokens": min((common_prefix(row, expected) for row in rows), default=None),
+        "greedy_tokens": min((min(len(row), len(expected)) for row in rows), default=None),
         "passed": passed,
         "reason": "" if passed else "the logits are {} off, {:.2g} is allowed".format("{:.2g}".format(error) if finite else "not finite", tolerance),
     }

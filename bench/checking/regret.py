@@ -1,15 +1,15 @@
-"""How good each token of an answer is in the eyes of a reference model.
+"""The regret of each token of an answer, by a reference model.
 
-The reference reads the prompt and the answer itself, so a verdict needs no equal prefix of tokens. The regret of a token is
+The reference reads the prompt and the answer itself, so the answer need not have the same tokens as the reference's own. The regret of a token is
 (the largest reference logit - the reference logit of the token) / the standard deviation of the reference's logits at that step.
-A token that the reference would have chosen has regret 0.
+A token that the reference would choose has regret 0.
 """
 
 
 def read(model, prompt, tokens):
-    """The reference's logits [new tokens, vocabulary], float32, of which each of `tokens` [new tokens] should be the largest.
+    """The reference's logits [new tokens, vocabulary] in float32, one row for each of `tokens` [new tokens].
 
-    prompt: token ids [1, prompt tokens] on the model's first device. Nothing is generated: one forward pass reads all of it.
+    prompt: token ids [1, prompt tokens] on the model's first device. One forward pass reads the prompt and all tokens.
     """
     import torch
 
@@ -23,7 +23,7 @@ def read(model, prompt, tokens):
 def regrets(logits, tokens, end_tokens=()):
     """The regret of each token [new tokens], a float32 tensor, from the reference's logits [new tokens, vocabulary].
 
-    `end_tokens` are no candidates for the largest logit: a run that asks for a number of tokens forbids them.
+    `end_tokens` cannot have the largest logit: a run with a fixed number of tokens forbids them.
     """
     import torch
 
@@ -34,7 +34,7 @@ def regrets(logits, tokens, end_tokens=()):
 
 
 def summary(values):
-    """{p50, p90, max} of regrets; linear between the two nearest values."""
+    """{p50, p90, max} of regrets; quantiles are interpolated linearly."""
     ordered = sorted(float(value) for value in values)
 
     def quantile(share):

@@ -1,23 +1,24 @@
-"""How a case calls the model, one module a form: `plain-batch` is `plain_batch.py`.
+"""Forms: the ways in which a case calls the model, one module per form. The form `plain-batch` is `plain_batch.py`.
 
 A form is a module with
 
-    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs as bench/measuring/measure.py times them; the new
-                                tokens of the last call of the longest run, [rows, new tokens], where they continue the job's
-                                own prompt, else None; and {name: data} of whatever else it measures, for Result.figures.
-                                `loaded` is the backend's Engine with the prompt as `loaded.input_ids`; `say(**event)`
-                                tells progress, between timed calls only
-    NEEDS                       what the engine has to give, of the words in bench/backends/__init__.py; a form that names none needs
-                                everything, the model itself among it. The host reads it as well, and starts nothing that does not fit
+    run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs, timed by bench/measuring/measure.py; the new tokens
+                                [rows, new tokens] of the last call of the longest run, where they continue the job's own prompt,
+                                else None; and {name: data} of its other measurements, for Result.figures. `loaded` is the backend's
+                                Engine with the prompt as `loaded.input_ids`; `say(**event)` reports progress, only between timed calls
+    NEEDS                       the abilities of bench/backends/__init__.py that the engine must have (optional; default: all, with the
+                                model itself). The host reads it too, and refuses a case whose backend does not fit
     call(job, loaded, run, input_ids, **more)
-                                the new tokens [rows, new tokens] of one more call of one of the job's runs on any prompt, for the
-                                judge; needed where `run` adds a part of each run (bench/measuring/timed_tokens.py) to `loaded.answers`
-    unsupported(job)            why this job cannot run here, or "" (optional); asked before anything is loaded
-    LOADS                       False where it measures without the model: `loaded` is then None, and there is neither
-                                a checkpoint nor an output check (optional)
-    OPTIONS                     {name: the names within it, () for a plain value} of what an article's `options` may tell it (optional)
-    TIMES_RUNS                  True where its measurements are those of each of the job's runs, with as many warm-up and timed calls as
-                                the job asks for: the host then refuses any other number (optional)
+                                the new tokens [rows, new tokens] of one further call of a run on any prompt, for the judge; needed
+                                where `run` adds to `loaded.answers` (bench/measuring/timed_tokens.py)
+    unsupported(job)            why this job cannot run on this machine, or "" (optional); called before anything is loaded
+    LOADS                       False where the form measures without a model: `loaded` is then None, and the job has neither a
+                                checkpoint nor an output check (optional)
+    OPTIONS                     {name: names of its keys, () for a plain value}: the `options` of an article that the form reads (optional)
+    TIMES_RUNS                  True where the measurements are those of the job's runs, with the job's numbers of warm-up and timed
+                                calls: the host then refuses other numbers (optional)
+
+Modules without `run` are helpers of one form: fused_regions of fusion, pipeline_stages of pipeline-parallel.
 """
 
 import types
@@ -27,7 +28,7 @@ from bench.job import Job
 
 
 def find(form: str) -> types.ModuleType:
-    """The module of a form; raises ValueError with its file's name where there is none."""
+    """The module of a form; raises ValueError with the missing file's name."""
     return modules.find("form", form)
 
 
@@ -37,12 +38,12 @@ def loads(module: types.ModuleType) -> bool:
 
 
 def needs(module: types.ModuleType) -> "tuple[str, ...]":
-    """What a form's engine has to give."""
+    """The abilities that a form needs of its engine."""
     return getattr(module, "NEEDS", backends.ABILITIES) if loads(module) else ()
 
 
 def refusal(form: str, backend: str) -> str:
-    """Why a form (by name) cannot measure a backend (by name), in one line, or ""; known without a job, a GPU or torch."""
+    """Why a form (by name) cannot measure a backend (by name), in one line, or ""; needs no job, no GPU and no torch."""
     given = backends.gives(backends.find(backend))
     missing = [need for need in needs(find(form)) if need not in given]
     if not missing:
@@ -52,10 +53,10 @@ def refusal(form: str, backend: str) -> str:
 
 
 def unsupported(module: types.ModuleType, job: Job) -> str:
-    """Why this form cannot run the job here, or ""."""
+    """Why this form cannot run the job on this machine, or ""."""
     return module.unsupported(job) if hasattr(module, "unsupported") else ""
 
 
 def options(module: types.ModuleType) -> "dict[str, tuple[str, ...]]":
-    """{name: the names within it} of the options that this form reads."""
+    """{name: names of its keys} of the options that this form reads."""
     return getattr(module, "OPTIONS", {})

@@ -1,7 +1,7 @@
-"""One left-padded batch of texts: tokenize, `generate`, take off the prompts, decode. Options: bench/models/texts.py.
+"""One left-padded batch of texts: tokenize, `generate`, remove the prompts, decode. Options: bench/models/texts.py.
 
-A batch of one is `AutoModelForCausalLM` one text at a time. The article slices an answer by its own prompt's mask; the kit by
-the padded width, which is the same where the mask of the row is as long as the batch.
+With a batch size of 1 this is `AutoModelForCausalLM` with one text at a time. The article slices an answer by the length of its row's mask;
+the kit slices by the padded width, which is the same length.
 """
 
 from bench.backends import MASK, TOKENS
@@ -19,16 +19,16 @@ def run(job, loaded, say):
 
     tokenizer = texts.tokenizer_of(job)
     batch = texts.batch_of(job, tokenizer)
-    seen = {}
+    last = {}
 
     def one_call(arguments):
         encoded = texts.encode(job, tokenizer, batch).to(loaded.device)
-        seen["encoded"], rows = encoded, loaded.generate(encoded["input_ids"], encoded["attention_mask"], **arguments).tolist()
-        seen["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+        last["encoded"], rows = encoded, loaded.generate(encoded["input_ids"], encoded["attention_mask"], **arguments).tolist()
+        last["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         return rows
 
     measurements, rows, figures = texts.time_runs(job, tokenizer, one_call, say, loaded.answers if texts.judged(job) else None)
-    ids, mask = seen["encoded"]["input_ids"], seen["encoded"]["attention_mask"]
+    ids, mask = last["encoded"]["input_ids"], last["encoded"]["attention_mask"]
     figures["prompt_tokens"], figures["padded_prompt_tokens"] = int(mask.sum()), int(ids.numel())
     if texts.judged(job):
         loaded.prompt_ids = ids

@@ -1,7 +1,7 @@
-"""The same workload through transformers' continuous batching: a text takes the place of one that is answered at once.
+"""The same workload through transformers' continuous batching: a waiting text starts as soon as another text is answered.
 
-Options: as of bench/forms/workload.py, and `attention`, which of the library's paged attentions. The job's batch size is how many texts
-are at work at once, as in a static batch. A timed call is the time between two writes of what was answered meanwhile.
+Options: those of bench/forms/workload.py, and `attention`, one of the library's paged attentions. The job's batch size is the number of
+texts that run at once, as in a static batch. A timed call is the time between two writes of answers.
 """
 
 import time
@@ -14,10 +14,10 @@ from bench.models import texts
 
 OPTIONS = dict(texts.OPTIONS, items=(), order=(), attention=())
 
-#: Answers are written as soon as there are so many, or after so many seconds.
+#: Answers are written once there are WRITE_ITEMS of them, or after WRITE_S seconds.
 WRITE_ITEMS, WRITE_S = 256, 2.0
 
-#: Tokens of a cache block, and at most in one step, prompts and answers together.
+#: Tokens of a cache block, and the most tokens of one step, prompts and answers together.
 BLOCK_TOKENS, STEP_TOKENS = 32, 1024
 
 
@@ -29,7 +29,7 @@ def unsupported(job):
 
 
 def _answers(manager, count):
-    """Each finished request, as it comes; raises RuntimeError where one fails or the library stops."""
+    """Each finished request, in the order of finishing; raises RuntimeError where a request fails or the library stops."""
     while count:
         output = manager.get_result(timeout=1)
         if output is None:
@@ -44,7 +44,7 @@ def _answers(manager, count):
 
 
 def _warm_up(manager, prompts):
-    """What is compiled or chosen on first use is not the workload's time. Backwards, so that no item finds its prompt's beginning in the cache."""
+    """Compile and choose kernels before the clock starts. The prompts are reversed, so that no item finds the beginning of its prompt in the cache."""
     for number, ids in enumerate(prompts):
         manager.add_request(ids[::-1], request_id="warm-up {}".format(number), max_new_tokens=2)
     for _ in _answers(manager, len(prompts)):
@@ -52,19 +52,21 @@ def _warm_up(manager, prompts):
 
 
 def settings_of(requests, longest):
-    """The library's settings for so many texts at once, each of at most `longest` tokens with its answer.
+    """The library's settings for `requests` texts at once, each of at most `longest` tokens with its answer.
 
-    Of itself it would take nine tenths of the memory for its cache, and as many texts as go in.
+    By default the library takes nine tenths of the memory for its cache, and as many texts as fit into it.
     """
     blocks = requests * -(-longest // BLOCK_TOKENS) + 1
     return {"num_blocks": blocks, "block_size": BLOCK_TOKENS, "max_batch_tokens": max(STEP_TOKENS, requests), "max_requests_per_batch": requests}
 
 
 def _line(answers, tokenizer, width_of):
-    prompt_tokens = sum(width_of[int(one.request_id)] for one in answers)
-    new_tokens = sum(len(one.generated_tokens) for one in answers)
+    prompt_tokens = sum(width_of[int(answer.request_id)] for answer in answers)
+    new_tokens = sum(len(answer.generated_tokens) for answer in answers)
     return {
-        "items": [[int(one.request_id), len(one.generated_tokens), tokenizer.decode(one.generated_tokens, skip_special_tokens=True)] for one in answers],
+        "items": [
+            [int(answer.request_id), len(answer.generated_tokens), tokenizer.decode(answer.generated_tokens, skip_special_tokens=True)] for answer in answers
+        ],
         "prompt_tokens": prompt_tokens,
         "padded_prompt_tokens": prompt_tokens,
         "decode_rows": new_tokens,
@@ -81,7 +83,7 @@ def run(job, loaded, say):
     width_of = {number: len(ids) for number, ids in prompts.items()}
     if not waiting:
         return result(job, outputs)
-    usual = loaded.model.config._attn_implementation
+    usual_attention = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation(job.options["attention"])
     longest = max(width_of.values()) + job.runs[0]["new_tokens"]
     settings = settings_of(job.prompt["batch_size"], longest)
@@ -95,15 +97,15 @@ def run(job, loaded, say):
         written, answers = time.perf_counter(), []
         for item in waiting:
             manager.add_request(prompts[item.number], request_id=str(item.number), max_new_tokens=item.new_tokens, eos_token_id=config.eos_token_id)
-        for place, one in enumerate(_answers(manager, len(waiting)), start=1):
-            answers.append(one)
+        for count, answer in enumerate(_answers(manager, len(waiting)), start=1):
+            answers.append(answer)
             now = time.perf_counter()
-            if len(answers) < WRITE_ITEMS and now - written < WRITE_S and place < len(waiting):
+            if len(answers) < WRITE_ITEMS and now - written < WRITE_S and count < len(waiting):
                 continue
             line = _line(answers, tokenizer, width_of)
             line["ms"], written = (now - written) * 1000, now
             outputs.add(line)
             progress(len(answers))
             answers = []
-    loaded.model.set_attn_implementation(usual)  # for the output check
+    loaded.model.set_attn_implementation(usual_attention)  # for the output check
     return result(job, outputs)

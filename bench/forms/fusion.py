@@ -1,15 +1,15 @@
-"""The four fused regions of a layer (bench/forms/regions.py), one new token, in several batch sizes; no model is loaded.
+"""Kernel fusion: the four fused regions of a layer (bench/forms/fused_regions.py), one new token, in several batch sizes, without a model.
 
-options: implementations (of bench.fusion.IMPLEMENTATIONS), batch_sizes, past_tokens, samples, calls_per_sample.
+options: implementations (of fused_regions.IMPLEMENTATIONS), batch_sizes, past_tokens, samples, calls_per_sample.
 
 figures: {"fusion": [{region, implementation, batch_size, us: [samples], device_us, relative_error, reason}]}; `device_us` is the time
-that the GPU's kernels of one call take, from torch's profiler; `relative_error` is against the same in float32. Where an
-implementation cannot run, `us` is empty and `reason` says why.
+of one call's GPU kernels, from torch's profiler; `relative_error` is against the same computation in float32. Where an implementation
+cannot run, `us` is empty and `reason` says why.
 """
 
 from bench import compat, profile
 from bench.checking import check
-from bench.forms import regions
+from bench.forms import fused_regions
 from bench.measuring import clock
 from bench.models import pretrained, weights
 
@@ -30,29 +30,29 @@ def run(job, loaded, say):
     if device != "cpu":
         torch.cuda.set_device(device)
     hidden, heads = shape_of(job)
-    layer = regions.make_weights(hidden, getattr(torch, job.load["dtype"]), device)
-    found = []
+    layer = fused_regions.make_weights(hidden, getattr(torch, job.load["dtype"]), device)
+    rows = []
     with torch.no_grad():
         for batch_size in options["batch_sizes"]:
-            inputs = regions.make_activations(hidden, batch_size, options["past_tokens"], layer.norm_bias.dtype, device)
-            exact = regions.exact_answers(layer, inputs, heads)
+            inputs = fused_regions.make_activations(hidden, batch_size, options["past_tokens"], layer.norm_bias.dtype, device)
+            exact = fused_regions.exact_answers(layer, inputs, heads)
             for implementation in options["implementations"]:
                 say(run=implementation, batch_size=batch_size)
                 for row in _rows(implementation, layer, inputs, heads, exact, device, options):
-                    found.append(dict(row, implementation=implementation, batch_size=batch_size))
-    return [], None, {"fusion": found}
+                    rows.append(dict(row, implementation=implementation, batch_size=batch_size))
+    return [], None, {"fusion": rows}
 
 
 def _rows(implementation, layer, inputs, heads, exact, device, options):
-    """One row for each region; a way that does not run here gives rows with the reason."""
+    """One row for each region; an implementation that does not run here gives rows with the reason."""
     import torch
 
     try:
-        calls = regions.calls_of(implementation, layer, inputs, heads)
-    except Exception as error:  # a library or compiler that is not there: the other ways still count
-        return [_without(region, error) for region in regions.REGIONS]
+        calls = fused_regions.calls_of(implementation, layer, inputs, heads)
+    except Exception as error:  # a library or a compiler is missing: the other implementations still count
+        return [_without(region, error) for region in fused_regions.REGIONS]
     rows = []
-    for region in regions.REGIONS:
+    for region in fused_regions.REGIONS:
         function, arguments = calls[region]
         try:
             rows.append(_row(region, lambda function=function, arguments=arguments: function(*arguments), exact[region], device, options))
@@ -83,5 +83,5 @@ def _device_us(call, device, calls=20):
         for _ in range(calls):
             call()
 
-    found = profile.kernels(profile.trace(several))
-    return sum(duration for _, _, _, duration in found) / calls if found else None
+    kernels = profile.kernels(profile.trace(several))
+    return sum(duration for _, _, _, duration in kernels) / calls if kernels else None

@@ -10,32 +10,33 @@ TIMES_RUNS = True
 
 def run(job, loaded, say):
     measurements, longest = [], None
-    most = max(one["new_tokens"] for one in job.runs)
-    for number, one in enumerate(job.runs):
-        measurement, calls = _measure(job, loaded, one, number == 0, say)
+    most = max(job_run["new_tokens"] for job_run in job.runs)
+    for number, job_run in enumerate(job.runs):
+        measurement, calls = _measure(job, loaded, job_run, number == 0, say)
         measurements.append(measurement)
-        loaded.answers.append(timed_tokens.of_run(one["new_tokens"], [made.tolist() for made in calls[-job.timed_runs :]], measurement["timed_ms"]))
-        if one["new_tokens"] == most:
+        timed = [tokens.tolist() for tokens in calls[-job.timed_runs :]]
+        loaded.answers.append(timed_tokens.of_run(job_run["new_tokens"], timed, measurement["timed_ms"]))
+        if job_run["new_tokens"] == most:
             longest = calls[-1]
     return measurements, longest, {}
 
 
-def call(job, loaded, one, input_ids, **more):
-    """The new tokens [rows, new tokens] of one call of a run; `more` goes to `generate` beside the run's own arguments."""
+def call(job, loaded, job_run, input_ids, **more):
+    """The new tokens [rows, new tokens] of one call of a run; `more` are further arguments of `generate`."""
     import transformers
 
     prompt_tokens = input_ids.shape[1]
-    arguments = dict(one["arguments"], **more)
-    arguments.update(compat.length_arguments(transformers.__version__, one["arguments"], prompt_tokens, one["new_tokens"]))
+    arguments = dict(job_run["arguments"], **more)
+    arguments.update(compat.length_arguments(transformers.__version__, job_run["arguments"], prompt_tokens, job_run["new_tokens"]))
     return loaded.generate(input_ids, **arguments)
 
 
-def _measure(job, loaded, one, cold, say):
+def _measure(job, loaded, job_run, cold, say):
     """(the measurement of one of the job's runs, the new tokens [rows, new tokens] of each of its calls)."""
     calls = []
 
     def generate():
-        calls.append(call(job, loaded, one, loaded.input_ids))
+        calls.append(call(job, loaded, job_run, loaded.input_ids))
         return calls[-1].shape[1]
 
-    return measure.measure_run(job, one, generate, cold, say), calls
+    return measure.measure_run(job, job_run, generate, cold, say), calls

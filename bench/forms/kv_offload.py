@@ -1,14 +1,14 @@
-"""The key-value cache in host memory: how far it carries, and what a token then costs.
+"""The key-value cache in host memory: how large a batch it allows, and the time per token.
 
-With a context of so many tokens for each sequence, the largest batch that fits is searched with transformers' default cache and
-with its offloaded one (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). Both are then
-timed in the largest batch that fits with either. A limit makes a large GPU behave like a smaller one: torch may not reserve more.
+The form searches the largest batch that fits with `context_tokens` per sequence, once with transformers' default cache and once with its
+offloaded cache (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). It then times both caches
+with the largest batch that fits with both. `memory_limit_bytes` makes a large GPU behave like a smaller one: torch may not reserve more.
 
-options: context_tokens, most_sequences (where the search ends), memory_limit_bytes (optional), new_tokens (of a timed call).
+options: context_tokens, most_sequences (the end of the search), memory_limit_bytes (optional), new_tokens (of a timed call).
 
 figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
 first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`; `identical`
-counts the sequences that came out as with the default cache.
+counts the sequences with the same tokens as with the default cache.
 """
 
 import gc
@@ -31,15 +31,15 @@ def unsupported(job):
 
 
 def largest(fits, most):
-    """The largest number up to `most` that fits, by doubling and halving; 0 where not even 1 does."""
-    good, bad = 0, 1
-    while bad <= most and fits(bad):
-        good, bad = bad, 2 * bad
-    bad = min(bad, most + 1)
-    while bad - good > max(1, good // 16):
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good
+    """The largest number up to `most` that fits, within a sixteenth, by doubling and halving; 0 where not even 1 fits."""
+    fitting, too_large = 0, 1
+    while too_large <= most and fits(too_large):
+        fitting, too_large = too_large, 2 * too_large
+    too_large = min(too_large, most + 1)
+    while too_large - fitting > max(1, fitting // 16):
+        middle = (fitting + too_large) // 2
+        fitting, too_large = (middle, too_large) if fits(middle) else (fitting, middle)
+    return fitting
 
 
 def run(job, loaded, say):
@@ -51,7 +51,7 @@ def run(job, loaded, say):
         total = torch.cuda.get_device_properties(loaded.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), loaded.device)
     context, new_tokens = options["context_tokens"], options["new_tokens"]
-    found = []
+    rows = []
     for cache in CACHES:
 
         def fits(sequences, cache=cache):
@@ -59,32 +59,32 @@ def run(job, loaded, say):
             return _fits(loaded, _prompt(loaded, sequences, context), cache, new_tokens)
 
         most = largest(fits, options["most_sequences"])
-        found.append({"cache": cache, "most_sequences": most, "searched_to_the_end": most == options["most_sequences"]})
-    common, expected = min(row["most_sequences"] for row in found), None
-    for row in found if common else []:
+        rows.append({"cache": cache, "most_sequences": most, "searched_to_the_end": most == options["most_sequences"]})
+    common, expected = min(row["most_sequences"] for row in rows), None
+    for row in rows if common else []:
         prompt = _prompt(loaded, common, context)
         first_ms, _ = _timed(job, loaded, prompt, row["cache"], 1)
         all_ms, answers = _timed(job, loaded, prompt, row["cache"], new_tokens)
         expected = answers if expected is None else expected
         identical = int((answers == expected).all(dim=1).sum())
         row.update(batch_size=common, first_ms=first_ms, all_ms=all_ms, new_tokens=new_tokens, identical=identical)
-    return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": limit, "caches": found}}
+    return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": limit, "caches": rows}}
 
 
 def _timed(job, loaded, prompt, cache, new_tokens):
-    """([milliseconds of each timed call], the last one's answers [sequences, new_tokens])."""
-    kept = {}
+    """([ms of each timed call], the new tokens [sequences, new_tokens] of the last call)."""
+    last = {}
 
     def call():
-        kept["answers"] = _generate(loaded, prompt, cache, new_tokens)
-        return kept["answers"].shape[1]
+        last["answers"] = _generate(loaded, prompt, cache, new_tokens)
+        return last["answers"].shape[1]
 
     measurement = measure.measure(call, new_tokens, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))
-    return measurement["timed_ms"], kept["answers"]
+    return measurement["timed_ms"], last["answers"]
 
 
 def _prompt(loaded, sequences, context):
-    """The job's prompt repeated to the context's length in each of so many sequences."""
+    """Token ids [sequences, context]: the job's prompt, repeated to the length of the context."""
     ids = loaded.input_ids[:1]
     return ids.repeat(1, -(-context // ids.shape[1]))[:, :context].repeat(sequences, 1)
 
@@ -100,14 +100,14 @@ def _generate(loaded, prompt, cache, new_tokens):
 
 
 def _fits(loaded, prompt, cache, new_tokens):
-    """Is there room for a call as it will be timed?"""
+    """Does a call with this prompt and cache fit into the memory?"""
     import torch
 
     try:
         _generate(loaded, prompt, cache, new_tokens)
-        fitted = True
+        has_room = True
     except compat.out_of_memory_errors(torch):
-        fitted = False
+        has_room = False
     gc.collect()
     torch.cuda.empty_cache()
-    return fitted
+    return has_room

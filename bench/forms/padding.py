@@ -1,9 +1,9 @@
-"""Is a batch right? The greedy answers of one padded batch against each text's alone, padded on the left and on the right.
+"""Is a padded batch right? The greedy answers of a batch, padded on the left and on the right, against those of each text alone.
 
-Options: bench/models/texts.py, and `rows`, how many texts the batch has (the job's batch size is not used). The timed calls are the
-left-padded batch's. Figures: {padding: {new_tokens, prompt_tokens: [each text's], left, right}}; each side has, text by
-text, `first_different_token` (null where all are the same) and `logits_relative_error` of the first new token's logits
-against those of the text alone, |x - y| / |y| in the 2-norm.
+Options: bench/models/texts.py, and `rows`, the number of texts of the batch (instead of the job's batch size). The timed calls are those
+of the left-padded batch. Figures: {padding: {new_tokens, prompt_tokens: [of each text], left, right}}. Each side has for each text
+`first_different_token` (null where all tokens are the same) and `logits_relative_error`, |x - y| / |y| in the 2-norm, of the first new
+token's logits against those of the text alone.
 """
 
 from bench.checking import check
@@ -20,13 +20,13 @@ def _padded(job, tokenizer, batch, side, device):
 
 
 def _first_logits(model, ids, mask):
-    """The logits that the first new token is taken from, as `generate` makes them: of the last position, positions counted by the mask."""
+    """The logits of the first new token, computed as in `generate`: at the last position, with positions counted by the mask."""
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     return model(input_ids=ids, attention_mask=mask, position_ids=positions).logits[:, -1, :].float().cpu().numpy()
 
 
 def _first_different(answer, alone):
-    """The place of the first token that differs, or None."""
+    """The index of the first token that differs, or None."""
     return None if answer == alone else check.common_prefix(answer, alone)
 
 
@@ -35,10 +35,10 @@ def run(job, loaded, say):
 
     tokenizer, model = texts.tokenizer_of(job), loaded.model
     batch = [item.text for item in texts.workload(job, tokenizer, job.options["rows"])]
-    asked = texts.asked_of(job, tokenizer, job.runs[0])
+    arguments_of_run = texts.generate_arguments(job, tokenizer, job.runs[0])
     padded = {side: _padded(job, tokenizer, batch, side, loaded.device) for side in ("left", "right")}
 
-    def answers(ids, mask, arguments=asked):
+    def answers(ids, mask, arguments=arguments_of_run):
         return model.generate(input_ids=ids, attention_mask=mask, **arguments)[:, ids.shape[1] :].tolist()
 
     measurements, _, figures = texts.time_runs(job, tokenizer, lambda arguments: answers(*padded["left"], arguments=arguments), say)

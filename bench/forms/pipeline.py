@@ -1,4 +1,4 @@
-"""The `pipeline("text-generation")` object on the job's prompt, one call a text. Options: bench/models/texts.py."""
+"""The `pipeline("text-generation")` object of transformers on the job's prompt, one text per call. Options: bench/models/texts.py."""
 
 from bench.measuring import recorder
 from bench.models import texts

@@ -1,8 +1,9 @@
-"""A workload of many uneven texts in static batches, one after another, each as soon as the last is answered.
+"""A workload of many uneven texts in static batches: each batch begins when the batch before it is answered.
 
-Options: bench/models/texts.py, and `items`, how many texts; `order`, "naive" (as they come) or "sorted" (by length, so that texts of
-like lengths share a batch). Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
-answer. A timed call is one batch from texts to texts, those of earlier, killed runs of this job included. Figures: see `summary`.
+Options: bench/models/texts.py, and `items`, the number of texts; `order`, "naive" (as drawn) or "sorted" (by length, so that texts of
+similar length share a batch). Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
+answer. A timed call is one batch, tokenising and decoding included. Batches of earlier, killed runs of this job count too.
+Figures: see `summary`.
 """
 
 import time
@@ -42,14 +43,14 @@ def summary(job, outputs):
 
 
 def result(job, outputs):
-    """What a form returns of a workload: its batches as the timed calls, and their summary."""
+    """The return value of a workload's form: its batches as the timed calls, and their summary."""
     outputs.close()
     samples = {"new_tokens": job.runs[0]["new_tokens"], "cold_ms": None, "warmup_ms": [], "timed_ms": [batch["ms"] for batch in outputs.batches]}
     return [samples], None, {"workload": summary(job, outputs)}
 
 
 class Progress:
-    """Tells how many items are done, and the seconds that the rest will take at the rate of this process."""
+    """Reports how many items are done, and the seconds left at the rate of this process."""
 
     def __init__(self, say, job, done):
         self.say, self.total, self.new_tokens = say, job.options["items"], job.runs[0]["new_tokens"]
@@ -62,7 +63,7 @@ class Progress:
 
 
 def stop_each(width, targets):
-    """A stopping criterion that ends each row of a batch after its own number of new tokens; `width` is the padded prompt's."""
+    """A stopping criterion that ends each row of a batch after its own number of new tokens; `width` is the padded length of the prompts."""
     import transformers
 
     class StopEach(transformers.StoppingCriteria):
@@ -73,7 +74,7 @@ def stop_each(width, targets):
 
 
 def answer(job, loaded, tokenizer, items, arguments):
-    """One batch from texts to texts: a line of the outputs, without its time."""
+    """Answer one batch, from tokenising to decoding: a line of the outputs, without its time."""
     import torch
 
     encoded = texts.encode(job, tokenizer, [item.text for item in items]).to(loaded.device)
@@ -83,7 +84,7 @@ def answer(job, loaded, tokenizer, items, arguments):
         input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], stopping_criteria=stop_each(width, targets), **arguments
     )
     rows = output[:, width:].tolist()
-    answers = [row[: min(item.new_tokens, length)] for row, item, length in zip(rows, items, texts.made(rows, set(arguments["eos_token_id"])))]
+    answers = [row[: min(item.new_tokens, length)] for row, item, length in zip(rows, items, texts.lengths_of(rows, set(arguments["eos_token_id"])))]
     return {
         "items": [[item.number, len(row), tokenizer.decode(row, skip_special_tokens=True)] for item, row in zip(items, answers)],
         "prompt_tokens": int(encoded["attention_mask"].sum()),
@@ -93,7 +94,7 @@ def answer(job, loaded, tokenizer, items, arguments):
 
 
 def arguments_of(job, tokenizer):
-    """Greedy, so that an item's answer does not depend on its neighbours' draws."""
+    """Arguments of a greedy `generate`: an item's answer does not depend on random draws of its neighbours."""
     return {
         "do_sample": False,
         "max_new_tokens": job.runs[0]["new_tokens"],
@@ -103,7 +104,7 @@ def arguments_of(job, tokenizer):
 
 
 def in_order(job, tokenizer, items):
-    """The items as the batches take them."""
+    """The items in the order of the batches."""
     if job.options["order"] == "naive":
         return items
     return sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
@@ -118,7 +119,7 @@ def run(job, loaded, say):
     waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
     progress = Progress(say, job, len(done))
     with torch.no_grad():
-        if waiting:  # what is compiled, chosen or allocated on first use, up to the longest answer, is not the workload's time
+        if waiting:  # to compile, choose kernels and allocate, up to the longest answer, before the clock starts
             answer(job, loaded, tokenizer, waiting[:size], arguments)
         for start in range(0, len(waiting), size):
             batch = waiting[start : start + size]

@@ -1,1 +1,1 @@
-"""Closer looks at a job: its layers, its kernels, and the articles' own loops."""
+"""Programs that examine a job more closely: its layers, its faults, and the articles' own loops."""

@@ -1,9 +1,9 @@
-"""The kit's clock beside the articles' own loops: what the three instruments clocks_latency, clocks_tokens and clocks_batches share.
+"""The shared part of clocks_latency, clocks_tokens and clocks_batches, which compare the kit's clock with the articles' own loops.
 
-A loop and the kit time the same calls of the same model in turn, for hosts change their speed within a second. The result is the ratio
-of the two means over all rounds with its interval. A ratio whose interval does not hold 1 would be the kit's own overhead.
+A loop and the kit time the same calls of the same model alternately, because hosts change their speed within a second. The result is the
+ratio of the two means over all rounds with its interval. An interval without 1 would show an overhead of the kit.
 
-LIMIT_S=60 in the environment holds an instrument to about the rounds of so many seconds, unless several ranks run it.
+LIMIT_S=60 in the environment limits an instrument to the rounds of about 60 seconds, unless several ranks run it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bench.measuring import clock
 
 
 def arguments():
-    """(Job, path of the result, how many rounds) from a command line JOB OUT [ROUNDS]; the job's model.path holds its checkpoint."""
+    """(Job, path of the result, number of rounds) from a command line JOB OUT [ROUNDS]; the job's model.path holds its checkpoint."""
     parser = argparse.ArgumentParser()
     parser.add_argument("job")
     parser.add_argument("out")
@@ -29,61 +29,61 @@ def arguments():
 
 
 def limit_s():
-    """How long the rounds may take, by LIMIT_S; several ranks have no limit: with rounds of their own they would wait for each other for ever."""
+    """LIMIT_S in seconds. Several ranks have no limit: with different numbers of rounds they would wait for each other for ever."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     return float("inf" if several else os.environ.get("LIMIT_S", "inf"))
 
 
 def in_turn(kit, article, rounds):
-    """[(what `kit()` gives, what `article()` gives)] of each round, each of them first in every other one; of as many as LIMIT_S allows."""
+    """[(value of `kit()`, value of `article()`)] of at most `rounds` rounds within LIMIT_S; the order alternates between rounds."""
     pairs, began = [], perf_counter()
     for number in range(rounds):
         if pairs and perf_counter() - began > limit_s():
             break
-        values = {timed: timed() for timed in ((article, kit) if number % 2 else (kit, article))}
+        values = {clock_of: clock_of() for clock_of in ((article, kit) if number % 2 else (kit, article))}
         pairs.append((values[kit], values[article]))
     return pairs
 
 
 def call_by_call(job, loaded, article, rounds):
-    """([(the kit's ms of a call, what `article()` gives)], the form's figures): the job's form makes its calls, and after each, with the
-    kit's clock stopped, the article's loop makes one.
+    """([(the kit's ms of a call, value of `article()`)], the form's figures). The job's form makes its calls; after each, while the kit's
+    clock is stopped, the article's loop makes one.
 
-    Each call of either follows one of the other: the cold call and the first pair, which do not, are left out.
+    Every call follows a call of the other side. The cold call and the first pair, which do not, are left out.
     """
     article()  # to warm up
     began = perf_counter()
     article()
     rounds = max(1, int(min(rounds, limit_s() / 2 / (perf_counter() - began))))
-    others = []
-    timed = dataclasses.replace(job, warmup_runs=0, timed_runs=rounds + 1)
-    (measurement,), _, figures = forms.find(job.form).run(timed, loaded, lambda **event: others.append(article()))
-    return list(zip(measurement["timed_ms"], others))[1:], figures
+    article_values = []
+    longer = dataclasses.replace(job, warmup_runs=0, timed_runs=rounds + 1)
+    (measurement,), _, figures = forms.find(job.form).run(longer, loaded, lambda **event: article_values.append(article()))
+    return list(zip(measurement["timed_ms"], article_values))[1:], figures
 
 
 def summary(pairs, unit="ms"):
     """{ratio (of the means over all rounds), half_width (of its 95 % interval, None for one round), median (of the rounds' ratios), rounds,
     kit_UNIT, article_UNIT, rounds_UNIT: the pairs themselves}.
 
-    The mean of the rounds' own ratios would lie above 1 for two equal clocks, by their variance. The interval is that of a
+    The mean of the rounds' ratios would be above 1 for two equal clocks, because of their variance. The interval is that of a
     ratio of paired means, linearised (Cochran, Sampling Techniques, 3rd edition, section 2.11).
     """
     kit, article = (statistics.fmean(pair[column] for pair in pairs) for column in (0, 1))
     ratio = kit / article
-    residuals = [ours - ratio * theirs for ours, theirs in pairs]
+    residuals = [of_kit - ratio * of_article for of_kit, of_article in pairs]
     return {
         "ratio": ratio,
         "half_width": 1.96 * statistics.stdev(residuals) / article / len(pairs) ** 0.5 if len(pairs) > 1 else None,
-        "median": statistics.median(ours / theirs for ours, theirs in pairs),
+        "median": statistics.median(of_kit / of_article for of_kit, of_article in pairs),
         "rounds": len(pairs),
         "kit_" + unit: kit,
         "article_" + unit: article,
-        "rounds_" + unit: [[round(ours, 4), round(theirs, 4)] for ours, theirs in pairs],
+        "rounds_" + unit: [[round(of_kit, 4), round(of_article, 4)] for of_kit, of_article in pairs],
     }
 
 
 def write(job, figures, out):
-    """Print a summary and write it as JSON, with where it was measured; of several ranks the first one does."""
+    """Print a summary and write it as JSON, with facts of the machine. With several ranks only the first does."""
     import torch
     import transformers
 

@@ -1,7 +1,7 @@
-"""python -m bench.instruments.clocks_batches JOB OUT [ROUNDS]: the third article's batched loop beside the kit's row of a batch.
+"""python -m bench.instruments.clocks_batches JOB OUT [ROUNDS]: compare the third article's batched loop with the kit's.
 
-JOB is a job of the case `batch`. Each round is one call by the article's loop and one by the kit's form, on the same texts. The two
-should be within 3 % of each other on a GPU.
+JOB is a job of the case `batch`. Each round is one call by the article's loop and one by the kit's form, on the same texts. On a GPU
+the two times should be within 3 % of each other.
 """
 
 from time import perf_counter
@@ -12,7 +12,7 @@ from bench.models import prompts, texts
 
 
 def articles_loop_ms(model, tokenizer, texts_list, new_tokens):
-    """The time of the article's batched part, from the list of texts to the list of captions."""
+    """The ms of the article's batched code, from the list of texts to the list of captions."""
     import torch
 
     captions = []

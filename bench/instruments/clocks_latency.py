@@ -1,6 +1,6 @@
-"""python -m bench.instruments.clocks_latency JOB OUT [ROUNDS]: the first article's loop beside the kit's clock.
+"""python -m bench.instruments.clocks_latency JOB OUT [ROUNDS]: compare the first article's loop with the kit's clock.
 
-The model of a job.json, loaded by the article's own lines for its case. For DeepSpeed the command runs under
+JOB is a job.json; the article's own lines for its case load the model. For DeepSpeed the command runs under
 `python -m torch.distributed.run --nproc_per_node N`. Each round times a few calls with the article's loop (perf_counter around
 `generate`, nothing else) and as many with bench/measuring/measure.py.
 """
@@ -15,12 +15,12 @@ from bench.instruments import clocks
 from bench.measuring import measure
 from bench.models import prompts
 
-#: Calls in a round by either clock. The article makes ten in a row; fewer let more rounds see the same moment of a host.
+#: Calls per round of each clock. The article makes ten in a row; with fewer, both clocks see the host at the same speed.
 CALLS = 4
 
 
 def articles_loop(generate):
-    """Mean ms of a round's calls, as the article's measure_latency takes it: without waiting for any device."""
+    """Mean ms of a round's calls as the article's measure_latency times them: without waiting for the devices."""
     latencies = []
     for _ in range(CALLS):
         began = perf_counter()
@@ -30,7 +30,7 @@ def articles_loop(generate):
 
 
 def kits_clock(generate, synchronize):
-    """Mean ms of a round's calls, as the guest takes it."""
+    """Mean ms of a round's calls as the guest times them."""
     samples = measure.measure(generate, new_tokens=1, warmup_runs=0, timed_runs=CALLS, cold=False, synchronize=synchronize)
     return statistics.fmean(samples["timed_ms"])
 
@@ -69,7 +69,7 @@ def articles_model(job):
 
 
 def compare(model, ids, arguments, rounds, synchronize):
-    """The summary of the rounds, after five calls to warm up, and beside it `wait_ms`."""
+    """The summary of the rounds after five warm-up calls, with `wait_ms`."""
     import torch
 
     def generate():
@@ -83,7 +83,7 @@ def compare(model, ids, arguments, rounds, synchronize):
 
 
 def wait_ms(generate, synchronize, calls):
-    """Mean ms that devices still compute once `generate` has returned: the kit counts them, the article's loop lets the next call begin meanwhile."""
+    """Mean ms of device work after `generate` has returned: the kit counts this time; the article's loop starts the next call meanwhile."""
     waits = []
     for _ in range(calls):
         synchronize()

@@ -1,8 +1,8 @@
-"""python -m bench.instruments.clocks_tokens JOB OUT [ROUNDS]: the second article's benchmark beside the kit's milliseconds per token.
+"""python -m bench.instruments.clocks_tokens JOB OUT [ROUNDS]: compare the second article's benchmark with the kit's ms per token.
 
-JOB is a job of accelerate-fp16, accelerate-int8 or ds-inference in a batch. Each round is one cycle by the benchmark's way (its
-clock around tokenising, generating and decoding, divided by what `generate` appended; it has one clock around five of them) and one call
-of the kit's form. The two should be within 3 % of each other on a GPU.
+JOB is a job of accelerate-fp16, accelerate-int8 or ds-inference in a batch. Each round is one cycle of the benchmark (tokenise, generate,
+decode; the time divided by the tokens that `generate` appended; the benchmark itself times five cycles together) and one call of the kit's
+form. On a GPU the two times should be within 3 % of each other.
 """
 
 import time
@@ -13,7 +13,7 @@ from bench.models import prompts
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
-    """Of one cycle; its tokens are the columns that came beyond the prompts', of every row."""
+    """The benchmark's ms per token of one cycle; its tokens are all columns after the prompts, in every row."""
     import torch
 
     began = time.time()
@@ -40,7 +40,7 @@ def main():
         return benchmark_ms_per_token(loaded.model, tokenizer, sentences, loaded.device, job.runs[0]["arguments"])
 
     pairs, figures = clocks.call_by_call(job, loaded, article, rounds)
-    per_token = [(ms / figures["cycles"]["counted_tokens"], benchmarks) for ms, benchmarks in pairs]
+    per_token = [(kit_ms / figures["cycles"]["counted_tokens"], article_ms_per_token) for kit_ms, article_ms_per_token in pairs]
     clocks.write(job, {**clocks.summary(per_token, "ms_per_token"), "new_tokens": job.runs[0]["new_tokens"]}, out)
 
 

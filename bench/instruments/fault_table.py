@@ -1,10 +1,10 @@
-"""Which faults does a judgement of greedy tokens see, with which random weights?
+"""Which faults does the judge see in greedy tokens, with which random weights?
 
     python -m bench.instruments.fault_table bloom-7b1 --candidates q1.5w4 q2w4 --out table.json
 
-For each candidate (factors of bench/models/weights.py's roles) the model decodes greedily, right and with faults made on purpose; a float32
-model of the same weights judges the tokens (bench/checking/regret.py) and the logits. The file is written anew after each candidate. The
-weights are those of the kit's checkpoint to the bit, but never touch a disk.
+For each candidate (factors for the roles of bench/models/weights.py) the model decodes greedily, correctly and with deliberate faults. A
+float32 model of the same weights judges the tokens (bench/checking/regret.py) and the logits. The file is rewritten after each candidate.
+The weights are those of the kit's checkpoint to the bit, but are never written to a disk.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from bench.checking import regret
 from bench.instruments import faulty
 from bench.models import prompts, weights
 
-#: The step whose logits stand for a late one.
+#: The share of the steps before the late step whose logits are compared.
 LATE = 0.8
 
 TEXT = "The kit runs one prompt through every backend and compares what comes out."
@@ -30,9 +30,9 @@ def built(config, dtype, device):
     import torch
     import transformers
 
-    known = transformers.AutoConfig.for_model(**dict(config, torch_dtype="float32"))
+    model_config = transformers.AutoConfig.for_model(**dict(config, torch_dtype="float32"))
     with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(known, dtype=torch.float32)
+        model = transformers.AutoModelForCausalLM.from_config(model_config, dtype=torch.float32)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model.eval().requires_grad_(False)
@@ -50,21 +50,21 @@ class Pair:
         self.reference = built(self.config, torch.float32, device)
 
     def fill(self, factors, seed=0):
-        """Give both the checkpoint's values, with these {role: factor}."""
-        for (name, mine), (_, exact) in zip(self.model.named_parameters(), self.reference.named_parameters()):
+        """Give both models the checkpoint's values with these {role: factor}."""
+        for (name, parameter), (_, exact) in zip(self.model.named_parameters(), self.reference.named_parameters()):
             times = weights.multiplier(name, factors)
-            values = weights.random_tensor(name, tuple(mine.shape), seed, self.stored, self.device, times=times)
-            mine.data.copy_(values)
+            values = weights.random_tensor(name, tuple(parameter.shape), seed, self.stored, self.device, times=times)
+            parameter.data.copy_(values)
             exact.data.copy_(values)
 
     def restore(self):
         """Undo what `faulty.quantise` did to the model."""
-        for mine, exact in zip(self.model.parameters(), self.reference.parameters()):
-            mine.data.copy_(exact.data)
+        for parameter, exact in zip(self.model.parameters(), self.reference.parameters()):
+            parameter.data.copy_(exact.data)
 
 
 def prompt_ids(config, text, count, device):
-    """The kit's own ids of a text, cut or repeated to `count`: [1, count]."""
+    """The kit's token ids of a text, cut or repeated to `count`: [1, count]."""
     with tempfile.TemporaryDirectory() as folder:
         weights.write_tokenizer(folder, config)
         with open(os.path.join(folder, "config.json"), "w") as stream:
@@ -73,7 +73,7 @@ def prompt_ids(config, text, count, device):
 
 
 def judged(name, pair, prompt, tokens, logits=None):
-    """A row of the table; `logits` are the decoding's own, [vocabulary] for each step, where it has some."""
+    """A row of the table; `logits` are the decoding's own, [vocabulary] for each step, or None."""
     expected = regret.read(pair.reference, prompt, tokens)
     row = {"decoding": name, "prompt_tokens": prompt.shape[1], "tokens": len(tokens), "distinct": len(set(tokens))}
     row["regret"] = regret.summary(regret.regrets(expected, tokens))
@@ -84,7 +84,7 @@ def judged(name, pair, prompt, tokens, logits=None):
 
 
 def batch_of(pair, prompt):
-    """The rows that decode as one batch: right, and with each fault that a mask, a position or a layer makes."""
+    """The rows of one batch: without a fault, and with each fault of a mask, a position or a layer."""
     middle = len(list(faulty.pretrained.layers_of(pair.model))) // 2
     ids, row = prompt[0], faulty.Row
     rows = [
@@ -132,12 +132,12 @@ def factors_of(text):
         raise ValueError("candidate is {!r}, allowed are roles with their factors, such as q1.5w4 or q1.5a8m2".format(text))
     factors = {}
     for role, number in re.findall(r"([qamw])([\d.]+)", text):
-        factors.update({one: float(number) for one in ("am" if role == "w" else role)})
+        factors.update({letter: float(number) for letter in ("am" if role == "w" else role)})
     return factors
 
 
 def markdown(table):
-    """The table as Markdown, a line for each candidate and decoding."""
+    """The table as Markdown, one line for each candidate and decoding."""
     lines = [
         "| weights | prompt tokens | decoding | distinct tokens | regret p50 / p90 / max | logits error prompt / late / largest |",
         "|---|---|---|---|---|---|",
@@ -158,44 +158,44 @@ def markdown(table):
 
 
 def write(table, path):
-    """The table as JSON at `path`, and as Markdown beside it."""
+    """Write the table as JSON to `path`, and as Markdown beside it."""
     for name, text in ((path, json.dumps(table, indent=1) + "\n"), (os.path.splitext(path)[0] + ".md", markdown(table))):
         with open(name, "w") as stream:
             stream.write(text)
 
 
-def run(asked):
+def run(options):
     import torch
     import transformers
 
     began = time.monotonic()
-    pair = Pair(asked.shape, asked.scale, asked.dtype, asked.device)
-    prompts = [prompt_ids(pair.config, asked.text, count, asked.device) for count in asked.prompt_tokens]
+    pair = Pair(options.shape, options.scale, options.dtype, options.device)
+    prompts = [prompt_ids(pair.config, options.text, count, options.device) for count in options.prompt_tokens]
     table = {
-        "shape": asked.shape,
-        "scale": asked.scale,
-        "dtype": asked.dtype,
-        "new_tokens": asked.new_tokens,
+        "shape": options.shape,
+        "scale": options.scale,
+        "dtype": options.dtype,
+        "new_tokens": options.new_tokens,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "device": torch.cuda.get_device_name(0) if asked.device != "cpu" else "cpu",
+        "device": torch.cuda.get_device_name(0) if options.device != "cpu" else "cpu",
         "candidates": [],
     }
-    print("{} built after {:.1f} s".format(asked.shape, time.monotonic() - began), flush=True)
-    for text in asked.candidates:
-        if time.monotonic() - began > asked.stop_after_s:
-            print("stopped before {}: {} s are over".format(text, asked.stop_after_s), flush=True)
+    print("{} built after {:.1f} s".format(options.shape, time.monotonic() - began), flush=True)
+    for text in options.candidates:
+        if time.monotonic() - began > options.stop_after_s:
+            print("stopped before {}: {} s are over".format(text, options.stop_after_s), flush=True)
             break
         pair.fill(factors_of(text))
-        rows = [row for prompt in prompts for row in candidate_rows(pair, prompt, asked.new_tokens, asked.bits)]
+        rows = [row for prompt in prompts for row in candidate_rows(pair, prompt, options.new_tokens, options.bits)]
         table["candidates"].append({"weights": text, "rows": rows})
-        write(table, asked.out)
-        print("{} {} after {:.1f} s".format(asked.shape, text, time.monotonic() - began), flush=True)
+        write(table, options.out)
+        print("{} {} after {:.1f} s".format(options.shape, text, time.monotonic() - began), flush=True)
     return table
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="python -m bench.instruments.fault_table", description="Which faults do greedy tokens show?")
+    parser = argparse.ArgumentParser(prog="python -m bench.instruments.fault_table", description="Which faults does the judge see in greedy tokens?")
     parser.add_argument("shape", choices=sorted(weights.SHAPES))
     parser.add_argument("--scale", choices=("full", "tiny"), default="full")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16")
@@ -205,7 +205,7 @@ def parse(arguments):
     parser.add_argument("--prompt-tokens", nargs="+", type=int, default=[128])
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--bits", nargs="*", type=int, default=[4, 8])
-    parser.add_argument("--stop-after-s", type=float, default=1e9, help="begin no candidate after so many seconds")
+    parser.add_argument("--stop-after-s", type=float, default=1e9, help="start no candidate after this many seconds")
     parser.add_argument("--out", required=True)
     return parser.parse_args(arguments)
 

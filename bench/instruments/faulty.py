@@ -1,4 +1,4 @@
-"""Greedy decoding with faults made on purpose, so that the output check can be seen to notice them."""
+"""Greedy decoding with deliberate faults, to show that the output check notices them."""
 
 from bench.models import pretrained
 
@@ -10,7 +10,7 @@ class Row:
     hidden_prompt   the first token of the prompt is masked out
     hidden_new      the first new token is masked out for all later ones
     ahead           from the first new token on, positions are one too large
-    skipped_layer   index of a layer that hands on its input, or None
+    skipped_layer   index of a layer whose output is its input, or None
     """
 
     def __init__(self, name, prompt, hidden_prompt=False, hidden_new=False, ahead=False, skipped_layer=None):
@@ -19,7 +19,7 @@ class Row:
 
 
 def takes_positions(model):
-    """Does the model take positions? BLOOM's come from the attention mask, and only their differences count."""
+    """Does the model take positions? BLOOM computes them from the attention mask, and only their differences count."""
     return model.config.model_type != "bloom"
 
 
@@ -62,7 +62,7 @@ def _inputs(model, rows, width, step):
 
 
 def _skip(model, layer, place):
-    """A hook by which a layer hands on its input in one row of the batch; its cache is filled as ever."""
+    """A hook that makes a layer return its input in one row of the batch; its cache is filled as usual."""
 
     def hook(module, arguments, named, output):
         hidden = arguments[0] if arguments else named["hidden_states"]
@@ -75,7 +75,7 @@ def _skip(model, layer, place):
 
 
 def quantise(model, bits):
-    """Round the matrices of all layers to so many bits, each row by its largest value."""
+    """Round the matrices of all layers to `bits` bits, each row by its largest value."""
     import torch
 
     most = 2 ** (bits - 1) - 1

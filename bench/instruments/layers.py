@@ -1,8 +1,8 @@
-"""python -m bench.instruments.layers JOB OUT: where does a wrong output begin?
+"""python -m bench.instruments.layers JOB OUT: in which layer does a wrong output begin?
 
-Runs one prompt through plain transformers and through the job's backend, both in the job's dtype, and writes the relative
-error of each layer's output and of the last logits as JSON. Twice: with the attention mask that `generate` makes (int64
-ones) and without one, since a backend may differ in what it makes of a missing mask. For backends of one process.
+The program runs one prompt through plain transformers and through the job's backend, both in the job's dtype, and writes the relative
+error of each layer's output and of the last logits as JSON. It does so twice, with the attention mask of `generate` (int64 ones) and
+without a mask, because backends treat a missing mask differently. For backends with one process.
 """
 
 import gc
@@ -33,9 +33,9 @@ def outputs(model, input_ids, mask):
     return kept
 
 
-def errors(found, expected):
+def errors(values, expected):
     """|x - y| / |y| of each pair, in the 2-norm."""
-    return [float((one - other).norm() / other.norm()) for one, other in zip(found, expected)]
+    return [float((value - right).norm() / right.norm()) for value, right in zip(values, expected)]
 
 
 def compare(job):
@@ -58,9 +58,9 @@ def compare(job):
     expected = run(plain)
     gc.collect()
     torch.cuda.empty_cache()
-    found = run(tested)
+    actual = run(tested)
     names = {True: "with_mask", False: "without_mask"}
-    all_errors = {names[mask]: errors(found[mask], expected[mask]) for mask in names}
+    all_errors = {names[mask]: errors(actual[mask], expected[mask]) for mask in names}
     return {name: {"layers": values[:-1], "logits": values[-1]} for name, values in all_errors.items()}
 
 
@@ -68,9 +68,9 @@ if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python -m bench.instruments.layers JOB OUT")
     with open(sys.argv[1], encoding="utf-8") as source:
-        asked = parse_job(source.read())
-    answer = compare(asked)
+        job = parse_job(source.read())
+    answer = compare(job)
     with open(sys.argv[2], "w", encoding="utf-8") as target:
-        json.dump({"backend": asked.backend, "prompt_tokens": asked.prompt["tokens"], **answer}, target, indent=1)
-    for mask, found in answer.items():
-        print(mask, "first layer {:.2g}, last layer {:.2g}, logits {:.2g}".format(found["layers"][0], found["layers"][-1], found["logits"]))
+        json.dump({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}, target, indent=1)
+    for mask, relative in answer.items():
+        print(mask, "first layer {:.2g}, last layer {:.2g}, logits {:.2g}".format(relative["layers"][0], relative["layers"][-1], relative["logits"]))

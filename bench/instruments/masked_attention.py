@@ -1,9 +1,9 @@
-"""What a padding mask costs a batch's attention: one layer of Llama-3-8B, one new token, as transformers' sdpa computes it.
+"""The cost of a padding mask in a batch's attention: one layer of Llama-3-8B, one new token, as transformers' sdpa computes it.
 
     PYTHON -m bench.instruments.masked_attention [BATCH [OUT]]      in an environment with torch and transformers (5.17 is what the report's rows ran)
 
-Without a mask the grouped keys and values are used as they lie; with one transformers copies them for each of a group's four heads, and
-torch cannot take its flash kernel. Printed, and written to OUT as JSON: µs of a call by context length, with and without.
+Without a mask the grouped keys and values are used in place. With a mask transformers copies them for each of a group's four heads, and
+torch cannot use its flash kernel. The program prints the µs per call by context length, with and without a mask, and writes them to OUT.
 """
 
 import sys
@@ -17,7 +17,7 @@ CONTEXTS = (64, 256, 448)
 
 
 def call_of(batch, context, masked, device, dtype):
-    """One layer's attention of one new token in each sequence; the mask hides the first token of every other one."""
+    """One layer's attention of one new token in each sequence; the mask hides the first token of every other sequence."""
     import torch
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -46,8 +46,8 @@ def main(batch, out=None):
             print(f"batch {batch}, context {context}, {'masked' if masked else 'no mask'}: {min(us):.0f} to {max(us):.0f} µs a layer")
     if out:
         where = torch.cuda.get_device_name() if on_gpu else "cpu"
-        found = {"batch_size": batch, "gpu": where, "rows": rows, "torch": torch.__version__, "transformers": transformers.__version__}
-        write_whole(out, to_json(found))
+        figures = {"batch_size": batch, "gpu": where, "rows": rows, "torch": torch.__version__, "transformers": transformers.__version__}
+        write_whole(out, to_json(figures))
 
 
 if __name__ == "__main__":

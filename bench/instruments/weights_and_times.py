@@ -1,9 +1,9 @@
-"""Do times depend on the values of the weights? Calls of plain transformers, which alternate between several sets of random weights.
+"""Do times depend on the values of the weights? Time plain transformers alternately with several sets of random weights.
 
     python -m bench.instruments.weights_and_times bloom-7b1 --candidates q1w1 q1.6w8 --calls 1x32 --out times.json
 
 Each candidate is a model of its own in memory (factors as in fault_table.py). `--calls 8x32` times 32 new tokens for a batch of 8. The
-order of the candidates turns round from call to call.
+order of the candidates is reversed from call to call.
 """
 
 import argparse
@@ -17,41 +17,41 @@ from bench.measuring import measure
 from bench.models import weights
 
 
-def model_of(asked, factors):
-    """A model in the asked dtype with the checkpoint's values, multiplied by {role: factor}."""
+def model_of(options, factors):
+    """A model in the typed dtype with the checkpoint's values, multiplied by {role: factor}."""
     import torch
 
-    config = weights.config_of(asked.shape, asked.scale)
-    model = fault_table.built(config, getattr(torch, asked.dtype), asked.device)
+    config = weights.config_of(options.shape, options.scale)
+    model = fault_table.built(config, getattr(torch, options.dtype), options.device)
     for name, parameter in model.named_parameters():
         times = weights.multiplier(name, factors)
         stored = getattr(torch, config["torch_dtype"])
-        parameter.data.copy_(weights.random_tensor(name, tuple(parameter.shape), 0, stored, asked.device, times=times))
+        parameter.data.copy_(weights.random_tensor(name, tuple(parameter.shape), 0, stored, options.device, times=times))
     return model
 
 
-def run(asked):
+def run(options):
     """{candidate: {calls: [milliseconds of each]}}"""
     import torch
 
-    device = torch.device(asked.device)
+    device = torch.device(options.device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    models = {text: model_of(asked, fault_table.factors_of(text)) for text in asked.candidates}
-    prompt = fault_table.prompt_ids(weights.config_of(asked.shape, asked.scale), fault_table.TEXT, asked.prompt_tokens, asked.device)
-    samples = {text: {shape: [] for shape in asked.calls} for text in models}
-    for shape in asked.calls:
+    models = {text: model_of(options, fault_table.factors_of(text)) for text in options.candidates}
+    prompt = fault_table.prompt_ids(weights.config_of(options.shape, options.scale), fault_table.TEXT, options.prompt_tokens, options.device)
+    samples = {text: {shape: [] for shape in options.calls} for text in models}
+    for shape in options.calls:
         batch_size, count = (int(number) for number in shape.split("x"))
         rows = prompt.repeat(batch_size, 1)
-        for call in range(-asked.warmup_runs, asked.timed_runs):
-            for text in asked.candidates[:: -1 if call % 2 else 1]:
-                ms = measure.time_call(functools.partial(_made, models[text], rows, count), count, synchronize, asked.clock)
+        for call in range(-options.warmup_runs, options.timed_runs):
+            for text in options.candidates[:: -1 if call % 2 else 1]:
+                ms = measure.time_call(functools.partial(_new_tokens, models[text], rows, count), count, synchronize, options.clock)
                 if call >= 0:
                     samples[text][shape].append(ms)
     return samples
 
 
-def _made(model, prompt, count):
-    """How many new tokens a greedy call makes."""
+def _new_tokens(model, prompt, count):
+    """Make a greedy call; returns its number of new tokens."""
     mask = prompt.new_ones(prompt.shape)
     return model.generate(prompt, attention_mask=mask, do_sample=False, max_new_tokens=count, min_new_tokens=count).shape[1] - prompt.shape[1]
 
@@ -75,10 +75,10 @@ def parse(arguments):
 
 
 def main(arguments):
-    asked = parse(arguments)
-    samples = run(asked)
-    with open(asked.out, "w") as stream:
-        json.dump({"shape": asked.shape, "scale": asked.scale, "dtype": asked.dtype, "ms": samples}, stream, indent=1)
+    options = parse(arguments)
+    samples = run(options)
+    with open(options.out, "w") as stream:
+        json.dump({"shape": options.shape, "scale": options.scale, "dtype": options.dtype, "ms": samples}, stream, indent=1)
     for text, by_shape in samples.items():
         for shape, ms in by_shape.items():
             print("{} {}: median {:.2f} ms, {:.2f} to {:.2f}".format(text, shape, statistics.median(ms), min(ms), max(ms)))

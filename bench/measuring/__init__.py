@@ -1,1 +1,1 @@
-"""Clock, ranks, memory, environment, and the check of the output."""
+"""Clock, ranks, memory, environment, and the tokens of timed calls."""

@@ -1,8 +1,8 @@
-"""What a long run has answered so far, in a file that outlives the process.
+"""The answers of a long run so far, in a file that outlives the process.
 
-`outputs.jsonl` in the job's folder: first {"job": fingerprint}, then a line for each batch, {"ms", "items": [[number, new
-tokens, text]…], …}. A line is on the disk before the next batch begins, and counts where it is whole; so after a kill at any
-moment each item is either in it, once, or still to be done. The host hands the file to the next run of the same job.
+`outputs.jsonl` in the job's folder: first {"job": fingerprint}, then one line per batch, {"ms", "items": [[number, new
+tokens, text]…], …}. A line is on the disk before the next batch begins, and only whole lines count. So after a kill at any
+moment each item is either in the file, once, or still to be done. The host gives the file to the next run of the same job.
 """
 
 import json
@@ -12,7 +12,7 @@ NAME = "outputs.jsonl"
 
 
 class Outputs:
-    """The lines of a job's file; one that another job wrote is begun anew."""
+    """The lines of a job's file. A file of another job is overwritten."""
 
     def __init__(self, folder, fingerprint):
         self.path = os.path.join(folder, NAME)
@@ -30,11 +30,11 @@ class Outputs:
         return self.lines[1:]
 
     def done(self):
-        """{the numbers of the items that are answered}"""
+        """The numbers of the answered items, as a set."""
         return {item[0] for batch in self.batches for item in batch["items"]}
 
     def add(self, batch):
-        """Keep a batch; it is on the disk when this returns."""
+        """Write a batch; it is on the disk when this returns."""
         self._write(batch)
 
     def _write(self, line):
@@ -48,7 +48,7 @@ class Outputs:
 
 
 def _whole_lines(path):
-    """([each line's data], the bytes they take), up to the first that is not whole."""
+    """([data of each line], their bytes), up to the first line that is not whole."""
     lines, end = [], 0
     if not os.path.exists(path):
         return lines, end

@@ -5,9 +5,9 @@ import time
 
 
 def call_times_us(call, device, samples, calls_per_sample, warmup_calls=20):
-    """`samples` times in µs of one call, each the mean of `calls_per_sample` calls that follow one another without waiting.
+    """`samples` times of one call in µs, each the mean of `calls_per_sample` calls in a row without waiting.
 
-    On a GPU between two CUDA events, so with the host's part of each call where the host is what takes longest.
+    On a GPU the time runs between two CUDA events, so it includes the host's part of each call where the host is the slower one.
     """
     for _ in range(warmup_calls):
         call()
@@ -21,10 +21,10 @@ def call_times_us(call, device, samples, calls_per_sample, warmup_calls=20):
 
 
 def launch_us(device):
-    """How fast this host hands work to the device: µs from one operator on a single number to the next, the median of a few samples.
+    """The time in which this host starts one operator: µs per operator on a single number, the median of a few samples.
 
-    A GPU needs less time for such an operator than the host to start it, so the host's pace is what is seen. Short calls wait for the
-    host: taken before a job's first call and after its last, this tells a slow or busy host from a slow library.
+    A GPU computes such an operator faster than the host starts it, so the time is the host's. Short calls wait for the host: this time,
+    before a job's first call and after its last, distinguishes a slow or busy host from a slow library.
     """
     import torch
 
@@ -35,7 +35,7 @@ def launch_us(device):
 class span:
     """`with span(device) as elapsed: …` and then `elapsed.ms`: CUDA events of the current stream on a GPU, the wall clock on a CPU.
 
-    Leaving it waits for the device.
+    The end of the block waits for the device.
     """
 
     def __init__(self, device):

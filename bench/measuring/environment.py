@@ -1,4 +1,4 @@
-"""What this interpreter and this machine are, as the guest sees them."""
+"""This interpreter and this machine, as the guest sees them."""
 
 import glob
 import os
@@ -11,22 +11,22 @@ from bench.measuring import ranks
 
 def packages():
     """{normalised name: version} of every installed distribution."""
-    found = {}
+    versions = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(name.lower().replace("_", "-"), distribution.version)
-    return dict(sorted(found.items()))
+            versions.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return dict(sorted(versions.items()))
 
 
 def arch_list(torch):
-    """The GPU architectures that this torch holds code for; `torch.cuda.get_arch_list` tells none where there is no GPU."""
+    """The GPU architectures that this torch has code for; `torch.cuda.get_arch_list` is empty without a GPU."""
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     return (flags or "").split()
 
 
 def describe():
-    """The environment of a Result; torch's part is missing in a job that ended before it imported torch, which takes seconds."""
+    """The environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
     facts = {
         "python": platform.python_version(),
         "platform": "{} {}".format(platform.system(), platform.machine()),
@@ -73,7 +73,7 @@ def gpu_memory(job):
 
 
 def peak_rss_bytes():
-    """The most memory this process ever held, from the kernel's own high-water mark."""
+    """The peak resident set of this process, by the kernel."""
     with open("/proc/self/status") as stream:
         for line in stream:
             if line.startswith("VmHWM:"):

@@ -1,7 +1,7 @@
-"""The clock: a cold call, warm-up calls, timed calls; raw samples out.
+"""The clock: a cold call, warm-up calls, timed calls; it returns raw samples.
 
-The articles time `generate` with `perf_counter` around each call. The kit does the same and waits for every device
-before it starts and before it stops the clock, so that queued work is neither carried in nor left out.
+The articles time `generate` with `perf_counter` around each call. The kit does the same, and waits for every device before it starts and
+before it stops the clock, so that a time includes exactly the work of its call.
 """
 
 import time
@@ -10,11 +10,11 @@ from bench.measuring import ranks
 
 
 class WrongTokenCount(AssertionError):
-    """A call made another number of new tokens than its job asked for: its time would mean nothing."""
+    """A call made another number of new tokens than its job requires, so its time would mean nothing."""
 
 
 def elapsed_ms(action, synchronize, clock=time.perf_counter):
-    """(milliseconds of one call of `action`, what it returned)."""
+    """(ms of one call of `action`, its return value)."""
     synchronize()
     began = clock()
     returned = action()
@@ -23,18 +23,18 @@ def elapsed_ms(action, synchronize, clock=time.perf_counter):
 
 
 def time_call(generate, new_tokens, synchronize, clock):
-    """Milliseconds of one call of `generate() -> new tokens made`; raises WrongTokenCount."""
-    ms, made = elapsed_ms(generate, synchronize, clock)
-    if made != new_tokens:
-        raise WrongTokenCount("{} new tokens were asked for, {} came".format(new_tokens, made))
+    """The ms of one call of `generate() -> number of new tokens`; raises WrongTokenCount."""
+    ms, count = elapsed_ms(generate, synchronize, clock)
+    if count != new_tokens:
+        raise WrongTokenCount("{} new tokens were asked for, {} came".format(new_tokens, count))
     return ms
 
 
 def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, clock=time.perf_counter, progress=lambda word, done, total: None):
     """Time calls of `generate() -> number of new tokens`.
 
-    Returns {new_tokens, cold_ms, warmup_ms, timed_ms}. `cold`: this is the first call since the model was loaded, so
-    one more call goes first and is kept apart.
+    Returns {new_tokens, cold_ms, warmup_ms, timed_ms}. With `cold`, the first call since the
+    model was loaded is made and kept apart as `cold_ms`.
     """
     cold_ms = time_call(generate, new_tokens, synchronize, clock) if cold else None
     samples = {"warmup": [], "timed": []}
@@ -46,7 +46,7 @@ def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, cl
 
 
 def measure_run(job, run, generate, cold, say):
-    """`measure` of one of the job's runs as its protocol wants it; `say` is told how far it is."""
+    """`measure` for one of the job's runs, with the calls of its protocol; `say` gets the progress."""
 
     def progress(word, done, total):
         say(run=word, done=done, total=total, new_tokens=run["new_tokens"])
@@ -57,7 +57,7 @@ def measure_run(job, run, generate, cold, say):
 def synchronizer(job):
     """A function that waits for all queued work on this process's devices.
 
-    A process that never used CUDA has nothing to wait for, and keeps none of a GPU's memory: its engine works in other processes.
+    A process that never used CUDA (its engine works in other processes) does not initialise it here, which would take GPU memory.
     """
     if job.device == "cpu":
         return lambda: None
@@ -71,7 +71,7 @@ def synchronizer(job):
 
 
 def slowest_of_ranks(measurements_by_rank):
-    """One measurement from each rank's measurement of the same calls: call by call, the slowest rank counts."""
+    """Merge the ranks' measurements of the same calls into one: for each call the slowest rank counts."""
 
     def slowest(samples):
         return None if samples[0] is None else max(samples)
@@ -79,7 +79,7 @@ def slowest_of_ranks(measurements_by_rank):
     first = measurements_by_rank[0]
     return {
         "new_tokens": first["new_tokens"],
-        "cold_ms": slowest([one["cold_ms"] for one in measurements_by_rank]),
-        "warmup_ms": [slowest(call) for call in zip(*(one["warmup_ms"] for one in measurements_by_rank))],
-        "timed_ms": [slowest(call) for call in zip(*(one["timed_ms"] for one in measurements_by_rank))],
+        "cold_ms": slowest([measurement["cold_ms"] for measurement in measurements_by_rank]),
+        "warmup_ms": [slowest(call) for call in zip(*(measurement["warmup_ms"] for measurement in measurements_by_rank))],
+        "timed_ms": [slowest(call) for call in zip(*(measurement["timed_ms"] for measurement in measurements_by_rank))],
     }

@@ -1,4 +1,4 @@
-"""One process a GPU: starting them, and bringing their samples together."""
+"""Ranks, one process per GPU: start them, and gather their samples."""
 
 import ctypes
 import os
@@ -18,30 +18,30 @@ def is_first():
 
 
 def local():
-    """This rank's number on this machine, which is its GPU's index; 0 outside of any."""
+    """This rank's number on this machine, which is its GPU's index; 0 without ranks."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def total():
-    """How many ranks there are; 1 outside of any."""
+    """The number of ranks; 1 without ranks."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def die_with_parent():
-    """Ask Linux to kill this process when its parent dies: each rank has a session of its own, which the death of another does not end."""
+    """Ask Linux to kill this process when its parent dies: a rank has its own session, so it would outlive its parent."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def gpus():
-    """The indices of the GPUs that this process works with: its rank's one, or all that it sees."""
+    """The indices of this process's GPUs: the rank's own, or all visible GPUs."""
     import torch
 
     return [torch.cuda.current_device()] if inside() else list(range(torch.cuda.device_count()))
 
 
 def start(count, job_path, result_path):
-    """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code, 0 where there is a result.
+    """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code, 0 where a result was written.
 
     The first rank that fails writes the result, and torch.distributed.run ends the others.
     """
@@ -67,16 +67,16 @@ def start(count, job_path, result_path):
         job_path,
         result_path,
     ]
-    # A container without a network has only the loopback interface; NCCL looks for another one unless told.
+    # A container without a network has only the loopback interface, and NCCL does not use it by default.
     environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))
     exit_code = subprocess.call(command, env=environment, preexec_fn=die_with_parent)
     return 0 if os.path.exists(result_path) else exit_code
 
 
 def leave():
-    """End this rank at once with exit code 1, so that torch.distributed.run ends those that wait for it in a collective.
+    """End this rank at once with exit code 1, so that torch.distributed.run ends the ranks that wait for it in a collective.
 
-    They would wait for many minutes otherwise; and a process that takes down its own connections in order may wait as well.
+    Otherwise they would wait for many minutes. An orderly exit, which closes the connections, might wait as well.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -84,7 +84,7 @@ def leave():
 
 
 def gather(value):
-    """[value of rank 0, value of rank 1, …] on every rank; [value] where there is one rank, which needs no group."""
+    """[value of rank 0, value of rank 1, …] on every rank; [value] for a single rank, which needs no group."""
     if total() == 1:
         return [value]
     import torch.distributed as distributed

@@ -1,10 +1,10 @@
-"""What a model's `generate` is given and makes while something else calls it: a pipeline hands out texts alone."""
+"""Record the input and output of a model's `generate` while a pipeline calls it: the pipeline itself returns only texts."""
 
 import contextlib
 
 
 class Recorder:
-    """Stands in for a model's `generate` and keeps the last call's `ids`, [rows, prompt tokens], and `new` tokens, [sequences, new tokens]."""
+    """Replaces a model's `generate`; keeps the last call's `ids` [rows, prompt tokens] and `new` tokens [sequences, new tokens]."""
 
     def __init__(self, generate):
         self.generate, self.ids, self.new = generate, None, None
@@ -18,7 +18,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def recording(model):
-    """`with recording(model) as calls: …`: the Recorder in the place of `model.generate`, which is as it was afterwards."""
+    """`with recording(model) as calls: …`: a Recorder replaces `model.generate` within the block."""
     recorder = Recorder(model.generate)
     model.generate = recorder
     try:

@@ -1,10 +1,10 @@
-"""What a measuring job leaves for the judge (bench/checking/judge.py), for a guest never judges itself.
+"""The files that a measuring job writes for the judge (bench/checking/judge.py): a guest never judges itself.
 
-Two files in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls.
-Three more calls are made after the last timed one, and nothing of them enters a time of the result:
+They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls.
+After the last timed call the job makes three more calls, which enter no time of the result:
 
-    again    the longest run once more, with the logits of the prompt's last position and of a late step kept
-    fresh    two prompts that no call had before, so that kept answers show in their tokens or in their times
+    again    the longest run once more; the logits of the prompt's last position and of a late step are kept
+    fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times
 """
 
 import hashlib
@@ -15,32 +15,32 @@ from bench.measuring import ranks
 
 TOKENS, LOGITS = "tokens.json", "logits.npz"
 
-#: So many rows of a batch are kept in full; all rows are in a call's digest.
+#: The number of rows of a batch that are kept in full; a call's digest covers all rows.
 KEPT_ROWS = 8
 
 
 def greedy(job):
-    """Does every run of the job take the largest logit at each step, up to its number of tokens? Only then the reference can judge a token."""
+    """Does every run of the job take the largest logit at each step, up to its number of tokens? Only then can the reference judge a token."""
 
     def is_greedy(run):
-        asked = run["arguments"]
-        return not asked.get("do_sample") and asked.get("num_beams", 1) == 1 and not run.get("up_to")
+        arguments = run["arguments"]
+        return not arguments.get("do_sample") and arguments.get("num_beams", 1) == 1 and not run.get("up_to")
 
     return all(is_greedy(run) for run in job.runs)
 
 
 def late_step(new_tokens):
-    """The step, from 0, whose logits stand for late ones: after four fifths of the tokens."""
+    """The late step (from 0) whose logits are judged: after four fifths of the tokens."""
     return int(0.8 * new_tokens)
 
 
 def digest(rows):
-    """12 hex digits of a call's tokens, a list of each row's."""
+    """12 hex digits of a call's tokens, a list of token ids per row."""
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:12]
 
 
 def unique(rows):
-    """The different ones among the first rows of a call, in their order."""
+    """The first KEPT_ROWS rows of a call without repetitions, in order."""
     kept = []
     for row in rows[:KEPT_ROWS]:
         if row not in kept:
@@ -48,20 +48,20 @@ def unique(rows):
     return kept
 
 
-def of_run(new_tokens, every, timed_ms):
-    """A run's part of tokens.json, from the new tokens of each timed call, a list of each row's, and the calls' times."""
-    other = next((call for call in every if call != every[0]), None)
+def of_run(new_tokens, calls, timed_ms):
+    """A run's part of tokens.json. `calls` has for each timed call the new tokens of each row, `timed_ms` the times of the calls."""
+    other = next((call for call in calls if call != calls[0]), None)
     return {
         "new_tokens": new_tokens,
         "timed_ms": timed_ms,
-        "digests": [digest(call) for call in every],
-        "tokens": unique(every[0]),
+        "digests": [digest(call) for call in calls],
+        "tokens": unique(calls[0]),
         "other_tokens": unique(other) if other else None,
     }
 
 
 def keeper(prompt_tokens, steps):
-    """A logits processor that changes nothing and keeps, in `kept`, {step: logits [rows, vocabulary] on the CPU} of these steps."""
+    """A logits processor that changes nothing. Its `kept` is {step: logits [rows, vocabulary] on the CPU} for `steps`."""
     import transformers
 
     class Keep(transformers.LogitsProcessor):
@@ -78,12 +78,12 @@ def keeper(prompt_tokens, steps):
 
 
 def write(job, loaded, form, runs, clock):
-    """Make the calls that the judge wants and write both files; `runs` are the parts that `of_run` made.
+    """Make the judge's calls and write both files; `runs` are the parts from `of_run`.
 
-    Each row of a batch is the same prompt: `loaded.prompt_ids`, [rows, tokens], as the form's calls had it.
+    Each row of a batch is the same prompt, `loaded.prompt_ids` [rows, tokens].
     """
     longest = max(job.runs, key=lambda run: run["new_tokens"])
-    found = {
+    document = {
         "greedy": greedy(job),
         "end_tokens": loaded.end_tokens(),
         "prompt": loaded.prompt_ids[0].tolist(),
@@ -92,16 +92,16 @@ def write(job, loaded, form, runs, clock):
         "again": {"reason": "tokens are sampled"},
         "fresh": [],
     }
-    if found["greedy"]:
-        found["again"] = _again(job, loaded, form, longest)
-        found["fresh"] = [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)]
+    if document["greedy"]:
+        document["again"] = _again(job, loaded, form, longest)
+        document["fresh"] = [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)]
     if ranks.is_first():
         with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
-            json.dump(found, stream, sort_keys=True)
+            json.dump(document, stream, sort_keys=True)
 
 
 def _again(job, loaded, form, run):
-    """{digest, tokens} of the longest run with its logits kept, or {reason} where the backend does not let them be kept."""
+    """{digest, tokens} of the longest run with its logits kept, or {reason} where the backend refuses a logits processor."""
     import numpy
     import transformers
 
@@ -110,7 +110,7 @@ def _again(job, loaded, form, run):
     try:
         tokens = form.call(job, loaded, run, loaded.prompt_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
         kept = {"prompt": keep.kept[steps[0]].numpy(), "late": keep.kept[steps[1]].numpy()}
-    except Exception as error:  # whatever the backend says to a logits processor: the row is then judged without its logits
+    except Exception as error:  # any error of a backend about the logits processor: the row is then judged without its logits
         return {"reason": "{}: {}".format(type(error).__name__, str(error).splitlines()[0] if str(error) else "")}
     if ranks.is_first():
         numpy.savez(os.path.join(loaded.folder, LOGITS), **kept)

@@ -1,4 +1,4 @@
-"""The one call that every backend begins with: `from_pretrained` with the job's dtype."""
+"""Load a checkpoint with the job's dtype (the first step of every backend), and look into the loaded model."""
 
 from bench import compat
 from bench.measuring import ranks
@@ -16,7 +16,7 @@ def load_model(job, dtype_name=None, **arguments):
 
 
 def dtype_of(model):
-    """The dtype that most of a model's parameters have, without "torch."."""
+    """The dtype of most of a model's parameters, without "torch."."""
     counts = {}
     for parameter in model.parameters():
         counts[str(parameter.dtype)] = counts.get(str(parameter.dtype), 0) + parameter.numel()
@@ -39,10 +39,10 @@ def layers_of(model):
 
 
 def first_device(job):
-    """The device of this process's first part of the model: over several ranks the rank's own."""
+    """The device of the model's first part in this process; with several ranks the rank's own GPU."""
     return "cuda:{}".format(ranks.local()) if job.device == "cuda" else "cpu"
 
 
 def devices(job):
-    """The job's devices by name: "cuda:0", "cuda:1"…, or "cpu" as many times."""
+    """The names of the job's devices: "cuda:0", "cuda:1"…, or "cpu" repeated `device_count` times."""
     return ["cuda:{}".format(index) for index in range(job.device_count)] if job.device == "cuda" else ["cpu"] * job.device_count

@@ -1,13 +1,13 @@
-"""From texts to texts, as the third article generates: prompts, chat template, workloads, and counting what was made.
+"""Generation from texts to texts, as in the third article: prompts, chat template, workloads, and counts of new tokens.
 
 Options that the forms of this article share (Job.options):
 
-    chat           {template, special_tokens}: the chat template for a tokenizer that has none of its own, and the tokens it needs
-    terminators    texts of the tokens that end an answer beside the tokenizer's own end token
+    chat           {template, special_tokens}: the chat template for a tokenizer without one, and its special tokens
+    terminators    texts of further tokens that end an answer, beside the tokenizer's end token
     templated      true where each text goes through the chat template
     texts          "prompt" (the job's prompt in every row) or "workload" (uneven texts made from a seed)
     seed, prompt_tokens, answer_tokens
-                   of a workload; both lengths are {median, sigma, least, most} of a log-normal distribution, cut at both ends
+                   of a workload; both lengths are {median, sigma, least, most} of a log-normal distribution, clamped to least and most
 """
 
 import random
@@ -35,7 +35,7 @@ NO_TOKEN = 2**31 - 1
 
 
 class Item:
-    """One text of a workload: `number` in its order, the `text`, and after how many new tokens its answer ends."""
+    """One text of a workload: its `number`, its `text`, and the number of `new_tokens` after which its answer ends."""
 
     def __init__(self, number, text, new_tokens):
         self.number, self.text, self.new_tokens = number, text, new_tokens
@@ -44,8 +44,8 @@ class Item:
 def tokenizer_of(job):
     """The checkpoint's tokenizer, padding on the left; the stand-in of random weights gets the article's chat template.
 
-    The tokens of the template are added to the loaded tokenizer, never to the checkpoint: its vocabulary is far smaller than
-    the model's, so that the new ids are ids the model has.
+    The tokens of the template are added to the loaded tokenizer, never to the checkpoint. The stand-in's vocabulary is far smaller than
+    the model's, so the model has the new ids.
     """
     from transformers import AutoTokenizer
 
@@ -66,19 +66,19 @@ def terminators(job, tokenizer):
 
 
 def rendered(job, tokenizer, text):
-    """The text as the model gets it: within the chat template where the case says so."""
+    """The text for the model, within the chat template where the option `templated` is set."""
     if not job.options.get("templated"):
         return text
     return tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False)
 
 
 def encode(job, tokenizer, texts):
-    """The texts as {input_ids, attention_mask} [texts, longest], padded on the tokenizer's side; a rendered text has its special tokens already."""
+    """The texts as {input_ids, attention_mask} [texts, longest], padded on the tokenizer's side; a rendered text already has its special tokens."""
     return tokenizer(texts, return_tensors="pt", padding="longest", truncation=True, add_special_tokens=not job.options.get("templated"))
 
 
 def length(draw, lengths):
-    """A number of tokens from {median, sigma, least, most}."""
+    """A number of tokens, drawn from {median, sigma, least, most}."""
     value = lengths["median"] * draw.lognormvariate(0.0, lengths["sigma"])
     return int(min(max(value, lengths["least"]), lengths["most"]))
 
@@ -93,9 +93,9 @@ def workload(job, tokenizer, count):
     items = []
     for number in range(count):
         draw = random.Random("{}:{}".format(job.options["seed"], number))
-        wanted, new_tokens = length(draw, job.options["prompt_tokens"]), length(draw, job.options["answer_tokens"])
+        prompt_tokens, new_tokens = length(draw, job.options["prompt_tokens"]), length(draw, job.options["answer_tokens"])
         words, tokens = [], 0
-        while tokens < wanted:
+        while tokens < prompt_tokens:
             words.append(draw.choice(WORDS))
             tokens += sizes[words[-1]]
         items.append(Item(number, rendered(job, tokenizer, " ".join(words)), min(new_tokens, most)))
@@ -103,58 +103,58 @@ def workload(job, tokenizer, count):
 
 
 def batch_of(job, tokenizer):
-    """The texts of one call: as many as the job's batch size."""
+    """The texts of one call, as many as the job's batch size."""
     count = job.prompt["batch_size"]
     if job.options.get("texts") == "workload":
         return [item.text for item in workload(job, tokenizer, count)]
     return [rendered(job, tokenizer, job.prompt["text"])] * count
 
 
-def asked_of(job, tokenizer, run):
-    """The arguments of `generate` for a run: the article's with its terminators, or, for answers of equal lengths, with none that ends one.
+def generate_arguments(job, tokenizer, run):
+    """The arguments of `generate` for a run: the article's with its terminators, or for answers of equal lengths without any terminator.
 
-    A least length instead would copy the scores of the whole vocabulary at each step.
+    A minimum length would do the same, but would copy the scores of the whole vocabulary at each step.
     """
     arguments = dict(run["arguments"], max_new_tokens=run["new_tokens"], pad_token_id=tokenizer.pad_token_id)
     arguments["eos_token_id"] = terminators(job, tokenizer) if run.get("up_to") else NO_TOKEN
     return arguments
 
 
-def made(rows, ends):
-    """How many new tokens each row has, its terminator included and padding after it not."""
+def lengths_of(rows, ends):
+    """The number of new tokens of each row, with its terminator and without the padding after it."""
     return [next((place + 1 for place, token in enumerate(row) if token in ends), len(row)) for row in rows]
 
 
 def generate(job, loaded, run, input_ids, **more):
-    """The new tokens [rows, new tokens] of one call of a run on unpadded prompts; `more` goes to `generate` beside the run's own arguments."""
+    """The new tokens [rows, new tokens] of one call of a run on unpadded prompts; `more` are further arguments of `generate`."""
     import torch
 
-    arguments = dict(asked_of(job, tokenizer_of(job), run), **more)
+    arguments = dict(generate_arguments(job, tokenizer_of(job), run), **more)
     return loaded.generate(input_ids, torch.ones_like(input_ids), **arguments)
 
 
 def judged(job):
-    """Can the judge read the answers? Only where each call has the job's one prompt in every row."""
+    """Can the judge read the answers? Only where every row of each call is the job's prompt."""
     return job.options.get("texts") == "prompt"
 
 
 def time_runs(job, tokenizer, call, say, kept=None):
     """Time `call(arguments) -> [rows, new tokens]`, from texts to texts; returns (measurements, the last call's rows, figures).
 
-    A run with `up_to` may end sooner, as sampled answers do; every row of any other run has to have all its tokens. `figures`
-    has for each run `timed_tokens`, the new tokens of each timed call over all its rows. Where `kept` is a list, it gets the answers of
-    each run's timed calls for the judge.
+    Answers of a run with `up_to` may end sooner; every row of any other run must have all its tokens. `figures` has for each run
+    `timed_tokens`, the new tokens of each timed call over all its rows. Where `kept` is a list, it gets the answers of each run's timed
+    calls for the judge.
     """
     import torch
 
     measurements, tokens, rows = [], [], []
     for number, run in enumerate(job.runs):
-        arguments, counts, made_by_call = asked_of(job, tokenizer, run), [], []
+        arguments, counts, calls = generate_arguments(job, tokenizer, run), [], []
 
-        def generate(run=run, arguments=arguments, counts=counts, made_by_call=made_by_call):
+        def generate(run=run, arguments=arguments, counts=counts, calls=calls):
             rows[:] = call(arguments)
-            made_by_call.append(list(rows))
-            lengths = made(rows, set(terminators(job, tokenizer))) if run.get("up_to") else [len(row) for row in rows]
+            calls.append(list(rows))
+            lengths = lengths_of(rows, set(terminators(job, tokenizer))) if run.get("up_to") else [len(row) for row in rows]
             counts.append(sum(lengths))
             return run["new_tokens"] if run.get("up_to") and max(lengths) <= run["new_tokens"] else min(lengths)
 
@@ -162,6 +162,6 @@ def time_runs(job, tokenizer, call, say, kept=None):
         with torch.no_grad():
             measurements.append(measure.measure_run(job, run, generate, cold=number == 0, say=say))
         if kept is not None:
-            kept.append(timed_tokens.of_run(run["new_tokens"], made_by_call[-job.timed_runs :], measurements[-1]["timed_ms"]))
+            kept.append(timed_tokens.of_run(run["new_tokens"], calls[-job.timed_runs :], measurements[-1]["timed_ms"]))
         tokens.append({"new_tokens": run["new_tokens"], "timed_tokens": counts[-job.timed_runs :]})
     return measurements, list(rows), {"calls": tokens}

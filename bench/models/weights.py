@@ -1,11 +1,10 @@
 """Random checkpoints of a model's full architecture, for machines that cannot have the real weights.
 
-The values come from a counter-based generator in integer arithmetic (SplitMix64: Steele, Lea, Flood, "Fast splittable
-pseudorandom number generators", OOPSLA 2014), keyed by the tensor's name. So a checkpoint is the same to the bit on a CPU
-and on a GPU and under every torch version, and every stack measures the same weights.
+A counter-based generator in integer arithmetic (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014), keyed by the tensor's name, makes the values. So a checkpoint is the same to the bit on CPUs and GPUs and under every torch
+version, and every stack measures the same weights.
 
-The files are those that `save_pretrained` would leave: config.json, safetensors shards with their index, a tokenizer.
-One shard is in memory at a time.
+The files are those of `save_pretrained`: config.json, safetensors shards with their index, a tokenizer. One shard is in memory at a time.
 """
 
 import hashlib
@@ -17,12 +16,12 @@ from typing import Any, Mapping
 
 from bench import compat
 
-#: The recipe of new checkpoints. Raise it whenever the same seed would give other bytes.
+#: The recipe of new checkpoints. Raise it with every change that makes other bytes from the same seed.
 RECIPE = 2
 
-#: {recipe: {model type: {scale: {role: factor}}}}: how many times as large as recipe 1 the matrices of a role are (ROLES).
-#: With recipe 1 a fault hides: attention is near uniform, and what a layer adds is too small to change a greedy token (BLOOM repeats the
-#: prompt's last token for ever). Recipe 2 is chosen from the table of bench/instruments/fault_table.py.
+#: {recipe: {model type: {scale: {role: factor}}}}: the factors by which the matrices of a role (ROLES) are larger than in recipe 1.
+#: Recipe 1 hides faults: attention is nearly uniform, and a layer adds too little to change a greedy token (BLOOM repeats the prompt's
+#: last token for ever). Recipe 2 is chosen from the table of bench/instruments/fault_table.py.
 MULTIPLIERS = {
     1: {},
     2: {
@@ -32,15 +31,15 @@ MULTIPLIERS = {
     },
 }
 
-#: The matrices of each role: `q` makes the attention's scores, `a` and `m` write attention's and the MLP's output into the residual stream.
-#: BLOOM keeps queries, keys and values in one matrix, so there `q` scales all three.
+#: The matrices of each role: `q` computes the attention's scores; `a` and `m` write the outputs of attention and MLP into the residual
+#: stream. BLOOM keeps queries, keys and values in one matrix, so there `q` scales all three.
 ROLES = {
     "q": re.compile(r"(query_key_value|\b[qk]_proj)\.weight$"),
     "a": re.compile(r"(self_attention\.dense|out_proj|o_proj)\.weight$"),
     "m": re.compile(r"(dense_4h_to_h|fc_out|down_proj)\.weight$"),
 }
 
-#: Keys the generator's streams. All recipes so far share the streams and differ in the factors.
+#: Part of the key of the generator's streams. All recipes so far have the same streams and differ in the factors.
 _STREAMS = 1
 
 SHARD_BYTES = 1 << 30
@@ -112,7 +111,7 @@ _LLAMA = {
     "torch_dtype": "bfloat16",
 }
 
-#: The articles' models by shape: the fields of their config.json that decide what is computed.
+#: {shape: config.json}: the fields of the articles' models that decide the computation.
 SHAPES = {
     "bloomz-7b1": _BLOOM,
     "bloom-7b1": _BLOOM,
@@ -120,7 +119,7 @@ SHAPES = {
     "llama-3-8B": _LLAMA,
 }
 
-#: What `scale = tiny` changes of an architecture, so that a CPU runs it in milliseconds.
+#: The fields that `scale = tiny` replaces, so that a CPU runs the model in milliseconds.
 _TINY = {
     "bloom": {"vocab_size": 1024, "hidden_size": 128, "n_layer": 4, "n_head": 8, "torch_dtype": "float32"},
     "gptj": {
@@ -150,7 +149,7 @@ _TINY = {
 
 
 def config_of(shape, scale):
-    """The config.json of a shape at scale full or tiny; raises ValueError for a shape the kit does not know."""
+    """The config.json of a shape at scale full or tiny; raises ValueError for an unknown shape."""
     if shape not in SHAPES:
         raise ValueError("shape is {!r}, allowed are {}".format(shape, ", ".join(sorted(SHAPES))))
     config = dict(SHAPES[shape])
@@ -172,7 +171,7 @@ def parameters_of(config):
 
 
 def _signed(value):
-    """A 64-bit constant as the int64 that holds the same bits."""
+    """The int64 with the same bits as a 64-bit constant."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -194,7 +193,7 @@ def recipe_of(model: Mapping[str, Any]) -> int:
 
 
 def factors_of(config, scale, recipe):
-    """{role: factor} of a config at a scale; raises ValueError for a recipe the kit does not know."""
+    """{role: factor} of a config at a scale; raises ValueError for an unknown recipe."""
     if recipe not in MULTIPLIERS:
         raise ValueError("recipe is {!r}, allowed are {}".format(recipe, ", ".join(map(str, sorted(MULTIPLIERS)))))
     return MULTIPLIERS[recipe].get(config["model_type"], {}).get(scale, {})
@@ -238,7 +237,7 @@ def _shards(parameters, bytes_per_value, limit):
 
 
 def write_tokenizer(folder, config):
-    """A byte-level tokenizer without merges: every text has tokens, whatever the vocabulary of the real model."""
+    """Write a byte-level tokenizer without merges, which has tokens for every text and does not depend on the real model's vocabulary."""
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
 

@@ -1,6 +1,6 @@
-"""The batch sizes that a case is run with: a list, or as far as memory goes.
+"""The batch sizes of a case: a list, or a sweep until memory runs out.
 
-A sweep goes up, and stops where memory ran out: what needs more would run out as well. The batch that did not fit is a
+Batch sizes rise, and the first that runs out of memory ends them: larger ones would run out too. The batch that did not fit is a
 result like any other. `{ from = 1, until = "oom", within = 0.25 }` doubles until memory runs out, then halves the gap between
 the largest batch that fits and the smallest that does not, until it is at most `within` of the former.
 """
@@ -10,34 +10,33 @@ from typing import Any
 
 from scripts.errors import KitError
 
-#: Runs one batch size and tells the status it ended with; None where it could not start.
+#: Runs one batch size and returns the status of its run; None where it could not start.
 Try = Callable[[int], str | None]
 
-#: What is near enough where a sweep says nothing.
+#: The default of a sweep's `within`.
 WITHIN = 0.25
 
-
-#: The largest batch of a sweep until memory runs out where there is no GPU, for a host that runs out of memory kills others.
+#: The largest batch of a sweep on a CPU: a host that runs out of memory kills other processes.
 MOST_ON_CPU = 8
 
 
-def on_cpu(asked: Sequence[int] | Mapping[str, Any]) -> Sequence[int]:
-    """The batch sizes for a CPU: of a sweep until memory runs out its first doublings only."""
-    if not isinstance(asked, Mapping):
-        return asked
-    first = asked.get("from", 1)
+def on_cpu(sizes: Sequence[int] | Mapping[str, Any]) -> Sequence[int]:
+    """The batch sizes on a CPU: of a sweep only the doublings up to MOST_ON_CPU."""
+    if not isinstance(sizes, Mapping):
+        return sizes
+    first = sizes.get("from", 1)
     return [first << step for step in range(MOST_ON_CPU.bit_length()) if step == 0 or first << step <= MOST_ON_CPU]
 
 
-def check(asked: Sequence[int] | Mapping[str, Any]) -> str:
-    """What is wrong with the batch sizes of an article's file, or ""."""
-    if isinstance(asked, Mapping):
-        wrong = sorted(set(asked) - {"from", "until", "within"})
-        if wrong or asked.get("until") != "oom" or not _is_size(asked.get("from", 1)) or not 0 < asked.get("within", WITHIN) < 1:
-            return f'a sweep is {{ from = 1, until = "oom", within = {WITHIN} }}, found {dict(asked)}'
+def mistake_in(sizes: Sequence[int] | Mapping[str, Any]) -> str:
+    """The mistake in the batch sizes of an article's file, in words, or ""."""
+    if isinstance(sizes, Mapping):
+        unknown = set(sizes) - {"from", "until", "within"}
+        if unknown or sizes.get("until") != "oom" or not _is_size(sizes.get("from", 1)) or not 0 < sizes.get("within", WITHIN) < 1:
+            return f'a sweep is {{ from = 1, until = "oom", within = {WITHIN} }}, found {dict(sizes)}'
         return ""
-    if not asked or not all(_is_size(size) for size in asked) or len(set(asked)) != len(asked):
-        return f"batch sizes are different whole numbers from 1, found {list(asked)}"
+    if not sizes or not all(_is_size(size) for size in sizes) or len(set(sizes)) != len(sizes):
+        return f"batch sizes are different whole numbers from 1, found {list(sizes)}"
     return ""
 
 
@@ -45,21 +44,21 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def walk(asked: Sequence[int] | Mapping[str, Any], run: Try) -> None:
-    """Run every batch size that is asked for and may fit."""
-    wrong = check(asked)
-    if wrong:
-        raise KitError(wrong)
-    if isinstance(asked, Mapping):
-        _until_oom(asked.get("from", 1), asked.get("within", WITHIN), run)
+def walk(sizes: Sequence[int] | Mapping[str, Any], run: Try) -> None:
+    """Run the batch sizes in rising order until one runs out of memory. Raises KitError for a mistake in `sizes`."""
+    mistake = mistake_in(sizes)
+    if mistake:
+        raise KitError(mistake)
+    if isinstance(sizes, Mapping):
+        _until_oom(sizes.get("from", 1), sizes.get("within", WITHIN), run)
         return
-    for size in sorted(asked):
+    for size in sorted(sizes):
         if run(size) == "oom":
             return
 
 
 def _until_oom(first: int, within: float, run: Try) -> None:
-    """Double, then search below; anything else than ok or oom ends the sweep, for it tells nothing about memory."""
+    """Double the size until memory runs out, then halve the gap; a status other than ok or oom ends the sweep, as it says nothing of memory."""
     fits, size = 0, first
     while (status := run(size)) == "ok":
         fits, size = size, 2 * size

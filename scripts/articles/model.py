@@ -1,4 +1,4 @@
-"""The articles as data: bench/articles/*.toml into dataclasses. Cases, published numbers and claims live there alone."""
+"""The articles as data: bench/articles/*.toml, read into dataclasses. Only these files hold cases, published numbers and claims."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +17,15 @@ class Case:
     """One row of an article's table.
 
     form          how the model is called: a module of bench/forms
-    options       what that form wants to know, over what the variant and the article say; `tiny_items` is `items` at scale tiny
-    batch_sizes   a list, or {from, until = "oom", within}; over what the variant says (scripts/articles/batch_sweep.py); the article's own
-                  prompt.batch_size where neither says anything
-    variants      those that the case is run in, all where it names none
-    runs          in place of the variant's
+    options       the options of that form; they override those of the variant and of the article; `tiny_items` is `items` at scale tiny
+    batch_sizes   a list, or {from, until = "oom", within} (scripts/articles/batch_sweep.py); they override the variant's; without both, the
+                  article's prompt.batch_size
+    variants      the variants in which the case runs; None means all
+    runs          the runs of the case; they replace the variant's
     published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
-    prompt        what differs from the article's prompt
-    protocol      what differs from the article's protocol
-    in_variant    {variant: {load, runs}}: what differs in one variant, over the case's and the variant's
+    prompt        the keys that differ from the article's prompt
+    protocol      the keys that differ from the article's protocol
+    in_variant    {variant: {load, runs}}: values for one variant alone; they override those of the case and of the variant
     """
 
     name: str
@@ -45,7 +45,7 @@ class Case:
     in_variant: dict[str, Any] = field(default_factory=dict)
 
     def published_at(self, metric: str, batch_size: int) -> float | None:
-        """The article's number for a batch size; a number without batch sizes is for whichever the article ran."""
+        """The article's number for a batch size; a number without batch sizes counts for every batch size."""
         value = (self.published or {}).get(metric)
         return value.get(str(batch_size)) if isinstance(value, dict) else value
 
@@ -71,11 +71,11 @@ class Article:
     claims: list[dict[str, Any]] = field(default_factory=list)
 
     def case(self, name: str) -> Case | None:
-        """The case of a name; None for one that the article does not have, or has no more."""
+        """The case with this name; None where the article has no such case (any more)."""
         return next((case for case in self.cases if case.name == name), None)
 
     def model_of(self, case: Case) -> dict[str, Any]:
-        """The model that a case runs: the article's own unless the case names another."""
+        """The model of a case: the article's, unless the case names another."""
         return self.models[case.model] if case.model else self.model
 
     def prompt_of(self, case: Case) -> dict[str, Any]:
@@ -85,17 +85,17 @@ class Article:
         return {**self.protocol, **case.protocol}
 
     def batch_sizes_of(self, case: Case, variant: str) -> list[int] | dict[str, Any]:
-        """The batch sizes that a case is run with, as scripts/articles/batch_sweep.py takes them."""
+        """The batch sizes of a case, in the format of scripts/articles/batch_sweep.py."""
         return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt_of(case)["batch_size"]]
 
     def options_of(self, case: Case, variant: str, scale: str) -> dict[str, Any]:
-        """What the form of a case gets to know: the article's options, over them the variant's, over them the case's."""
+        """The options that the form of a case gets: the case's override the variant's, which override the article's."""
         merged = {**self.options, **self.variants[variant].get("options", {}), **case.options}
         tiny_items = merged.pop("tiny_items", None)
         return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
 
     def runs_of(self, case: Case, variant: str, scale: str = "full") -> list[dict[str, Any]]:
-        """The calls that a case is timed on: its own for this variant, else its own, else the variant's.
+        """The timed runs of a case: the case's for this variant, else the case's, else the variant's.
 
         `tiny_new_tokens` of a run is its `new_tokens` at scale tiny.
         """
@@ -106,13 +106,13 @@ class Article:
         return runs
 
     def cases_of(self, backend: str) -> list[Case]:
-        """The cases of a backend. One that the article never ran has a case of its own here, without published numbers."""
-        own = [case for case in self.cases if case.backend == backend]
-        return own or [Case(backend, backend, 1, {"dtype": self.variants.get("controlled", {}).get("dtype", "float32")}, note="not in the article")]
+        """The cases of a backend. A backend that the article never ran gets one case without published numbers."""
+        cases = [case for case in self.cases if case.backend == backend]
+        return cases or [Case(backend, backend, 1, {"dtype": self.variants.get("controlled", {}).get("dtype", "float32")}, note="not in the article")]
 
 
 def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
-    """Every article by its slug, sorted; raises KitError naming the file and the place that is not valid."""
+    """Every article by its slug, sorted; raises KitError with the file and the place of a mistake."""
     path = folder.parent / "tolerances.toml"
     tolerances = toml_tables.read(path)
     toml_tables.check(tolerances, shapes.Tolerances, path.name)
@@ -121,7 +121,7 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
 
 
 def article_of(data: dict[str, Any], tolerances: dict[str, Any], file: str) -> Article:
-    """The article that a file's tables describe; raises KitError naming the file and the place that is not valid."""
+    """The article that a file's tables describe; raises KitError with the file and the place of a mistake."""
     toml_tables.check(data, shapes.Article, file)
     cases = [Case(**case) for case in data["cases"]]
     article = Article(**{**data, "cases": cases, "tolerances": tolerances})
@@ -130,7 +130,7 @@ def article_of(data: dict[str, Any], tolerances: dict[str, Any], file: str) -> A
 
 
 def find(slug: str) -> Article:
-    """The article of a slug; raises UsageError naming those there are."""
+    """The article with this slug; raises UsageError with the known slugs."""
     articles = load_all()
     if slug not in articles:
         raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try `make article-{next(iter(articles))}`")

@@ -1,4 +1,4 @@
-"""What the names in an article's file refer to: backends, forms, their options, variants, models and cases have to exist."""
+"""Check the names in an article's file: the backends, forms, options, variants, models and cases must exist."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 #: Keys of a relation that name cases.
 ROLES = ("faster", "slower", "case", "single", "batched", "lowest")
 
-#: Read before a form sees its options: `items` at scale tiny.
+#: The option that replaces `items` at scale tiny; the kit reads it before the form gets its options.
 TINY = "tiny_items"
 
 
 def check(article: "Article", file: str) -> None:
-    """Raise KitError, with the file and the place, for the first name that refers to nothing."""
+    """Raise KitError, with the file and the place, for the first unknown name."""
     _each_once(file, "case", [case.name for case in article.cases])
     for variant, table in article.variants.items():
         _batch_sizes(table.get("batch_sizes"), f"{file}, [variants.{variant}]")
@@ -42,7 +42,7 @@ def _case(article: "Article", case: "Case", file: str) -> None:
         _known(variant, article.variants, f"{where}: variant")
     for variant in case.variants or article.variants:
         if not article.runs_of(case, variant):
-            raise KitError(f"{where}: neither it nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
+            raise KitError(f"{where}: neither the case nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
     _batch_sizes(case.batch_sizes, where)
     form, backend = _module(forms.find, case.form, where), _module(backends.find, case.backend, where)
     reason = forms.refusal(case.form, case.backend)
@@ -66,33 +66,34 @@ def _module(find: Any, name: str, where: str) -> ModuleType:
     except ValueError as error:
         raise KitError(f"{where}: {error}") from error
     except ImportError as error:
-        raise KitError(f"{where}: the modules of a backend and of a form import libraries inside their functions: {error}") from error
+        raise KitError(f"{where}: a module of a backend or a form imports its libraries inside its functions: {error}") from error
     return module
 
 
 def _known(name: str | None, allowed: Iterable[str], where: str) -> None:
     if name is not None and name not in allowed:
-        raise KitError(f"{where} {name!r} is not there, known are {', '.join(allowed)}")
+        raise KitError(f"{where} {name!r} is unknown, known are {', '.join(allowed)}")
 
 
 def _dtype(article: "Article", table: Mapping[str, Any], where: str) -> None:
-    """A dtype without a bound of the output check could not be judged."""
+    """Raise KitError for a dtype without bounds in bench/tolerances.toml: the output check could not judge it."""
     _known(table.get("dtype"), article.tolerances, f"{where}: dtype")
 
 
-def _each_once(file: str, what: str, names: list[str]) -> None:
+def _each_once(file: str, kind: str, names: list[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise KitError(f"{file}: the {what} {twice!r} is there twice; give each a name of its own")
+        raise KitError(f"{file}: the {kind} {twice!r} is there twice; give each {kind} a name of its own")
 
 
 def _batch_sizes(sizes: Any, where: str) -> None:
-    if sizes is not None and batch_sweep.check(sizes):
-        raise KitError(f"{where}: {batch_sweep.check(sizes)}")
+    mistake = "" if sizes is None else batch_sweep.mistake_in(sizes)
+    if mistake:
+        raise KitError(f"{where}: {mistake}")
 
 
 def _options(options: Mapping[str, Any], modules: Iterable[ModuleType], file: str, place: str) -> None:
-    """Every option is read by one of these forms."""
+    """Raise KitError for an option that none of these forms reads."""
     allowed: dict[str, tuple[str, ...]] = {}
     for module in modules:
         allowed |= forms.options(module)

@@ -1,4 +1,4 @@
-"""What an article's file may hold (bench/articles/*.toml): every key that is read, at any depth, and no other."""
+"""The shape of an article's file (bench/articles/*.toml): every key that the code reads, at any depth, and no other."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ BatchSizes = list[int] | dict[str, Any]
 
 
 class Model(Table):
-    """`parameters` is of a model on the hub; a tiny one of the demo has none."""
+    """`parameters` is given for a model on the hub, not for a tiny model of the demo."""
 
     name: str
     architecture: Name
@@ -32,7 +32,7 @@ class Hardware(Table):
 
 
 class OwnPrompt(Table):
-    """What a case has in place of its article's prompt."""
+    """The keys of a case that replace those of its article's prompt."""
 
     text: str | None = None
     texts: list[str] | None = None
@@ -58,7 +58,7 @@ class Protocol(Table):
 
 
 class Run(Table):
-    """`arguments` go to `generate` as the article wrote them, so their names are the library's."""
+    """`arguments` go to `generate` as the article wrote them, with the library's names."""
 
     new_tokens: AtLeastOne
     arguments: dict[str, Any]
@@ -94,7 +94,7 @@ class Published(Table):
 
 
 class Case(Table):
-    """scripts/articles/model.py says what each key means; those of `load` and `options` are the backend's and the form's own."""
+    """scripts/articles/model.py explains each key; the backend and the form define the keys of `load` and `options`."""
 
     name: Name
     backend: Name
@@ -114,7 +114,7 @@ class Case(Table):
 
 
 class Relation(Table):
-    """All keys of all kinds of relations (scripts/verdicts); which of them go together is each kind's own."""
+    """All keys of all kinds of relations (scripts/verdicts); each kind takes some of them."""
 
     faster: Name | None = None
     slower: Name | None = None

@@ -1,7 +1,7 @@
-"""demo: every backend that a CPU can run, on tiny random models, and a report of it.
+"""demo: run every backend that a CPU can run, on tiny random models, and write a report.
 
-It takes the same way as `bench`: jobs as data, a process for each, results checked on return, the report from the results
-alone. Its results say nothing about a GPU and are not kept under reports/runs.
+The demo works like `bench`: jobs as data, a process for each job, results checked when they return, the report made only from results.
+Its results say nothing about a GPU and are not stored under reports/runs.
 """
 
 import shutil
@@ -24,53 +24,53 @@ DEMO = ROOT / "reports" / "demo"
 
 
 def make_environments(names: Iterable[str]) -> dict[str, KitError]:
-    """Make each environment, once; {name: why it cannot be made} of those that cannot."""
-    refused = {}
+    """Make each environment once; returns {name: error} of those that could not be made."""
+    errors = {}
     for name in names:
         try:
             demo_environments.ensure(name)
         except KitError as error:
-            refused[name] = error
-    return refused
+            errors[name] = error
+    return errors
 
 
-def tell(refused: list[KitError], left_out: str, ran: bool) -> None:
-    """A missing Python is a note where other jobs ran, as the README says; anything else is raised."""
-    failed = [error for error in refused if not (ran and isinstance(error, PreflightError))]
+def report_missing(errors: list[KitError], left_out: str, ran: bool) -> None:
+    """Print a missing Python as a note where other jobs ran, as the README says; raise any other error."""
+    failed = [error for error in errors if not (ran and isinstance(error, PreflightError))]
     if failed:
         raise type(failed[0])(f"{failed[0]}; {left_out}")
-    print(f"note: {refused[0]}; {left_out}", file=sys.stderr)
+    print(f"note: {errors[0]}; {left_out}", file=sys.stderr)
 
 
 @click.command
 def demo() -> None:
-    """Run every backend that a CPU can run on tiny random models; the report lies in reports/demo."""
+    """Run every backend that a CPU can run on tiny random models; write the report to reports/demo."""
     with signals.raised():
         run_demo()
 
 
 def run_demo() -> None:
-    """Run the demo; raises KitError where some of its jobs could not run, after the others."""
+    """Run the demo; raises KitError after the last job where some jobs could not run."""
     shutil.rmtree(DEMO, ignore_errors=True)
-    asked = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
-    known = pins.load()
-    backends = [name for name in known.backends if "demo" in known.backends[name]["stacks"]]
-    environment_of = {name: known.image(name, "demo").environment for name in backends}
-    planned = plan.plan(backends, asked, every=True)
+    options = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
+    loaded = pins.load()
+    backends = [name for name in loaded.backends if "demo" in loaded.backends[name]["stacks"]]
+    environment_of = {name: loaded.image(name, "demo").environment for name in backends}
+    planned = plan.plan(backends, options, every=True)
     order = [case.name for case in articles.find("demo").cases]
-    planned.sort(key=lambda one: order.index(one.case.name) if one.case.name in order else len(order))
-    refused = make_environments(dict.fromkeys(environment_of[one.case.backend] for one in planned))
-    able = [one for one in planned if environment_of[one.case.backend] not in refused]
+    planned.sort(key=lambda job: order.index(job.case.name) if job.case.name in order else len(order))
+    errors = make_environments(dict.fromkeys(environment_of[job.case.backend] for job in planned))
+    able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
         print(f"{len(able)} jobs on this machine's CPU", file=sys.stderr)
-        plan.run_all(able, asked, keep_going=True)
+        plan.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
-    if refused:
-        tell(list(refused.values()), f"{len(planned) - len(able)} of {len(planned)} jobs were left out", ran=bool(able))
+    if errors:
+        report_missing(list(errors.values()), f"{len(planned) - len(able)} of {len(planned)} jobs were left out", ran=bool(able))
 
 
 @click.command
 def clocks() -> None:
-    """Time tiny models by the articles' own loops and by the kit, in turn; print the ratios."""
+    """Time tiny models alternately with the articles' own loops and with the kit; print the ratios."""
     with signals.raised():
         comparing.compare_all()

@@ -1,4 +1,4 @@
-"""build, verify, rebuild, sbom, images, archive, restore, push, pull: the images and what they hold."""
+"""build, verify, rebuild, sbom, images, archive, restore, push, pull: the images and their content."""
 
 import re
 import time
@@ -21,21 +21,21 @@ from scripts.images import verify as checking
 from scripts.paths import ROOT
 from scripts.pins import Image
 
-STACK = option("STACK", values.Text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article")
-ARTICLE = option("ARTICLE", values.Text(), "whose stack STACK=article means", "")
+STACK = option("STACK", values.Text(), "the versions: a stack of docker/pins.toml, or the article's own", "article")
+ARTICLE = option("ARTICLE", values.Text(), "the article of STACK=article", "")
 WHEELS = option("WHEELS", values.Folder(), "build from the files of this folder, without a package index")
 ARCHIVES = option("ARCHIVES", values.Folder(), "the folder of archives", ROOT / "archives")
 
 
 def chosen(backend: str, stack: str, article: str) -> list[Image]:
-    """The images of a backend, or of all of them and of every stack where none is named."""
+    """The images of a backend on a stack; of all backends and stacks where neither is named."""
     if stack == "article" and (backend != "all" or article):
         stack = articles.find(article or "inference-tools").stack
-    return building.wanted(pins.load(), backend, stack)
+    return building.images_of(pins.load(), backend, stack)
 
 
 def _of_images(command: Callable[..., int | None]) -> Verb:
-    """Give a verb the argument and the options that choose images."""
+    """Add the argument and the options that choose images to a verb."""
 
     def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
         return command(chosen(backend, stack, article), **more)
@@ -50,11 +50,11 @@ def _of_images(command: Callable[..., int | None]) -> Verb:
 @ARTICLE
 @WHEELS
 def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
-    """Build the image of a backend, or of all, which also keeps a record of them."""
+    """Build the image of a backend, or all images; building all also keeps a record of them."""
     for image in chosen(backend, stack, article):
         began = time.monotonic()
         new = building.build(image, wheels)
-        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is there'}", flush=True)
+        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is already built'}", flush=True)
         if backend == "all" and (new or not inventory.is_recorded(image)):
             inventory.record(connect(), image, time.monotonic() - began if new else None)
 
@@ -62,12 +62,12 @@ def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
 @click.command
 @_of_images
 def verify(images: list[Image]) -> None:
-    """Ask an image for everything it holds; a line for each difference from pins and lock."""
+    """Compare the whole content of an image with its pins and lock; one line per difference."""
     wrong = 0
     for image in images:
         lines = checking.verify(image)
         wrong += bool(lines)
-        _tell(image, lines, "is what its pins and its lock say")
+        _print_differences(image, lines, "holds what its pins and its lock say")
     if wrong:
         raise KitError(f"{wrong} of the images differ from docker/pins.toml: `docker rmi` them and build again, or correct the pins")
 
@@ -76,18 +76,18 @@ def verify(images: list[Image]) -> None:
 @WHEELS
 @_of_images
 def rebuild(images: list[Image], wheels: Path | None) -> None:
-    """Build an image twice from nothing and compare the two, layer by layer."""
+    """Build an image twice without a cache and compare the two builds, layer by layer."""
     different = False
     for image in images:
         lines = rebuilding.rebuild(image, wheels)
         different |= bool(lines)
-        _tell(image, lines, "the same to the byte, built twice from nothing")
+        _print_differences(image, lines, "the same to the byte in two builds without a cache")
     if different:
         raise KitError("two builds of the same files differ, as listed above")
 
 
-def _tell(image: Image, lines: list[str], right: str) -> None:
-    print(f"{image.tag}: {f'{len(lines)} differences' if lines else right}")
+def _print_differences(image: Image, lines: list[str], if_none: str) -> None:
+    print(f"{image.tag}: {f'{len(lines)} differences' if lines else if_none}")
     print("".join(f"  {line}\n" for line in lines), end="", flush=True)
 
 
@@ -103,31 +103,31 @@ def sbom(images: list[Image]) -> None:
 
 @click.command
 def images() -> None:
-    """List the images: built, stale or missing, their size, what they share, their age."""
+    """List the images: built, stale or missing, their size, shared layers, age."""
     inventory.show()
 
 
 @click.command
-@option("ONLY", values.Names(*keeping.PARTS), "some parts alone", ())
+@option("ONLY", values.Names(*keeping.PARTS), "keep only these parts", ())
 @option("PIECES", values.Size(), "cut archives of images into files of at most so many bytes")
-@option("PYTHONS", values.Names(), "the versions of Python that the tools are kept for; this one unless others are typed", ())
+@option("PYTHONS", values.Names(), "the versions of Python to keep the tools for; by default the one that runs the kit", ())
 @STACK
 @ARTICLE
 @option("BACKEND", values.Text(), "the images of a backend", "all")
 @ARCHIVES
 def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], stack: str, article: str, backend: str, archives: Path) -> None:
-    """Keep the built images, the files of their locks, the tools and the kit in a folder."""
+    """Archive the built images, the files of their locks, the tools and the kit in a folder."""
     keeping.archive(archives, chosen(backend, stack, article), only or keeping.PARTS, pieces, pythons)
 
 
 @click.command
 @ARCHIVES
 def restore(archives: Path) -> None:
-    """Bring the images of such a folder back, without a network; each is compared with its pins and lock."""
+    """Restore the images of such a folder without a network, and compare each with its pins and lock."""
     restoring.restore(archives)
 
 
-REGISTRY = option("REGISTRY", click.STRING, "a registry and a name in it, as in localhost:5000/kit", "")
+REGISTRY = option("REGISTRY", click.STRING, "a registry and a name in it, for example localhost:5000/kit", "")
 
 
 def _registry(typed: str) -> str:
@@ -142,7 +142,7 @@ def _registry(typed: str) -> str:
 @ARTICLE
 @REGISTRY
 def push(backend: str, stack: str, article: str, registry: str) -> None:
-    """Push built images to a registry and note their digests in docker/digests.json."""
+    """Push built images to a registry and write their digests into docker/digests.json."""
     through_registry.push(chosen(backend, stack, article), _registry(registry))
 
 

@@ -1,7 +1,7 @@
-"""The command line: a verb a module, each option also an environment variable, as `make VERB NAME=value` sets it.
+"""The command line. Each option of a verb is also an environment variable, as `make VERB NAME=value` sets it.
 
-A verb reads what was typed, calls one room, and prints what came out. Modules are imported by the verb that needs them, so
-that `--help` and a wrong value cost no second.
+A verb reads its options, calls one folder of the kit, and prints the outcome. Each verb imports its modules only when it runs, so
+`--help` and a message about a wrong value appear at once.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import click
 from scripts import __version__, surroundings
 from scripts.errors import KitError, run_command
 
-#: {verb: the module of scripts/commands that has it}
+#: {verb: its module in scripts/commands}
 VERBS = {
     "archive": "images",
     "article": "measure",
@@ -43,7 +43,7 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """The verbs, each imported when it is asked for."""
+    """The verbs, each imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -61,33 +61,33 @@ class Verbs(click.Group):
 def command_line() -> None:
     """Rebuild the software of articles on LLM inference, rerun their benchmarks, report what holds.
 
-    Exit codes: 0 done, 1 a job or a step failed, 2 a wrong value was typed, 3 this machine cannot do it, 130 interrupted.
+    Exit codes: 0 done, 1 a job or a step failed, 2 wrong value, 3 impossible on this machine, 130 interrupted.
     """
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run a verb and return its exit code; raises KitError and KeyboardInterrupt, prints no traceback for a wrong value."""
+    """Run a verb and return its exit code; raises KitError (also for a wrong value) and KeyboardInterrupt."""
     try:
         return command_line.main(arguments, prog_name="python -m scripts", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
     except click.ClickException as error:
-        raise _wrong(error) from error
+        raise _kit_error(error) from error
     except click.Abort:
         raise KeyboardInterrupt from None
 
 
-def _wrong(error: click.ClickException) -> KitError:
-    """What click found wrong with the line that was typed, as one line of the kit's own."""
+def _kit_error(error: click.ClickException) -> KitError:
+    """click's error about the command line, as one line of the kit."""
     context = getattr(error, "ctx", None)
-    again = f"; try: {context.command_path} --help" if context else ""
-    found = KitError(f"{error.format_message().rstrip('.')}{again}")
-    found.exit_code = error.exit_code
-    return found
+    hint = f"; try: {context.command_path} --help" if context else ""
+    kit_error = KitError(f"{error.format_message().rstrip('.')}{hint}")
+    kit_error.exit_code = error.exit_code
+    return kit_error
 
 
 def main() -> None:
-    """Run the verb of the command line, and end the process with its exit code."""
+    """Run the verb of the command line and end the process with its exit code."""
     surroundings.use(os.environ)
     run_command(lambda: invoke(sys.argv[1:]))

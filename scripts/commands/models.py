@@ -10,7 +10,7 @@ from scripts.commands.measure import MODELS
 from scripts.commands.values import option
 from scripts.errors import KitError
 from scripts.models import locking, store, wanted
-from scripts.models.wanted import WantedModel
+from scripts.models.wanted import ArticleModel
 
 ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 
@@ -21,43 +21,44 @@ ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 def models(article: str, models: Path) -> None:
     """Fetch the articles' models at their commits (HF_TOKEN for gated ones)."""
 
-    def fetch(model: WantedModel) -> None:
+    def fetch(model: ArticleModel) -> None:
         held = store.provide(model, models)
         print(f"{model.name} at {held.commit[:12]}: {held.folder}")
 
-    _refuse(_each(wanted.of_articles(article), fetch))
+    _raise_all(_for_each(wanted.of_articles(article), fetch))
 
 
 @click.command
 @ARTICLE
 @MODELS
 def verify_models(article: str, models: Path) -> None:
-    """Check every file of the models that are here; a wrong file is set aside and fetched anew."""
+    """Check every file of the models on this machine; a wrong file is set aside and fetched again."""
 
-    def verify(model: WantedModel) -> None:
+    def verify(model: ArticleModel) -> None:
         held = store.verify(model, models)
-        print(f"{model.name} at {held.commit[:12]}: every file is right" if held else f"{model.name} is not here; make models fetches it")
+        print(f"{model.name} at {held.commit[:12]}: every file is right" if held else f"{model.name} is not on this machine; make models fetches it")
 
-    _refuse(_each(wanted.of_articles(article), verify))
+    _raise_all(_for_each(wanted.of_articles(article), verify))
 
 
 @click.command
 def lock_models() -> None:
     """Ask the hub for the files of each model's commit and write them into docker/models.json; needs the network."""
-    _refuse(locking.lock_all(wanted.of_articles(), print))
+    _raise_all(_for_each(wanted.of_articles(), lambda model: print(locking.lock(model))))
 
 
-def _each(chosen: Sequence[WantedModel], act: Callable[[WantedModel], None]) -> list[KitError]:
-    """Do it for every model; a model that cannot be had does not keep the others back."""
-    refused = []
-    for model in chosen:
+def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], None]) -> list[KitError]:
+    """Run an action for every model and return its errors: an error of one model does not stop the others."""
+    errors = []
+    for model in models:
         try:
-            act(model)
+            action(model)
         except KitError as error:
-            refused.append(error)
-    return refused
+            errors.append(error)
+    return errors
 
 
-def _refuse(refused: Sequence[KitError]) -> None:
-    if refused:
-        raise type(refused[0])("\n       ".join(str(error) for error in refused))
+def _raise_all(errors: Sequence[KitError]) -> None:
+    """Raise the errors as one, of the first one's type."""
+    if errors:
+        raise type(errors[0])("\n       ".join(str(error) for error in errors))

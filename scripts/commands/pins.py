@@ -8,7 +8,7 @@ from scripts.pins import resolve
 
 
 @click.command
-@option("BACKEND", click.STRING, "the locks of one backend alone")
+@option("BACKEND", click.STRING, "only the locks of this backend")
 def lock(backend: str | None) -> None:
     """Resolve docker/pins.toml into hashed requirements; needs the network."""
     resolve.lock(backend)

@@ -1,4 +1,4 @@
-"""report, compare: from the stored results to pages."""
+"""report, compare: write pages from the stored results."""
 
 import sys
 from pathlib import Path
@@ -12,13 +12,13 @@ from scripts.commands.values import option
 from scripts.errors import KitError, UsageError
 from scripts.report import comparison, document
 
-OUT = option("OUT", values.Folder(), "the folder of the report; beside the runs unless it is typed")
+OUT = option("OUT", values.Folder(), "the folder of the report; by default beside the runs")
 
 
 @click.command
 @RUNS
 @OUT
-@option("FORMAT", values.Choice("md", "html"), "html makes a site too", "md")
+@option("FORMAT", values.Choice("md", "html"), "html writes a site too", "md")
 @click.option("--check", is_flag=True, help="write nothing; fail where the README's headlines are not those of the results")
 def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
@@ -26,7 +26,7 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
         document.check_headlines()
         return
     if runs and not runs.is_dir():
-        raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; try RUNS=reports/runs")
+        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
     path = document.write(shown, out or shown.parent)
     if not runs and results.TRIALS.is_dir():
@@ -40,11 +40,11 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
 @click.command
 @option("A", values.Text(), "a run, a folder of results, or a git revision", "")
 @option("B", values.Text(), "the same", "")
-@option("ACROSS", values.Text(), "compare rows that differ in this", "")
-@option("THRESHOLD", values.Text(), "fail where a row of B is slower by more than so many per cent", "")
+@option("ACROSS", values.Text(), "compare rows that differ only in this field", "")
+@option("THRESHOLD", values.Text(), "fail where a row of B is slower by more than this many per cent", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
-    """Set two runs, folders or git revisions side by side."""
+    """Compare two runs, folders or git revisions side by side."""
     for name, typed in (("A", a), ("B", b)):
         if not typed:
             raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")

@@ -1,4 +1,4 @@
-"""publish, bundle, verify-bundle: the report outside this machine."""
+"""publish, bundle, verify-bundle: share the report outside this machine."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from scripts.share import verified
 @click.command
 @option("REMOTE", values.Text(), "the address of a repository that you may push to", "")
 @option("BRANCH", values.Text(), "the branch of the site", "gh-pages")
-@option("TAKE_BRANCH", values.Switch(), "1 replaces the files of a branch that the kit has not written", False)
+@option("TAKE_BRANCH", values.Switch(), "1 replaces the files of a branch that another program wrote", False)
 @RUNS
 @OUT
 def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
-    """Put the site of the report on a branch of a repository."""
+    """Publish the site of the report on a branch of a repository."""
     shown = runs or results.RUNS
     changes = publishing.publish(remote, branch, shown, out or shown.parent, take_branch)
     print(f"{branch} of {publishing.without_password(remote)}: {changes}")
@@ -39,8 +39,8 @@ def bundle(out: Path | None) -> None:
 
 
 @click.command(name="verify-bundle")
-@option("BUNDLE", values.Folder(), "the archive", Path(f"{bundles.NAME}.tar.gz"))
+@option("BUNDLE", values.Folder(), "the archive to check", Path(f"{bundles.NAME}.tar.gz"))
 def verify_bundle(bundle: Path) -> None:
-    """Check such an archive: its files, its results, and that the report comes out of them."""
+    """Check such an archive: its files, its results, and that its report follows from them."""
     lines = verified.verify(bundle)
     print("\n  ".join([f"{bundle}: is what it says", *lines]))

@@ -1,7 +1,8 @@
 """python -m scripts.commands.tools GROUP: install a group of the tools into .venv; pins.toml names the groups.
 
-The Makefile runs this with the user's own Python, so it needs the standard library alone. `run` makes .venv anew; the other
-groups are added to it. pip brings uv with its hash, uv the rest with theirs. On a machine without a network they come from an archive.
+The Makefile runs this program with the user's own Python, so it needs only the standard library. `run` makes a new .venv; the other groups
+are added to it. pip installs uv, and uv installs the other tools, all by their hashes. On a machine without a network they come from an
+archive.
 """
 
 import fcntl
@@ -24,14 +25,14 @@ HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
 
 
 def kept_files() -> list[str]:
-    """Options with which pip and uv take the tools from an archive and ask no index: where ARCHIVES holds them for this Python."""
+    """Options that make pip and uv take the tools from an archive; [] where ARCHIVES does not hold them for this Python."""
     folder = Path(surroundings.current().text("ARCHIVES") or ROOT / "archives").absolute() / "tools"
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return ["--no-index", "--find-links", str(folder)] if any(folder.glob(f"numpy-*-{tag}-*.whl")) else []
 
 
 def install(group: str) -> None:
-    """Install a group unless it is there already; KitError says what pip or uv says where that fails."""
+    """Install a group unless it is installed; raises KitError with the message of pip or uv."""
     loaded = pins.load(keys_checked=False)
     known = loaded.host["groups"]
     if group not in known:

@@ -1,4 +1,4 @@
-"""What may be typed for an option; a wrong value is one line: its name, the value, what is allowed, an example."""
+"""The types of option values. A wrong value gives one line: its name, the value, what is allowed, an example."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,26 +8,26 @@ import click
 
 from scripts.errors import UsageError
 
-#: A count above this is a slip: no machine has as many GPUs, no day as many seconds.
+#: A larger count is a typing error: no machine has so many GPUs, no day so many seconds.
 LARGEST_COUNT = 1_000_000
 
-#: A longer value is a slip; a path has 4,096 bytes, and the kit writes below those that are typed.
+#: A longer value is a typing error. A path has at most 4,096 bytes, and the kit appends to typed paths.
 LONGEST_CHARACTERS = 1024
 
 
 def _name(param: click.Parameter | None) -> str:
-    """`GPUS`, or `--gpus` for an option without a variable."""
+    """The name of an option in messages: `GPUS`, or `--gpus` for an option without a variable."""
     if param is None:
         return "the value"
     return str(param.envvar) if getattr(param, "envvar", None) else param.opts[0]
 
 
-#: A verb's function, or a command that click made of it.
+#: A verb's function, or click's command for it.
 Verb = Callable[..., Any]
 
 
 class Choice(click.ParamType[Any, Any]):
-    """One of a few words; the first is the example."""
+    """One of the given words; the first word is the example."""
 
     name = "choice"
 
@@ -44,7 +44,7 @@ class Choice(click.ParamType[Any, Any]):
 
 
 class Switch(click.ParamType[Any, Any]):
-    """0 or 1, as in FORCE=1."""
+    """0 or 1, for example FORCE=1."""
 
     name = "0|1"
 
@@ -74,7 +74,7 @@ class Count(click.ParamType[Any, Any]):
 
 
 class Size(click.ParamType[Any, Any]):
-    """A number of bytes with its unit, as in PIECES=64MB; powers of 1000."""
+    """A number of bytes with its unit, for example PIECES=64MB; the units are powers of 1000."""
 
     name = "64MB"
     UNITS = {"MB": 10**6, "GB": 10**9}
@@ -89,7 +89,7 @@ class Size(click.ParamType[Any, Any]):
 
 
 class Numbers(click.ParamType[Any, Any]):
-    """Different whole numbers with commas, as in GPU_IDS=0,3."""
+    """Different whole numbers with commas, for example GPU_IDS=0,3."""
 
     name = "n,n,…"
 
@@ -108,7 +108,7 @@ class Numbers(click.ParamType[Any, Any]):
 
 
 class Text(click.ParamType[Any, Any]):
-    """A word, an address or a command of a reasonable length."""
+    """A word, an address or a command of at most LONGEST_CHARACTERS."""
 
     name = "text"
 
@@ -117,7 +117,7 @@ class Text(click.ParamType[Any, Any]):
 
 
 class Names(click.ParamType[Any, Any]):
-    """Words with commas, as in CASES=accelerate-fp16,ds-zero; of a few words where those are given."""
+    """Words with commas, for example CASES=accelerate-fp16,ds-zero; only `allowed` words where these are given."""
 
     name = "name,name,…"
 
@@ -133,17 +133,17 @@ class Names(click.ParamType[Any, Any]):
 
 
 class Folder(click.ParamType[Any, Any]):
-    """A folder or file of this machine, as an absolute path; it need not exist."""
+    """A folder or file of this machine as an absolute path; it may be missing."""
 
     name = "path"
 
     def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         try:
-            path = Path.cwd() / _not_too_long(str(value), param)  # not resolved: a link is named by its own place
+            path = Path.cwd() / _not_too_long(str(value), param)  # not resolved: messages show a link by its own path
             path.exists()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            raise UsageError(f"{_name(param)} is {_short(str(value))!r}, which is no path ({why}); try another") from error
+            raise UsageError(f"{_name(param)} is {_short(str(value))!r}, which is not a path ({why}); try another") from error
         return path
 
 

@@ -1,1 +1,1 @@
-"""The Docker engine: a job in a container, restricted, watched and removed."""
+"""The Docker engine: run a job in a restricted container, watch it, remove it."""

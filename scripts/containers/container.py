@@ -1,6 +1,6 @@
-"""One job in one container: made, watched, and gone in every case.
+"""One job in one container: create it, watch it, remove it in every case.
 
-A runner that is killed outright leaves its container behind; the next one sweeps it.
+A runner that is killed outright leaves its container behind; the next runner removes it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from scripts.machine.gpus import Gpu
 from scripts.machine.lines import Lines
 from scripts.units import GIB
 
-#: Chunks of output that wait for their reader; a job that talks faster than the runner reads waits, and fills no memory.
+#: The most chunks of output that wait to be read. A job that prints faster than the runner reads has to wait, so memory stays bounded.
 WAITING_CHUNKS = 256
 
 RUN_LABEL, OWNER_LABEL, RUNNER_LABEL = "org.llm-repro.run", "org.llm-repro.owner", "org.llm-repro.runner"
@@ -34,7 +34,7 @@ RUN_LABEL, OWNER_LABEL, RUNNER_LABEL = "org.llm-repro.run", "org.llm-repro.owner
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job's process ended; moments in seconds since the epoch. `exit_code` is 128 + n where signal n ended it."""
+    """How a job's process ended; times in seconds since the epoch. `exit_code` is 128 + n where signal n ended it."""
 
     exit_code: int
     oom_killed: bool
@@ -44,12 +44,12 @@ class Outcome:
 
     @property
     def signal(self) -> str:
-        """The name of the signal that ended the process, such as SIGSEGV; "" where none did."""
+        """The name of the signal that ended the process, such as SIGSEGV; "" without a signal."""
         return next((number.name for number in signal.Signals if number == self.exit_code - 128), "")
 
 
 def connect() -> docker.DockerClient:
-    """The Docker of DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
+    """A client of the Docker at DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
     variables = surroundings.current().variables
     host = variables.get("DOCKER_HOST")
     try:
@@ -63,15 +63,15 @@ def connect() -> docker.DockerClient:
 
 
 def _this_runner() -> str:
-    """Whose containers a sweep may judge: this user's on this machine, for only their locks can be tried."""
+    """The label of containers that a sweep may remove: this user's on this machine, because only their locks can be tried."""
     return f"{platform.node()}:{os.getuid()}"
 
 
 def sweep(client: docker.DockerClient) -> list[str]:
-    """Remove the containers whose runner is dead, and return their runs; those of living runners stay."""
+    """Remove the containers whose runner is dead, and return the ids of their runs."""
     removed = []
-    ours: dict[str, str | list[str] | bool] = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
-    for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
+    filters: dict[str, str | list[str] | bool] = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
+    for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         owner = Path(container.labels[OWNER_LABEL])
         lock = locks.take(owner) if owner.parent == locks.folder() else None
         if lock:
@@ -84,7 +84,7 @@ def sweep(client: docker.DockerClient) -> list[str]:
 
 @contextlib.contextmanager
 def _owner() -> Iterator[Path]:
-    """A lock that this process holds while the container is there: how a sweep knows that the runner lives."""
+    """A lock that this process holds while its container exists: it tells a sweep that the runner lives."""
     path = locks.folder() / f"runner-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
     with locks.held(path, locks.FOR_THIS_USER):
         yield path
@@ -111,8 +111,8 @@ def run(
     """Run `command` in a fresh container of an image, its output line by line to `on_line`.
 
     `work_dir` is /run/job, the only folder it may write; `bench_dir` is /kit/bench and `models_dir` /models, both
-    read-only; `linked_dirs` are where links of `models_dir` lead to, read-only at their own places. `memory_bytes` limits its memory, /tmp included.
-    Raises KitError with what to type next; the container is gone in every case.
+    read-only. `linked_dirs` are the targets of links in `models_dir`, read-only at their own paths. `memory_bytes` limits its memory, /tmp
+    included. Raises KitError with the next command; the container is removed in every case.
     """
     info = client.info()
     user = restrictions.user(info, work_dir)
@@ -141,7 +141,7 @@ def run(
 
 def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
     """Start a container and follow it until it ends or its time is up."""
-    stream = container.attach(stream=True, logs=False)  # before the start, or the first lines are lost
+    stream = container.attach(stream=True, logs=False)  # before the start: otherwise the first lines are lost
     started_at = time.time()
     deadline = time.monotonic() + timeout_s
     container.start()
@@ -154,7 +154,7 @@ def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None
         if time.monotonic() < deadline:
             raise
         timed_out = True
-        with contextlib.suppress(APIError):  # it may have ended this very moment
+        with contextlib.suppress(APIError):  # the container may have just ended
             container.kill()
         container.wait(timeout=60)
     finished_at = time.time()
@@ -164,21 +164,21 @@ def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None
 
 
 def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
-    """Whole lines as they come, for what comes are chunks. Raises TimeoutError at the deadline (monotonic seconds)."""
+    """Whole lines from a stream of chunks. Raises TimeoutError at the deadline (monotonic seconds)."""
     chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=WAITING_CHUNKS)
-    nobody_reads = threading.Event()
+    reader_left = threading.Event()
 
     def put(chunk: bytes | None) -> None:
-        while not nobody_reads.is_set():
+        while not reader_left.is_set():
             with contextlib.suppress(queue.Full):
                 chunks.put(chunk, timeout=0.2)
                 return
 
     def read() -> None:
         try:
-            for chunk in stream:  # to its end: Docker can remove no container whose output is stuck
+            for chunk in stream:  # to its end: Docker cannot remove a container whose output is stuck
                 put(chunk)
-        except Exception:  # a broken stream is an ended one; whether the job has ended, Docker is asked
+        except Exception:  # a broken stream counts as ended; the caller asks Docker whether the job has ended
             pass
         finally:
             put(None)
@@ -191,18 +191,18 @@ def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
                 chunk = chunks.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 raise TimeoutError from None
-            if time.monotonic() > deadline:  # a job that never stops talking is never silent
+            if time.monotonic() > deadline:  # a job that always prints never leaves the queue empty
                 raise TimeoutError
             if chunk is None:
                 yield from lines.rest()
                 return
             yield from lines.feed(chunk)
     finally:
-        nobody_reads.set()
+        reader_left.set()
 
 
 def _remove(container: Container) -> None:
-    """Remove a container, running or not, and see that it is gone. Where Docker is gone too, the next sweep does it."""
+    """Remove a container, running or not, and wait until it is gone. Where Docker does not answer, the next sweep removes it."""
     try:
         for _ in range(50):
             try:

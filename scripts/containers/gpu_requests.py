@@ -1,4 +1,4 @@
-"""How Docker is asked for GPUs: by CDI device name, or through the NVIDIA container toolkit.
+"""Ask Docker for GPUs: by CDI device name, or through the NVIDIA Container Toolkit.
 
 GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chosen GPUs, else the toolkit), `cdi`, or
 `nvidia` (the toolkit).
@@ -20,7 +20,7 @@ MODES = ("auto", "cdi", "nvidia")
 
 
 def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[DeviceRequest]:
-    """What to ask so that a container sees exactly these GPUs; nothing for none. `mode` is one of MODES."""
+    """The device requests that show a container exactly these GPUs; [] without GPUs. `mode` is one of MODES. Raises PreflightError."""
     if not gpus:
         return []
     if any(part.get("Name") == "Podman Engine" for part in client.version().get("Components", [])):
@@ -37,28 +37,28 @@ def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto
 
 
 def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:
-    """The CDI names of all these GPUs, by UUID where the spec has it, else by index; none if one has no name."""
+    """The CDI names of all these GPUs, by UUID where the spec has it, else by index; [] where a GPU has no name."""
     names = [next((name for name in (gpu.uuid, str(gpu.index)) if name in known), None) for gpu in gpus]
     return [] if None in names else [f"{KIND}={name}" for name in names]
 
 
 def cdi_devices(info: Mapping[str, Any]) -> set[str]:
-    """The device names that Docker can inject: those it tells, and those in the spec folders that it reads."""
-    told = [device["ID"].partition("=") for device in info.get("DiscoveredDevices") or []]
-    written = (_names_in(spec) for spec in _specs(info.get("CDISpecDirs") or []))
-    return {name for kind, _, name in told if kind == KIND}.union(*written)
+    """The device names that Docker can inject: those it reports, and those in the spec folders that it reads."""
+    reported = [device["ID"].partition("=") for device in info.get("DiscoveredDevices") or []]
+    in_specs = (_names_in(spec) for spec in _specs(info.get("CDISpecDirs") or []))
+    return {name for kind, _, name in reported if kind == KIND}.union(*in_specs)
 
 
 def _specs(folders: Iterable[str]) -> list[dict[str, Any]]:
-    """The CDI specs in these folders; a file that cannot be read counts as none, as for Docker."""
-    found = []
+    """The CDI specs in these folders; Docker skips a file that cannot be read, and so does the kit."""
+    specs = []
     paths = [path for folder in folders for path in Path(folder).glob("*") if path.suffix in (".yaml", ".yml", ".json")]
     for path in paths:
         try:
-            found.append(yaml.safe_load(path.read_text(encoding="utf-8")))
+            specs.append(yaml.safe_load(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, yaml.YAMLError):
             continue
-    return [spec for spec in found if isinstance(spec, dict)]
+    return [spec for spec in specs if isinstance(spec, dict)]
 
 
 def _names_in(spec: Mapping[str, Any]) -> set[str]:

@@ -10,7 +10,7 @@ from docker.types import LogConfig, Mount, Ulimit
 from scripts.errors import PreflightError
 from scripts.units import GIB
 
-#: Everything of the environment that a container gets beside its image's own; nothing of this process's.
+#: All environment variables that a container gets beside its image's own; it inherits none of this process.
 ENVIRONMENT = {
     "HOME": "/tmp",
     "PYTHONUNBUFFERED": "1",
@@ -20,15 +20,15 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
-#: Who computes when root runs the kit.
+#: The user of a container where root runs the kit.
 NOBODY = 10001
 
 
 def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict[str, Any]:
-    """What every container is made with, on a machine of this much memory.
+    """The settings of every container on a machine with `machine_bytes` of memory.
 
-    Without a limit of its own it gets nearly all memory and no swap, so that a job that wants more dies and not its
-    neighbours. /tmp allows execution: compilers of kernels put their libraries there. `memlock` lets it lock any amount of memory.
+    Without `memory_bytes` a container gets nearly all memory and no swap: a job that needs more dies, and not its neighbours.
+    /tmp allows execution because kernel compilers put their libraries there. `memlock` lets the container lock any amount of memory.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
     unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
@@ -39,7 +39,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
         "security_opt": ["no-new-privileges:true"],
         "network_mode": "none",
         "ipc_mode": "private",
-        "shm_size": min(16 * GIB, machine_bytes // 2),  # ranks talk through it
+        "shm_size": min(16 * GIB, machine_bytes // 2),  # ranks exchange data through it
         "pids_limit": 8192,
         "init": True,
         "mem_limit": limit,
@@ -48,12 +48,12 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
         "working_dir": "/kit",
         "environment": ENVIRONMENT,
         "use_config_proxy": False,  # a proxy's address may hold a password
-        "log_config": LogConfig(type="none"),  # the output is read as it comes
+        "log_config": LogConfig(type="none"),  # the runner reads the output while the job runs
     }
 
 
 def for_compose() -> dict[str, Any]:
-    """The same settings under Compose's names, but for the limits that follow from a machine's memory; /tmp and /dev/shm get the most."""
+    """The same settings under Compose's names, without the limits that depend on the machine's memory; /tmp and /dev/shm get their largest size."""
     ours = settings(32 * GIB, None, 4 * GIB)
     same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
     return {
@@ -67,7 +67,7 @@ def for_compose() -> dict[str, Any]:
 
 
 def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None, linked_dirs: Iterable[Path] = ()) -> list[Mount]:
-    """The folders of this machine that a job sees; it may write the first. Those that links lead to keep their own places."""
+    """The folders of this machine that a job sees; it may write only the first. The targets of links keep their own paths."""
     seen = [_mount("/run/job", work_dir, read_only=False), _mount("/kit/bench", bench_dir)]
     seen += [_mount("/models", models_dir)] if models_dir else []
     return seen + [_mount(str(folder), folder) for folder in linked_dirs]
@@ -78,9 +78,9 @@ def _mount(target: str, source: Path, read_only: bool = True) -> Mount:
 
 
 def user(info: Mapping[str, Any], work_dir: Path) -> str:
-    """Who runs the job: whoever runs the kit, or, for root, a user without rights who is given the job's folder."""
+    """The user of the container: the kit's user, or, where that is root, an unprivileged user, who becomes the owner of the job's folder."""
     if any("rootless" in option for option in info.get("SecurityOptions") or []):
-        return "0:0"  # such an engine's root is the one who runs the kit
+        return "0:0"  # root in a rootless engine is the user who runs the kit
     if os.getuid() != 0:
         return f"{os.getuid()}:{os.getgid()}"
     for path in (work_dir, *work_dir.rglob("*")):
@@ -89,7 +89,7 @@ def user(info: Mapping[str, Any], work_dir: Path) -> str:
 
 
 def refuse_unreadable(user: str, folders: Iterable[Path]) -> None:
-    """Raise PreflightError for a folder that root, who runs the kit, may read and the container's user may not."""
+    """Raise PreflightError for a folder that root, the kit's user, may read and the container's user may not."""
     for folder in folders:
         if user.startswith(f"{NOBODY}:") and folder.is_dir() and folder.stat().st_mode & 0o005 != 0o005:
-            raise PreflightError(f"{folder} cannot be read by user {NOBODY}, as whom a container computes where root runs the kit; type chmod -R o+rX {folder}")
+            raise PreflightError(f"{folder} cannot be read by user {NOBODY}, the user of containers where root runs the kit; type chmod -R o+rX {folder}")

@@ -1,4 +1,4 @@
-"""make build-<backend>: build an image from its generated Dockerfile, then ask it whether it holds what the lock says."""
+"""make build-<backend>: build an image from its generated Dockerfile, then compare its content with the lock."""
 
 import collections
 import contextlib
@@ -23,7 +23,7 @@ from scripts.pins import Image, Pins, requirement_files
 
 PINS_LABEL = "org.llm-repro.pins-id"
 
-#: Runs inside the image and prints what it holds. torch is asked without a GPU, so not by torch.cuda.get_arch_list().
+#: The program that runs inside the image and prints its versions. It runs without a GPU, where torch.cuda.get_arch_list() is empty.
 QUESTION = """
 import json, platform
 from importlib.metadata import distributions
@@ -42,9 +42,9 @@ print(json.dumps({
 
 
 def build(image: Image, wheels: Path | None = None) -> bool:
-    """Build the image unless its tag is there; True when it was built. Raises KitError when it fails or holds other versions.
+    """Build the image unless its tag exists; True when it was built. Raises KitError where the build fails or holds other versions.
 
-    The image gets its tag only after it has answered, so a tag that is there is one that was checked.
+    An image gets its tag only after this check, so an image with a tag is a checked one.
     """
     client = connect()
     if exists(client, image.tag):
@@ -53,9 +53,9 @@ def build(image: Image, wheels: Path | None = None) -> bool:
     unchecked = f"{image.tag}-unchecked"
     run_buildx(image, unchecked, wheels=wheels)
     try:
-        found = differences(image, ask(client, unchecked))
-        if found:
-            listed = "\n  ".join(found)
+        lines = differences(image, ask(client, unchecked))
+        if lines:
+            listed = "\n  ".join(lines)
             raise KitError(f"{image.tag} does not hold what its lock says, so it was removed:\n  {listed}\nType `make lock render` and build again.")
         client.images.get(unchecked).tag(image.tag)
     finally:
@@ -72,23 +72,23 @@ def exists(client: docker.DockerClient, tag: str) -> bool:
 
 
 def image_facts(client: docker.DockerClient, image: Image) -> dict[str, Any]:
-    """What a result says of its image. `digest` is empty unless the image came from a registry; `stand_in` tells of its base."""
+    """The facts of an image that a result stores. `digest` is "" unless the image came from a registry; `stand_in`: its base is a stand-in."""
     try:
-        found = client.images.get(image.tag)
+        built = client.images.get(image.tag)
     except ImageNotFound as error:
         raise KitError(f"no image {image.tag}: type `make build-{image.backend} STACK={image.stack}`") from error
-    digests = found.attrs.get("RepoDigests") or [""]
+    digests = built.attrs.get("RepoDigests") or [""]
     return {
         "tag": image.tag,
-        "id": found.id,
+        "id": built.id,
         "digest": digests[0].rpartition("@")[2],
         "pins_id": image.pins_id,
-        "stand_in": inventory.is_stand_in(found),
+        "stand_in": inventory.is_stand_in(built),
     }
 
 
 def _refuse_stale(image: Image) -> None:
-    """An image is built from committed files only when these follow from pins.toml and its patches are there."""
+    """Raise KitError where the image's generated files do not follow from pins.toml, or a patch is missing."""
     root = image.folder.parents[2]
     stale = render.differing(render.image_files(pins.load(root), image))
     if stale:
@@ -99,9 +99,9 @@ def _refuse_stale(image: Image) -> None:
 
 
 def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = None) -> list[str]:
-    """The command line. `kit` is the folder of what every Dockerfile runs, docker/build unless it is given."""
+    """The command line of a build. `kit` is the folder of scripts that every Dockerfile runs, by default docker/build."""
     command = ["docker", "buildx", "build", "--load", "--progress=plain", f"--tag={tag}", f"--label={PINS_LABEL}={image.pins_id}"]
-    # The date stands in the image's own description too. Attestations would tell of the machine, and of the hour.
+    # The description of the image holds the date too. Attestations would add the building machine and the hour.
     command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={kit or image.build_scripts}"]
     command += secrets(kit)
     if image.patches:
@@ -110,7 +110,7 @@ def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = Non
 
 
 def secrets(kit: Path | None = None) -> list[str]:
-    """What a build may read and no image keeps: this machine's certificates and pip settings, where it has some of its own."""
+    """Options for secrets that a build may read and no image keeps: certificates and pip settings, where this machine has its own."""
     around = surroundings.current()
     certificates = around.certificates or around.text("SSL_CERT_FILE")
     settings = kit / "pip.conf" if kit else around.text("PIP_CONFIG_FILE")
@@ -120,7 +120,7 @@ def secrets(kit: Path | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
-    """docker/build with the files of a folder beside it, and pip settings that let a build see no others: for a build without an index."""
+    """A copy of docker/build with the files of `wheels`, and pip settings that allow only these files: for a build without an index."""
     if not any(wheels.glob("*")):
         raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; try WHEELS=archives/wheels/{image.stack}")
     with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
@@ -132,7 +132,7 @@ def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
 
 
 def require_buildx() -> None:
-    """PreflightError where the command line that builds is not there."""
+    """Raise PreflightError where `docker` or its buildx plugin is missing."""
     if not shutil.which("docker"):
         raise PreflightError("the `docker` command is missing: install Docker's command line and its buildx plugin")
     if subprocess.run(["docker", "buildx", "version"], capture_output=True).returncode != 0:
@@ -140,7 +140,7 @@ def require_buildx() -> None:
 
 
 def run_buildx(image: Image, tag: str, *options: str, wheels: Path | None = None) -> None:
-    """Build, with more options of buildx; from the files of a folder `wheels` where there is one, without a package index."""
+    """Build an image with more options of buildx; with `wheels` from the files of that folder, without a package index."""
     require_buildx()
     if not wheels:
         return _stream(image, buildx_command(image, tag, *options))
@@ -149,54 +149,54 @@ def run_buildx(image: Image, tag: str, *options: str, wheels: Path | None = None
 
 
 def _stream(image: Image, command: list[str]) -> None:
-    """Run a build and print what it says; on failure its last 20 lines are in the error."""
+    """Run a build and print its output; raises KitError with its last 20 lines where it fails."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     last: collections.deque[str] = collections.deque(maxlen=20)
-    full = told = False
+    disk_full = quoting = False
     try:
         for line in process.stdout or ():
             print(line, end="", flush=True)
-            told = told or line.startswith("Dockerfile:")  # from here on buildx only quotes the Dockerfile
-            if not told:
+            quoting = quoting or line.startswith("Dockerfile:")  # from this line on buildx only quotes the Dockerfile
+            if not quoting:
                 last.append(line.rstrip())
-            full = full or "no space left on device" in line.lower()
+            disk_full = disk_full or "no space left on device" in line.lower()
     finally:
         if process.poll() is None and sys.exc_info()[0]:
             process.terminate()
         process.wait()
-    if full:
-        raise KitError(f"{image.tag} was not built: the disk of the Docker engine is full; `docker system df` shows by what")
+    if disk_full:
+        raise KitError(f"{image.tag} was not built: the disk of the Docker engine is full; `docker system df` shows what fills it")
     if process.returncode != 0:
         raise KitError(f"{image.tag} was not built, the last lines were:\n  " + "\n  ".join(last))
 
 
 def ask(client: docker.DockerClient, tag: str) -> dict[str, Any]:
-    """The versions an image answers with: python, cuda, arch_list, packages."""
+    """The versions in an image, from the image itself: {python, cuda, arch_list, packages}."""
     answer: dict[str, Any] = json.loads(output_of(client, tag, ["python3", "-c", QUESTION]).splitlines()[-1])
     return answer
 
 
 def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
-    """What a command prints in a container of an image, without a network; KitError with what it complains of where it fails."""
+    """The output of a command in a container of an image, without a network; raises KitError with its errors where it fails."""
     container = client.containers.create(tag, command, network_mode="none", init=True)
     try:
         container.start()
         exit_code = container.wait(timeout=300)["StatusCode"]
         output = container.logs(stdout=True, stderr=False).decode()
         if exit_code != 0:
-            raise KitError(f"{tag} cannot tell what it holds:\n{container.logs(stdout=False).decode()[-2000:]}")
+            raise KitError(f"{tag} cannot list what it holds:\n{container.logs(stdout=False).decode()[-2000:]}")
     finally:
         container.remove(force=True)
     return output
 
 
 def differences(image: Image, answer: dict[str, Any]) -> list[str]:
-    """Compare an answer of `ask` with the lock; a build's local label, such as +cu117, does not count."""
-    found = {requirement_files.normalized(name): version for name, version in answer["packages"].items()}
+    """One line per difference between an answer of `ask` and the lock; a local version label such as +cu117 is ignored."""
+    installed = {requirement_files.normalized(name): version for name, version in answer["packages"].items()}
     lines = []
     for name, version in image.locked().items():
-        if found.get(name, "").partition("+")[0] != version.partition("+")[0]:
-            lines.append(f"{name}: locked {version}, found {found.get(name, 'none')}")
+        if installed.get(name, "").partition("+")[0] != version.partition("+")[0]:
+            lines.append(f"{name}: locked {version}, found {installed.get(name, 'none')}")
     if answer["python"].rpartition(".")[0] != image.python:
         lines.append(f"python: pinned {image.python}, found {answer['python']}")
     if answer["cuda"] != image.cuda:
@@ -206,14 +206,14 @@ def differences(image: Image, answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def wanted(loaded: Pins, backend: str, stack: str) -> list[Image]:
-    """The images of a backend on a stack; `all` is every backend, `article` with it every stack."""
+def images_of(loaded: Pins, backend: str, stack: str) -> list[Image]:
+    """The images of a backend on a stack; "all" means every backend, and "article" with it every stack. Raises UsageError."""
     if backend == "all":
         if stack not in ("article", *loaded.stacks):
-            loaded.image(next(iter(loaded.backends)), stack)  # raises, and says which stacks there are
-        found = loaded.images(None if stack == "article" else stack)
+            loaded.image(next(iter(loaded.backends)), stack)  # raises UsageError with the known stacks
+        images = loaded.images(None if stack == "article" else stack)
     else:
-        found = [image for image in [loaded.image(backend, stack)] if image.engine == "docker"]
-    if not found:
+        images = [image for image in [loaded.image(backend, stack)] if image.engine == "docker"]
+    if not images:
         raise UsageError(f"the stack {stack!r} needs no image: it runs on this machine; type `make demo`")
-    return found
+    return images

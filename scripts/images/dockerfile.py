@@ -1,21 +1,21 @@
-"""The Dockerfile of an image: the sections of docker/Dockerfile.template that it needs, with its values put in."""
+"""The Dockerfile of an image: the sections of docker/Dockerfile.template that it needs, with its values."""
 
 from pathlib import Path
 from typing import Any
 
 from scripts.pins import Image, reference
 
-#: The scripts of docker/build, which begin and end every RUN whose layer is kept.
+#: The mount of docker/build, whose scripts begin and end every RUN whose layer is kept.
 WITH_KIT = ("--mount=type=bind,from=kit,target=/run/kit",)
 
-#: Optional secrets, so that the same Dockerfile builds behind a proxy that brings its own certificates. They leave no trace.
+#: Optional secrets, so that the same Dockerfile builds behind a proxy with its own certificates. They leave no trace in the image.
 WITH_SECRETS = ("--mount=type=secret,id=pip_conf", "--mount=type=secret,id=ca_bundle", *WITH_KIT)
 
-#: The date that everything in an image gets: the oldest that a zip file can hold.
+#: The date of every file in an image: the oldest date that a zip file can hold.
 SOURCE_DATE_EPOCH = 315532800
 
-#: Settings of a build that do not stay in the image. With a fixed date and seed pip makes bytecode that is the same in every build.
-#: pip is the base image's own and installs into the environment from outside, so that this holds what the lock names and nothing else.
+#: Settings of a build that do not stay in the image. With a fixed date and seed pip writes the same bytecode in every build.
+#: The base image's pip installs into the environment from outside, so the environment holds only the packages of the lock.
 ARGUMENTS = (
     f"ARG SOURCE_DATE_EPOCH={SOURCE_DATE_EPOCH} PYTHONHASHSEED=0 PIP_PYTHON=/opt/venv/bin/python3",
     "ARG PIP_NO_CACHE_DIR=1 PIP_DEFAULT_TIMEOUT=120 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off PIP_ROOT_USER_ACTION=ignore",
@@ -32,7 +32,7 @@ def template(root: Path) -> dict[str, str]:
 
 
 def text(image: Image, summary: str, sections: dict[str, str], *, shares: bool) -> str:
-    """The sections that this image needs, with its values put in. `shares`: it has a shared.txt."""
+    """The Dockerfile's text: the sections that the image needs, with its values. `shares`: the image has a shared.txt."""
     body = "".join(sections[name] for name in _names(image.options, shares))
     values = {
         "BACKEND": image.backend,
@@ -53,7 +53,7 @@ def text(image: Image, summary: str, sections: dict[str, str], *, shares: bool) 
 
 
 def _names(options: dict[str, Any], shares: bool) -> list[str]:
-    """The sections, in their order."""
+    """The names of the sections that an image needs, in order."""
     names = ["start", "torch"]
     if "compile" in options:
         compiler = options["compile"]["compiler"]

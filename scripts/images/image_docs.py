@@ -1,4 +1,4 @@
-"""The generated parts of docker/README.md: the record of the last full build, and the known advisories with the stacks that they concern."""
+"""Generated sections of docker/README.md: the record of the last full build, and known advisories with the stacks that they concern."""
 
 import tomllib
 
@@ -12,31 +12,31 @@ ADVISORIES = "docker/advisories.toml"
 
 
 def put_in(text: str, loaded: Pins) -> str:
-    """docker/README.md with its parts made anew; KitError where a marker is missing."""
+    """docker/README.md with these sections written anew; raises KitError where a marker is missing."""
     for name, lines in (("images", inventory.record_lines(loaded)), ("advisories", advisory_lines(loaded))):
         text = marked_sections.put_between(PATH, text, name, "".join(f"{line}\n" for line in lines))
     return text
 
 
 def advisory_lines(loaded: Pins) -> list[str]:
-    """A table of the advisories that concern any image, with the versions that the locks hold."""
+    """A table of the advisories that concern at least one image, with the locked versions."""
     listed = tomllib.loads((loaded.root / ADVISORIES).read_text(encoding="utf-8"))
     rows = []
-    for one in listed["advisory"]:
-        held = affected(loaded, one["package"], one.get("since", "0"), one["fixed_in"])
+    for advisory in listed["advisory"]:
+        held = affected(loaded, advisory["package"], advisory.get("since", "0"), advisory["fixed_in"])
         if held:
             where = "; ".join(f"{version} in {', '.join(stacks)}" for version, stacks in held.items())
-            rows.append(f"| {one['id']} | {one['package']} below {one['fixed_in']} | {one['what']} | {where} |")
+            rows.append(f"| {advisory['id']} | {advisory['package']} below {advisory['fixed_in']} | {advisory['what']} | {where} |")
     return [f"As of {listed['written']}; written by hand, not a scan.", "", "| advisory | package | what | held |", "|---|---|---|---|", *rows]
 
 
 def affected(loaded: Pins, package: str, since: str, fixed_in: str) -> dict[str, list[str]]:
-    """{version: stacks} of a package in the locks, where it is not older than the fault and older than its cure."""
-    found: dict[str, list[str]] = {}
+    """{version: stacks} of a package's locked versions from `since` on and below `fixed_in`."""
+    by_version: dict[str, list[str]] = {}
     for image in loaded.images():
         version = image.locked().get(package)
         if version and Version(since) <= Version(version) < Version(fixed_in):
-            stacks = found.setdefault(version, [])
+            stacks = by_version.setdefault(version, [])
             if image.stack not in stacks:
                 stacks.append(image.stack)
-    return found
+    return by_version

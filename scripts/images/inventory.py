@@ -1,4 +1,4 @@
-"""make images: which images are built, how large they are, what they share, and whether they are stale; and the record of a full build."""
+"""make images: list which images are built, their size, the layers that they share, and whether they are stale. Also the record of a full build."""
 
 import datetime
 import json
@@ -24,17 +24,17 @@ GB = 1e9
 
 
 def is_stand_in(image: docker.models.images.Image) -> bool:
-    """Does an image, or the base it is built on, stand in for the one that is pinned? Builds inherit their base's labels."""
+    """Is an image, or its base, a stand-in for the pinned image? A build inherits the labels of its base."""
     return image.labels.get("stand-in") == "true"
 
 
 def layers(client: docker.DockerClient, tag: str) -> dict[str, int]:
     """{digest of a layer: bytes on disk} of an image, lowest first."""
-    found = client.images.get(tag)
-    digests = found.attrs["RootFS"]["Layers"]
-    sizes = [step["Size"] for step in reversed(found.history()) if not NO_LAYER.match(step.get("CreatedBy") or "")]
+    image = client.images.get(tag)
+    digests = image.attrs["RootFS"]["Layers"]
+    sizes = [step["Size"] for step in reversed(image.history()) if not NO_LAYER.match(step.get("CreatedBy") or "")]
     if len(sizes) != len(digests):
-        raise KitError(f"{tag} has {len(digests)} layers and a history of {len(sizes)}: its size by layer cannot be told")
+        raise KitError(f"{tag} has {len(digests)} layers and a history of {len(sizes)}: its size by layer is unknown")
     sized: dict[str, int] = {}
     for digest, size in zip(digests, sizes, strict=True):
         sized[digest] = sized.get(digest, 0) + size
@@ -42,7 +42,7 @@ def layers(client: docker.DockerClient, tag: str) -> dict[str, int]:
 
 
 def unique_bytes(each: dict[str, dict[str, int]]) -> tuple[dict[str, int], int]:
-    """Of {image: layers}: the bytes that only this image holds, and the bytes of all together."""
+    """({image: bytes that only this image holds}, bytes of all images together) of {image: layers}; a shared layer counts once."""
     holders: dict[str, list[str]] = {}
     for name, sized in each.items():
         for digest in sized:
@@ -60,33 +60,33 @@ def is_recorded(image: Image, root: Path = paths.ROOT) -> bool:
 
 
 def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = paths.ROOT) -> None:
-    """Put a build into the record of all images. `seconds` is None where nobody took the time.
+    """Put a build into the record of all images. `seconds` is None where the build was not timed.
 
-    A record of the very same image stays, for the second time was one from the builder's cache.
+    The record of the very same image stays: its second build came from the builder's cache.
     """
-    known, found = recorded(root), client.images.get(image.tag)
-    if known.get(_key(image), {}).get("id") == found.id:
+    known, built_image = recorded(root), client.images.get(image.tag)
+    if known.get(_key(image), {}).get("id") == built_image.id:
         return
     known[_key(image)] = {
         "pins_id": image.pins_id,
         "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "seconds": None if seconds is None else round(seconds),
-        "id": found.id,
+        "id": built_image.id,
         "base": image.base,
-        "stand_in": is_stand_in(found),
+        "stand_in": is_stand_in(built_image),
         "layers": layers(client, image.tag),
     }
     (root / RECORD).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
 
 
 def recorded(root: Path = paths.ROOT) -> dict[str, dict[str, Any]]:
-    """{backend/stack: record} of the images that were built by `make build-all`."""
+    """{backend/stack: record} of the images that `make build-all` has built."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def record_lines(loaded: Pins) -> list[str]:
-    """The record as a Markdown table, in the order of pins.toml, with what is shared and the total."""
+    """The record as a Markdown table, in the order of pins.toml, with shared sizes and the total."""
     known = recorded(loaded.root)
     images = [image for image in loaded.images() if _key(image) in known]
     if not images:
@@ -95,12 +95,12 @@ def record_lines(loaded: Pins) -> list[str]:
     own, total = unique_bytes(each)
     lines = ["| image | built | pins id | seconds | GB | of that its own | base |", "|---|---|---|---|---|---|---|"]
     for image in images:
-        one = known[_key(image)]
-        stale = "" if one["pins_id"] == image.pins_id else " (stale)"
-        base = one["base"] + (" (stand-in)" if one["stand_in"] else "")
-        size = sum(one["layers"].values())
+        entry = known[_key(image)]
+        stale = "" if entry["pins_id"] == image.pins_id else " (stale)"
+        base = entry["base"] + (" (stand-in)" if entry["stand_in"] else "")
+        size = sum(entry["layers"].values())
         lines.append(
-            f"| {image.backend}:{image.stack} | {one['built']} | {one['pins_id']}{stale} | {'—' if one['seconds'] is None else one['seconds']} "
+            f"| {image.backend}:{image.stack} | {entry['built']} | {entry['pins_id']}{stale} | {'—' if entry['seconds'] is None else entry['seconds']} "
             f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
         )
     missing = [f"{image.backend}:{image.stack}" for image in loaded.images() if image not in images]
@@ -108,20 +108,20 @@ def record_lines(loaded: Pins) -> list[str]:
     for image in images:
         largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
     floor = sum(largest.values())
-    said = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
-    return [*lines, "", said + (f" Not built yet: {', '.join(missing)}." if missing else "")]
+    summary = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
+    return [*lines, "", summary + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
 def built(client: docker.DockerClient, loaded: Pins) -> list[dict[str, Any]]:
-    """The kit's images that this Docker holds, and those of pins.toml that it does not."""
-    tags = {tag: one for one in client.images.list("llm-repro/*") for tag in one.tags if not tag.endswith("-unchecked")}
-    wanted = {image.tag: image for image in loaded.images()}
-    rows = [{"tag": tag, "state": "built" if tag in wanted else "stale", "image": one} for tag, one in sorted(tags.items())]
-    return rows + [{"tag": tag, "state": "not built", "image": None} for tag in wanted if tag not in tags]
+    """The kit's images that this Docker holds, and the images of pins.toml that it lacks."""
+    tags = {tag: image for image in client.images.list("llm-repro/*") for tag in image.tags if not tag.endswith("-unchecked")}
+    pinned = [image.tag for image in loaded.images()]
+    rows = [{"tag": tag, "state": "built" if tag in pinned else "stale", "image": image} for tag, image in sorted(tags.items())]
+    return rows + [{"tag": tag, "state": "not built", "image": None} for tag in pinned if tag not in tags]
 
 
 def age(moment: str, now: datetime.datetime) -> str:
-    """How long ago Docker says something was, in the largest whole unit."""
+    """The time since a `moment` in Docker's format, in the largest whole unit."""
     seconds = (now - datetime.datetime.fromisoformat(moment[:19] + "+00:00")).total_seconds()
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
@@ -131,7 +131,7 @@ def age(moment: str, now: datetime.datetime) -> str:
 
 
 def show() -> None:
-    """Print the kit's images; raises KitError where one goes meanwhile."""
+    """Print the kit's images; raises KitError where an image is removed meanwhile."""
     try:
         _show(connect())
     except ImageNotFound as error:
@@ -146,9 +146,9 @@ def _show(client: docker.DockerClient) -> None:
     print(f"{'image':<50} {'state':<10} {'GB':>6} {'its own':>8}  age")
     for row in rows:
         numbers = f"{sum(each[row['tag']].values()) / GB:>6.2f} {own[row['tag']] / GB:>8.2f}" if row["image"] else f"{'':>6} {'':>8}"
-        # Its date of creation is the fixed one of every image; when it got its tag is when it was built.
+        # All images have the same fixed date of creation. An image gets its tag when it is built.
         when = age(row["image"].attrs["Metadata"]["LastTagTime"], now) if row["image"] else ""
         print(f"{row['tag']:<50} {row['state']:<10} {numbers}  {when}".rstrip())
-    print(f"\n{len(each)} images, {total / GB:.1f} GB together; what several share is counted once")
+    print(f"\n{len(each)} images, {total / GB:.1f} GB together; shared layers are counted once")
     if any(row["state"] == "stale" for row in rows):
-        print("stale: docker/pins.toml gives that backend another image by now; `docker rmi` removes it")
+        print("stale: docker/pins.toml now gives this backend another image; `docker rmi` removes the stale one")

@@ -5,12 +5,12 @@ from scripts.pins import Pin, Pins
 
 
 def put_in(page: str, loaded: Pins) -> str:
-    """docker/README.md with its tables of pins made anew; KitError where the markers are missing."""
+    """docker/README.md with its tables of pins written anew; raises KitError where the markers are missing."""
     return marked_sections.put_between("docker/README.md", page, "pins", tables(loaded))
 
 
 def tables(loaded: Pins) -> str:
-    """Backends with their stacks, then the pins of each stack."""
+    """Markdown tables: the backends with their stacks, then the pins of each stack."""
     lines = ["| backend | what it is | stacks |", "|---|---|---|"]
     for name, table in loaded.backends.items():
         lines.append(f"| `{name}` | {table['summary']} | {', '.join(table['stacks'])} |")
@@ -26,7 +26,7 @@ def tables(loaded: Pins) -> str:
 
 
 def _pins_of(loaded: Pins, stack: str) -> list[tuple[Pin, list[str]]]:
-    """Each pin of a stack with the backends that have it, "all" where every one does."""
+    """Each pin of a stack with the backends that have it, ["all"] where every backend has it."""
     backends = [name for name, table in loaded.backends.items() if stack in table["stacks"]]
     holders: dict[Pin, list[str]] = {}
     for name in backends:

@@ -1,6 +1,6 @@
-"""make rebuild-<backend>: build an image twice from nothing and compare the two, layer by layer. Exit code 1 where they differ.
+"""make rebuild-<backend>: build an image twice without a cache and compare the two builds, layer by layer. Exit code 1 where they differ.
 
-Nothing of an earlier build is used. Both digests are printed; of a layer that differs, every entry that does, and in what.
+The command prints both digests, and for each layer that differs the entries and the fields in which they differ.
 """
 
 import hashlib
@@ -16,18 +16,18 @@ from scripts.containers.container import connect
 from scripts.images import build
 from scripts.pins import Image
 
-#: What is told of an entry of a layer, in the order in which `entry` gives it.
+#: The names of the fields of an entry of a layer, in the order of `entry`.
 FIELDS = ("type", "mode", "owner", "group", "date", "size", "link", "content")
 
-#: The FIELDS of one entry of a layer.
+#: The values of the FIELDS of one entry.
 Entry = tuple[object, ...]
 
-#: Entries of a layer that are listed at most.
+#: The most entries of a layer that are listed.
 LISTED = 40
 
 
 def build_twice(image: Image, wheels: Path | None) -> tuple[str, str]:
-    """Tags of two images of the same files, each built from nothing."""
+    """Build an image twice without a cache; returns both tags."""
     tags = (f"{image.tag}-rebuilt-1", f"{image.tag}-rebuilt-2")
     for tag in tags:
         build.run_buildx(image, tag, "--no-cache", wheels=wheels)
@@ -35,20 +35,21 @@ def build_twice(image: Image, wheels: Path | None) -> tuple[str, str]:
 
 
 def compare(client: docker.DockerClient, first: str, second: str) -> list[str]:
-    """What differs between two images, one line each; nothing where they are the same to the byte."""
-    one, other = client.images.get(first), client.images.get(second)
-    if one.id == other.id:
+    """The differences between two images (their tags), one line each; [] where they are the same to the byte."""
+    images = client.images.get(first), client.images.get(second)
+    if images[0].id == images[1].id:
         return []
     lines = []
-    for key in sorted(one.attrs["Config"].keys() | other.attrs["Config"].keys()):
-        mine, theirs = one.attrs["Config"].get(key), other.attrs["Config"].get(key)
-        if mine != theirs:
-            lines.append(f"configuration, {key}: {mine} | {theirs}")
-    pairs = list(zip(one.attrs["RootFS"]["Layers"], other.attrs["RootFS"]["Layers"], strict=False))
-    for number, (mine, theirs) in enumerate(pairs, 1):
-        if mine != theirs:
-            lines += [f"layer {number}, {line}" for line in layer_differences(entries(first, mine), entries(second, theirs))]
-    if len(one.attrs["RootFS"]["Layers"]) != len(other.attrs["RootFS"]["Layers"]):
+    configurations = [image.attrs["Config"] for image in images]
+    for key in sorted(configurations[0].keys() | configurations[1].keys()):
+        values = [configuration.get(key) for configuration in configurations]
+        if values[0] != values[1]:
+            lines.append(f"configuration, {key}: {values[0]} | {values[1]}")
+    layers = [image.attrs["RootFS"]["Layers"] for image in images]
+    for number, (first_layer, second_layer) in enumerate(zip(*layers, strict=False), 1):
+        if first_layer != second_layer:
+            lines += [f"layer {number}, {line}" for line in layer_differences(entries(first, first_layer), entries(second, second_layer))]
+    if len(layers[0]) != len(layers[1]):
         lines.append("one has more layers than the other")
     return lines or ["only the description differs, no layer: the history or the date of creation"]
 
@@ -68,37 +69,37 @@ def _layers(saved: IO[bytes] | None, digest: str) -> Iterator[dict[str, Entry]]:
         for member in outer:
             if member.isfile() and member.name.endswith(digest):
                 with tarfile.open(fileobj=outer.extractfile(member), mode="r|") as inner:
-                    yield {one.name: entry(inner, one) for one in inner}
+                    yield {item.name: entry(inner, item) for item in inner}
 
 
-def entry(tar: tarfile.TarFile, one: tarfile.TarInfo) -> Entry:
+def entry(tar: tarfile.TarFile, item: tarfile.TarInfo) -> Entry:
     """The FIELDS of an entry of a layer."""
     content = hashlib.sha256()
-    if one.isfile():
-        stream = tar.extractfile(one)
+    if item.isfile():
+        stream = tar.extractfile(item)
         assert stream is not None  # it is a file
         while block := stream.read(1 << 20):
             content.update(block)
-    return (one.type, oct(one.mode), one.uid, one.gid, one.mtime, one.size, one.linkname, content.hexdigest())
+    return (item.type, oct(item.mode), item.uid, item.gid, item.mtime, item.size, item.linkname, content.hexdigest())
 
 
-def layer_differences(one: dict[str, Entry], other: dict[str, Entry]) -> list[str]:
-    """One line for each entry that differs between two layers, with the fields in which it does."""
+def layer_differences(first: dict[str, Entry], second: dict[str, Entry]) -> list[str]:
+    """One line for each entry that differs between two layers, with the fields that differ."""
     lines = []
-    for path in sorted(one.keys() | other.keys()):
-        if path not in one or path not in other:
-            lines.append(f"{path}: only in the {'first' if path in one else 'second'}")
-        elif one[path] != other[path]:
-            names = [name for name, mine, theirs in zip(FIELDS, one[path], other[path], strict=True) if mine != theirs]
+    for path in sorted(first.keys() | second.keys()):
+        if path not in first or path not in second:
+            lines.append(f"{path}: only in the {'first' if path in first else 'second'}")
+        elif first[path] != second[path]:
+            names = [name for name, *values in zip(FIELDS, first[path], second[path], strict=True) if values[0] != values[1]]
             lines.append(f"{path}: {', '.join(names)}")
-    if not lines and list(one) != list(other):
+    if not lines and list(first) != list(second):
         lines = ["the same entries in another order"]
     left = len(lines) - LISTED
     return lines[:LISTED] + ([f"and {left} more"] if left > 0 else [])
 
 
 def rebuild(image: Image, wheels: Path | None = None) -> list[str]:
-    """Build an image twice and print both digests; the differences."""
+    """Build an image twice and print both digests; returns the differences, one line each."""
     client = connect()
     tags = build_twice(image, wheels)
     try:

@@ -1,5 +1,7 @@
-"""make sbom-<backend>: a bill of materials (CycloneDX, JSON) of an image, into reports/sbom/: its Python packages with the sha256 of the
-file that each was installed from, its Debian packages, and what its kernels were compiled with. Everything is asked of the built image.
+"""make sbom-<backend>: write a bill of materials (CycloneDX, JSON) of an image to reports/sbom/.
+
+It lists the Python packages with the sha256 of the file that each was installed from, the Debian packages, and the packages that compiled
+the kernels. All facts come from the built image.
 """
 
 import json
@@ -26,9 +28,9 @@ def path_of(image: Image) -> Path:
     return image.folder.parents[2] / FOLDER / f"{image.backend}-{image.stack}.cdx.json"
 
 
-def text(image: Image, found: dict[str, Any], stand_in: bool) -> str:
-    """The bill of an image that answered `found` (see docker/inspect_image.py); the same answer gives the same bytes."""
-    bom = Bom(components=[*_python(found), *_debian(found)])
+def text(image: Image, content: dict[str, Any], stand_in: bool) -> str:
+    """The bill of an image with the content `content` (see docker/inspect_image.py); the same content gives the same bytes."""
+    bom = Bom(components=[*_python(content), *_debian(content)])
     bom.metadata.component = Component(
         name=f"llm-repro/{image.backend}",
         version=f"{image.stack}-{image.pins_id}",
@@ -36,20 +38,20 @@ def text(image: Image, found: dict[str, Any], stand_in: bool) -> str:
         bom_ref="image",
         properties=[
             Property(name="llm-repro:base", value=image.base + (" (stand-in)" if stand_in else "")),
-            Property(name="llm-repro:python", value=found["python"]),
-            *(Property(name="llm-repro:compiled-with", value=one) for one in found["compiled_with"]),
+            Property(name="llm-repro:python", value=content["python"]),
+            *(Property(name="llm-repro:compiled-with", value=package) for package in content["compiled_with"]),
         ],
     )
     bom.register_dependency(bom.metadata.component, bom.components)
-    said = json.loads(JsonV1Dot6(bom).output_as_string())
-    del said["serialNumber"], said["metadata"]["timestamp"]  # a bill of the same image is the same bill
-    return json.dumps(said, indent=1, sort_keys=True) + "\n"
+    document = json.loads(JsonV1Dot6(bom).output_as_string())
+    del document["serialNumber"], document["metadata"]["timestamp"]  # they would differ between two bills of the same image
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
-def _python(found: dict[str, Any]) -> list[Component]:
-    archives = {requirement_files.normalized(name): digest for name, digest in found["archives"].items()}
+def _python(content: dict[str, Any]) -> list[Component]:
+    archives = {requirement_files.normalized(name): digest for name, digest in content["archives"].items()}
     components = []
-    for name, version in found["packages"].items():
+    for name, version in content["packages"].items():
         purl = PackageURL("pypi", None, requirement_files.normalized(name), version)
         digest = archives.get(requirement_files.normalized(name))
         hashes = [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
@@ -57,9 +59,9 @@ def _python(found: dict[str, Any]) -> list[Component]:
     return components
 
 
-def _debian(found: dict[str, Any]) -> list[Component]:
+def _debian(content: dict[str, Any]) -> list[Component]:
     components = []
-    for line in found["debian"]:
+    for line in content["debian"]:
         name, _, version = line.partition("=")
         purl = PackageURL("deb", "debian", name, version, {"distro": DISTRIBUTION})
         components.append(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
@@ -67,11 +69,11 @@ def _debian(found: dict[str, Any]) -> list[Component]:
 
 
 def write(image: Image) -> Path:
-    """Build an image unless it is there, and write its bill."""
+    """Build a missing image, write its bill, and return the bill's path."""
     build.build(image)
     client = connect()
-    said = text(image, verify.inspect(client, image.tag), build.image_facts(client, image)["stand_in"])
+    bill = text(image, verify.inspect(client, image.tag), build.image_facts(client, image)["stand_in"])
     path = path_of(image)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(said, encoding="utf-8")
+    path.write_text(bill, encoding="utf-8")
     return path

@@ -1,6 +1,6 @@
-"""make verify-<backend>: is an image what docker/pins.toml and its lock say, file by file? One line a difference, and exit code 1.
+"""make verify-<backend>: compare an image with docker/pins.toml and its lock, file by file. One line per difference, and exit code 1.
 
-The image is built first unless it is there. Everything is asked of the image itself, in a container without a network.
+A missing image is built first. All answers come from the image itself, in a container without a network.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from scripts.containers.container import connect
 from scripts.images import build, dockerfile
 from scripts.pins import Image, requirement_files
 
-#: Runs inside the image.
+#: The program that runs inside the image and lists its content.
 INSPECTION = paths.ROOT / "docker/inspect_image.py"
 
 #: Settings of a build or of its machine that an image must not carry in its environment or its history.
@@ -26,35 +26,35 @@ BASE_PACKAGES = ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\
 
 
 def inspect(client: docker.DockerClient, tag: str) -> dict[str, Any]:
-    """What an image holds, as docker/inspect_image.py tells it."""
+    """The content of an image, as docker/inspect_image.py lists it."""
     answer: dict[str, Any] = json.loads(build.output_of(client, tag, ["python3", "-c", INSPECTION.read_text(encoding="utf-8")]).splitlines()[-1])
     return answer
 
 
-def differences(image: Image, found: dict[str, Any], base_packages: list[str] | None) -> list[str]:
-    """Everything that is other in an image than pins and lock say; `base_packages` are the Debian packages of its base, None where unknown."""
+def differences(image: Image, content: dict[str, Any], base_packages: list[str] | None) -> list[str]:
+    """Every difference between an image's content and its pins and lock; `base_packages` are the Debian packages of its base, None where unknown."""
     return [
-        *build.differences(image, found),
-        *_packages(image, found),
-        *(f"{name}: {line}" for name, lines in found["altered"].items() for line in lines),
-        *_unowned(image, found["unowned"]),
-        *_kernels(image, found["kernels"]),
-        *(f"torch tells of {arch}, and its libraries hold no code for it" for arch in found["arch_list"] if arch not in found["torch_architectures"]),
-        *_compiled_with(image, found["compiled_with"]),
-        *_debian_pins(image, found["debian"]),
-        *_debian(found["debian"], base_packages, found["debian_added"] if image.debian_pins else []),
-        *(f"{path}: a compiler" for path in found["compilers"] if not image.debian_pins),
-        *(f"{path}: left by the build" for path in found["leftovers"]),
-        *(["runs as root"] if found["user"] == 0 else []),
+        *build.differences(image, content),
+        *_packages(image, content),
+        *(f"{name}: {line}" for name, lines in content["altered"].items() for line in lines),
+        *_unowned(image, content["unowned"]),
+        *_kernels(image, content["kernels"]),
+        *(f"torch lists {arch}, and its libraries hold no code for it" for arch in content["arch_list"] if arch not in content["torch_architectures"]),
+        *_compiled_with(image, content["compiled_with"]),
+        *_debian_pins(image, content["debian"]),
+        *_debian(content["debian"], base_packages, content["debian_added"] if image.debian_pins else []),
+        *(f"{path}: a compiler" for path in content["compilers"] if not image.debian_pins),
+        *(f"{path}: left by the build" for path in content["leftovers"]),
+        *(["runs as root"] if content["user"] == 0 else []),
     ]
 
 
-def _packages(image: Image, found: dict[str, Any]) -> list[str]:
-    """Packages that no lock names, and archives that are other than those the lock names."""
+def _packages(image: Image, content: dict[str, Any]) -> list[str]:
+    """Packages that are not in the lock, and packages that were installed from another file than the lock's."""
     blocks = requirement_files.blocks(image.lock_text())
     compiled = image.options.get("compile", {}).get("source")
-    lines = [f"{name}: not in the lock" for name in map(requirement_files.normalized, found["packages"]) if name not in blocks]
-    noted = {requirement_files.normalized(name): digest for name, digest in found["archives"].items()}
+    lines = [f"{name}: not in the lock" for name in map(requirement_files.normalized, content["packages"]) if name not in blocks]
+    noted = {requirement_files.normalized(name): digest for name, digest in content["archives"].items()}
     for name in image.locked():
         if name not in noted:
             lines.append(f"{name}: the image does not say from which file it was installed")
@@ -64,62 +64,62 @@ def _packages(image: Image, found: dict[str, Any]) -> list[str]:
 
 
 def _unowned(image: Image, unowned: dict[str, str]) -> list[str]:
-    """Files beside those of the packages: only what pins.toml adds from docker/patches, as it is there."""
+    """Files that belong to no package: allowed are those that pins.toml adds from docker/patches, with the same content."""
     added = {place: image.folder.parents[1] / "patches" / name for place, name in image.options.get("added_files", {}).items()}
-    wanted = {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in added.items()}
-    lines = [f"{place}: belongs to no package, and pins.toml does not add it" for place in unowned if place not in wanted]
-    return lines + [f"{place}: is not docker/patches/{added[place].name}" for place, digest in wanted.items() if unowned.get(place) != digest]
+    digests = {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in added.items()}
+    lines = [f"{place}: belongs to no package, and pins.toml does not add it" for place in unowned if place not in digests]
+    return lines + [f"{place}: is not docker/patches/{added[place].name}" for place, digest in digests.items() if unowned.get(place) != digest]
 
 
 def _kernels(image: Image, kernels: dict[str, dict[str, Any]]) -> list[str]:
-    """The libraries with GPU code that were compiled for the image: there, for the right architectures, and loadable."""
+    """The libraries with GPU code that were compiled for the image: present, for the right architectures, and loadable."""
     listed = image.options.get("compile", {}).get("environment", {}).get("TORCH_CUDA_ARCH_LIST", "")
-    wanted = [f"sm_{part.replace('.', '')}" for part in listed.split(";") if part]
-    lines = [f"{path}: does not load: {one['loads']}" for path, one in kernels.items() if one["loads"]]
-    with_code = {path: one["architectures"] for path, one in kernels.items() if one["architectures"]}
-    if wanted and not with_code:
-        lines.append(f"kernels: pinned for {' '.join(wanted)}, and the image has no compiled library")
+    pinned = [f"sm_{part.replace('.', '')}" for part in listed.split(";") if part]
+    lines = [f"{path}: does not load: {library['loads']}" for path, library in kernels.items() if library["loads"]]
+    with_code = {path: library["architectures"] for path, library in kernels.items() if library["architectures"]}
+    if pinned and not with_code:
+        lines.append(f"kernels: pinned for {' '.join(pinned)}, and the image has no compiled library")
     for path, architectures in with_code.items():
-        if architectures != wanted:
-            lines.append(f"{path}: pinned for {' '.join(wanted) or 'nothing'}, holds {' '.join(architectures)}")
+        if architectures != pinned:
+            lines.append(f"{path}: pinned for {' '.join(pinned) or 'nothing'}, holds {' '.join(architectures)}")
     return lines
 
 
-def _compiled_with(image: Image, found: list[str]) -> list[str]:
-    """The Debian packages of the compiler, as the build noted them, against pins.toml."""
+def _compiled_with(image: Image, packages: list[str]) -> list[str]:
+    """Differences between the Debian packages of the compiler, as the build noted them, and pins.toml."""
     pinned = image.options.get("compile", {}).get("compiled_with", {})
-    noted = dict(line.split("=", 1) for line in found)
+    noted = dict(line.split("=", 1) for line in packages)
     lines = [f"compiled with {name} {noted.get(name, '(none)')}, pinned {version}" for name, version in pinned.items() if noted.get(name) != version]
     return lines + [f"compiled with {name} {version}, which pins.toml does not name" for name, version in noted.items() if name not in pinned]
 
 
-def _debian_pins(image: Image, found: list[str]) -> list[str]:
-    """The pinned Debian packages that are missing or of another version."""
-    versions = dict(line.split("=", 1) for line in found)
+def _debian_pins(image: Image, packages: list[str]) -> list[str]:
+    """Pinned Debian packages that are missing or have another version."""
+    versions = dict(line.split("=", 1) for line in packages)
     pinned = image.debian_pins.values()
     return [f"Debian package {pin.name}: {versions.get(pin.name, '(none)')}, pinned {pin.version}" for pin in pinned if versions.get(pin.name) != pin.version]
 
 
-def _debian(found: list[str], base_packages: list[str] | None, noted: list[str]) -> list[str]:
-    """Debian packages that are neither the base's nor noted as having come with the pinned ones, and those of the base that are gone."""
+def _debian(packages: list[str], base_packages: list[str] | None, noted: list[str]) -> list[str]:
+    """Debian packages that are neither in the base nor noted as installed with the pinned ones, and packages of the base that are missing."""
     if base_packages is None:
         return []
-    added = sorted(set(found) - set(base_packages) - set(noted))
-    return [f"Debian package {one}: not in the base image" for one in added] + [
-        f"Debian package {one}: in the base image, and not here" for one in sorted(set(base_packages) - set(found))
+    added = sorted(set(packages) - set(base_packages) - set(noted))
+    return [f"Debian package {package}: not in the base image" for package in added] + [
+        f"Debian package {package}: in the base image, and not here" for package in sorted(set(base_packages) - set(packages))
     ]
 
 
 def traces(attributes: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
-    """Settings of the building machine in an image's environment or history; those that the Dockerfile makes for pip are none."""
-    ours = " ".join(dockerfile.ARGUMENTS).split()
-    said = [(attributes["Config"].get("Env") or [], "environment"), ([str(step.get("CreatedBy")) for step in history], "history")]
-    found = {(where, setting) for lines, where in said for line in lines for setting in TELLTALE.findall(line)}
-    return [f"{where}: {setting}" for where, setting in sorted(found) if setting not in ours]
+    """Settings of the building machine in an image's environment or history, without those that the Dockerfile makes for pip."""
+    from_dockerfile = " ".join(dockerfile.ARGUMENTS).split()
+    listed = [(attributes["Config"].get("Env") or [], "environment"), ([str(step.get("CreatedBy")) for step in history], "history")]
+    settings = {(where, setting) for lines, where in listed for line in lines for setting in TELLTALE.findall(line)}
+    return [f"{where}: {setting}" for where, setting in sorted(settings) if setting not in from_dockerfile]
 
 
 def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | None:
-    """The Debian packages of an image's base; None where the base is not on this machine."""
+    """The Debian packages of an image's base; None where this machine does not have the base."""
     try:
         client.images.get(image.base)
     except ImageNotFound:
@@ -128,12 +128,12 @@ def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | N
 
 
 def check(client: docker.DockerClient, image: Image) -> list[str]:
-    """Compare all that an image holds with its pins and its lock; it has to be there."""
-    found = client.images.get(image.tag)
-    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(found.attrs, found.history())
+    """Compare the whole content of a built image with its pins and its lock; returns one line per difference."""
+    built = client.images.get(image.tag)
+    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(built.attrs, built.history())
 
 
 def verify(image: Image) -> list[str]:
-    """Build an image unless it is there, and compare all that it holds with pins and lock."""
+    """Build a missing image, then compare its whole content with its pins and lock."""
     build.build(image)
     return check(connect(), image)

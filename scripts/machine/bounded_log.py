@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-#: What is kept of the beginning and of the end.
+#: Bytes of the beginning and of the end that a log keeps.
 HEAD_BYTES = TAIL_BYTES = 8 << 20
 
 
 class BoundedLog:
-    """Lines into a file that never grows beyond the head and twice the tail; a line in it says how much was left out.
+    """A file of lines that never grows beyond the head and twice the tail; one of its lines says how much was left out.
 
-    The middle goes while the file is written, so that a writer that is killed leaves its last lines too.
+    The middle is dropped while the file is written, so a killed writer leaves its last lines too.
     """
 
     def __init__(self, path: Path, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
@@ -38,7 +38,7 @@ class BoundedLog:
         self._size_bytes += len(content)
 
     def _leave_out_middle(self) -> None:
-        """Keep whole lines of the last bytes only, behind a line that says what is gone."""
+        """Drop the middle: keep whole lines of the last bytes, after a line that says how much was dropped."""
         between_bytes = self._size_bytes - self._tail_begin
         last = os.pread(self._file.fileno(), self._tail_bytes, self._size_bytes - self._tail_bytes)
         tail = last.partition(b"\n")[2]

@@ -1,6 +1,6 @@
-"""SHA256SUMS: a line a file, its sha256 and its place, as `sha256sum --check` reads it.
+"""SHA256SUMS: one line per file with its sha256 and its path, as `sha256sum --check` reads it.
 
-Checksums show damage. They do not show who made the files: whoever changes a file can make its checksum anew.
+Checksums show damage. They do not show who made the files: whoever changes a file can write a new checksum for it.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ def digest_of(path: Path) -> str:
 
 
 def text(digests: Mapping[str, str]) -> str:
-    """The file's text from {place: sha256}."""
+    """The text of SHA256SUMS from {path: sha256}."""
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
 def parse(listed: str) -> dict[str, str]:
-    """{place: sha256}; ValueError, which names the line, for what is no such line, leads outside the folder or comes twice."""
+    """{path: sha256}; raises ValueError, which names the line, for a malformed line, a path outside the folder or a second line of one file."""
     digests: dict[str, str] = {}
     for number, line in enumerate(listed.removesuffix("\n").split("\n") if listed else [], 1):
-        found = LINE.fullmatch(line)
-        if not found:
+        match = LINE.fullmatch(line)
+        if not match:
             raise ValueError(f"line {number} is no checksum with a file's name")
-        digest, name = found.groups()
+        digest, name = match.groups()
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts or place.as_posix() != name or "\0" in name:
             raise ValueError(f"line {number} names {name!r}, allowed are places within the folder")
@@ -41,7 +41,7 @@ def parse(listed: str) -> dict[str, str]:
 
 
 def compare(folder: Path, digests: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """(those that are missing, those with another content) of the files that are listed, sorted."""
+    """(missing files, files with another content) of the listed files, sorted."""
     names = sorted(digests)
     missing = [name for name in names if not (folder / name).is_file()]
     return missing, [name for name in names if name not in missing and digest_of(folder / name) != digests[name]]

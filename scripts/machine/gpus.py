@@ -1,6 +1,6 @@
 """The GPUs of this machine, as the driver's NVML sees them: list, choose and lock, watch their memory.
 
-Everything goes by UUID. Where there is no NVIDIA driver there are no GPUs, and nothing here fails.
+GPUs are identified by UUID. A machine without an NVIDIA driver has no GPUs here; that is not an error.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from scripts.errors import NothingRuns, PreflightError
 from scripts.machine import locks
 from scripts.units import GIB
 
-#: More memory in use than this means that somebody works on the GPU, even where their process cannot be seen.
+#: A GPU with more memory in use is busy, even where the process that uses it cannot be seen.
 IDLE_BYTES = GIB
 
 NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -25,7 +25,7 @@ NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_L
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU; `index` is NVML's, `memory_used_bytes` is of the moment it was listed."""
+    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing."""
 
     index: int
     uuid: str
@@ -37,7 +37,7 @@ class Gpu:
 
 @contextlib.contextmanager
 def _nvml() -> Iterator[bool]:
-    """NVML for a while; yields whether there is a driver. Any trouble becomes one line."""
+    """NVML within the block; yields whether this machine has a driver. An NVML error becomes one line."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -54,12 +54,12 @@ def _nvml() -> Iterator[bool]:
 
 
 def _trouble(error: pynvml.NVMLError) -> NothingRuns:
-    said = str(error).rstrip(".")
-    return NothingRuns(f"the NVIDIA driver does not answer ({said}); see what `nvidia-smi` says, or type DEVICE=cpu")
+    message = str(error).rstrip(".")
+    return NothingRuns(f"the NVIDIA driver does not answer ({message}); see what `nvidia-smi` says, or type DEVICE=cpu")
 
 
 def _memory(handle: object) -> tuple[int, int]:
-    """(total, used) bytes; as `nvidia-smi` counts, without what the driver keeps for itself, unless it is too old."""
+    """(total, used) bytes as `nvidia-smi` counts them; an old driver counts its own reserve as used."""
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
@@ -75,15 +75,15 @@ def _gpu(index: int) -> Gpu:
 
 
 def list_gpus() -> list[Gpu]:
-    """Every GPU; none where there is no driver. Raises PreflightError where there is one that does not answer."""
-    with _nvml() as there:
-        return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())] if there else []
+    """Every GPU; none without a driver. Raises PreflightError where the driver does not answer."""
+    with _nvml() as has_driver:
+        return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())] if has_driver else []
 
 
 def driver() -> dict[str, str] | None:
-    """{"driver": "580.65", "cuda_driver": "13.0"}, the second being the newest CUDA it runs; None without a driver."""
-    with _nvml() as there:
-        if not there:
+    """{"driver": "580.65", "cuda_driver": "13.0"}; `cuda_driver` is the newest CUDA that the driver runs. None without a driver."""
+    with _nvml() as has_driver:
+        if not has_driver:
             return None
         cuda = pynvml.nvmlSystemGetCudaDriverVersion()
         return {"driver": pynvml.nvmlSystemGetDriverVersion(), "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
@@ -93,11 +93,11 @@ def driver() -> dict[str, str] | None:
 def select(count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False) -> Iterator[list[Gpu]]:
     """Hold `count` free GPUs, or exactly those of `ids`, until the end of the block.
 
-    Free is what no other run of this user holds and no foreign process works on; `allow_busy` leaves the second out.
-    Raises PreflightError, which names the value, what there is, and what to type.
+    A GPU is free where no other run of this user holds it and no foreign process works on it; `allow_busy` skips the second condition.
+    Raises PreflightError, which names the value, the GPUs of this machine, and the next command.
     """
-    wanted = f"GPU_IDS={','.join(map(str, ids))}" if ids else f"GPUS={count}"
-    candidates = _candidates(wanted, count, ids)
+    typed = f"GPU_IDS={','.join(map(str, ids))}" if ids else f"GPUS={count}"
+    candidates = _candidates(typed, count, ids)
     needed = len(ids) if ids else count or 1
     with contextlib.ExitStack() as held:
         chosen: list[Gpu] = []
@@ -112,31 +112,31 @@ def select(count: int | None = None, ids: Sequence[int] | None = None, allow_bus
                 chosen.append(gpu)
         if len(chosen) < needed:
             reasons = "; ".join(refused)
-            raise PreflightError(f"{wanted}: {reasons}. Wait, type GPU_IDS= with others, or see `nvidia-smi`")
+            raise PreflightError(f"{typed}: {reasons}. Wait, type GPU_IDS= with others, or see `nvidia-smi`")
         yield chosen
 
 
-def _candidates(wanted: str, count: int | None, ids: Sequence[int] | None) -> list[Gpu]:
-    """The GPUs to try in turn."""
+def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> list[Gpu]:
+    """The GPUs to try in turn; `typed` is what the user typed, for the messages."""
     present = list_gpus()
     if not present:
         raise NothingRuns(
-            f"{wanted}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type make demo, which runs tiny models on the CPU"
+            f"{typed}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type make demo, which runs tiny models on the CPU"
         )
-    there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
+    listed = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
     if ids:
         by_index = {gpu.index: gpu for gpu in present}
         missing = [index for index in ids if index not in by_index]
         if missing:
-            raise PreflightError(f"{wanted}: there is no GPU {missing[0]}, this machine has GPU {there}; try GPU_IDS=0")
+            raise PreflightError(f"{typed}: there is no GPU {missing[0]}, this machine has GPU {listed}; try GPU_IDS=0")
         return [by_index[index] for index in ids]
     if count and count > len(present):
-        raise PreflightError(f"{wanted}: this machine has {len(present)} ({there}); type GPUS={len(present)} or less")
+        raise PreflightError(f"{typed}: this machine has {len(present)} ({listed}); type GPUS={len(present)} or less")
     return present
 
 
 def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
-    """Lock a GPU, or say why not."""
+    """Lock a GPU until `held` closes; returns why that is impossible, or None."""
     path = locks.folder() / f"{gpu.uuid}.lock"
     lock = locks.take(path)
     if lock is None:
@@ -150,7 +150,7 @@ def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
 
 
 def _foreign_use(gpu: Gpu) -> str | None:
-    """What works on a GPU that no run of ours holds."""
+    """Who uses a GPU that no run of the kit holds, in words; None where it is idle."""
     with _nvml():
         handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
         processes = []
@@ -163,7 +163,7 @@ def _foreign_use(gpu: Gpu) -> str | None:
 
 
 class MemorySampler:
-    """Watch the used memory of GPUs, whoever's it is, from a thread of this process, for as long as a `with` block."""
+    """Sample the used memory of GPUs, of all processes together, from a thread of this process within a `with` block."""
 
     def __init__(self, gpus: Sequence[Gpu], interval_s: float = 0.05) -> None:
         self._gpus, self._interval_s = list(gpus), interval_s
@@ -179,7 +179,7 @@ class MemorySampler:
                 pynvml.nvmlInit()
             except pynvml.NVMLError as error:
                 raise _trouble(error) from error
-            self._sample()  # the baseline: before anything of the run is on the GPU
+            self._sample()  # the baseline, before the run uses the GPU
             self._thread.start()
         return self
 
@@ -194,7 +194,7 @@ class MemorySampler:
             self._sample()
 
     def _sample(self) -> None:
-        """One sample of each GPU. A driver that fails in mid-run costs samples, never the run."""
+        """Take one sample of each GPU. A driver that fails during a run costs samples, never the run."""
         for uuid in self._times:
             try:
                 used = _memory(pynvml.nvmlDeviceGetHandleByUUID(uuid))[1]
@@ -205,7 +205,7 @@ class MemorySampler:
             self._used[uuid].append(used)
 
     def summary(self, phases: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-        """Per GPU the baseline and the peaks in bytes; `phases` is {name: [began, ended]} in seconds since the epoch.
+        """The baseline and the peaks of each GPU in bytes; `phases` is {name: [began, ended]} in seconds since the epoch.
 
         A phase without a sample has no peak. `error` is the driver's first complaint, or null.
         """

@@ -1,4 +1,4 @@
-"""Run an installer as a child process, and say every few seconds what it does, how far it is and how long it still takes."""
+"""Run an installer as a child process, and print every few seconds what it does, how far it is and how long it still takes."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-#: A line goes out so often; on a terminal the same line is written anew twice a second.
+#: Seconds between two progress lines; a terminal redraws one line more often.
 TELL_EVERY_S = 3.0
 REDRAW_EVERY_S = 0.5
 
@@ -15,14 +15,14 @@ MB = 1_000_000
 
 
 def sizes(download_mb: int, disk_mb: int) -> str:
-    """What an installation costs, in words, to be shown before it begins."""
+    """The cost of an installation in words, shown before it begins."""
     return f"up to {download_mb:,} MB to download and {disk_mb:,} MB on the disk, about {max(5, disk_mb // 25)} s where the network gives 20 MB/s"
 
 
 def run(title: str, command: Sequence[str], environment: Mapping[str, str], disk_mb: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end with its progress on standard error; stdout and stderr are in what is returned.
+    """Run a command to its end with its progress on standard error; the returned object holds its stdout and stderr.
 
-    `disk_mb` is what it is expected to write in MB; 0 shows the time alone.
+    `disk_mb` is the expected size in MB of what it writes; 0 shows only the time.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         began = time.monotonic()
@@ -60,7 +60,7 @@ def _line(title: str, seconds: float, written_mb: float, disk_mb: int) -> str:
 
 
 def _written_mb(pid: int) -> float:
-    """What a process has written so far, in MB; 0 where the system does not count it."""
+    """MB that a process has written so far; 0 where the system does not count them."""
     try:
         counters = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:

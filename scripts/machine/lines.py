@@ -1,13 +1,13 @@
-"""Lines from a stream of bytes that nobody vouches for, in bounded memory."""
+"""Lines from an untrusted stream of bytes, in bounded memory."""
 
 from collections.abc import Iterator
 
-#: What is kept of a line. The guest's own lines are shorter than 1 KiB.
+#: Bytes kept of each line. The guest's own lines are shorter than 1 KiB.
 LONGEST_BYTES = 64 << 10
 
 
 class Lines:
-    """Whole lines from chunks as they come. A longer line than LONGEST_BYTES keeps its beginning and says how much was left out."""
+    """Whole lines from chunks of any size. A line longer than LONGEST_BYTES keeps its beginning and says how much was left out."""
 
     def __init__(self) -> None:
         self._begun = bytearray()

@@ -1,8 +1,7 @@
 """Locks that die with their holder: one file each, held by flock.
 
-Locks of this user's own things (GPUs, containers) lie in one folder per user. It lies in /tmp and not under XDG_RUNTIME_DIR,
-which logind empties when the user logs out while a run goes on. The lock of a thing that several users share lies beside it,
-and is FOR_EVERYBODY.
+The locks of one user (GPUs, containers) lie in one folder per user. That folder lies in /tmp: logind empties XDG_RUNTIME_DIR when the
+user logs out, even during a run. The lock of a shared resource lies beside the resource, and is FOR_EVERYBODY.
 """
 
 import contextlib
@@ -18,15 +17,15 @@ from typing import TextIO
 from scripts import surroundings
 from scripts.errors import PreflightError
 
-#: The modes of a lock's file: other users may only try a lock that they may open.
+#: File modes of a lock: another user can only try a lock whose file that user may open.
 FOR_THIS_USER, FOR_EVERYBODY = 0o600, 0o666
 
-#: Whoever sweeps holds a lock for a moment; only who holds it longer than this is its holder.
+#: A sweep holds each lock for a moment; `take` waits this long before it calls a lock held.
 MOMENT_S = 0.1
 
 
 def folder() -> Path:
-    """The lock folder of this user, made unless it is there; nobody else may have put it there."""
+    """The lock folder of this user, made where it is missing. Raises PreflightError where it belongs to another user."""
     path = surroundings.current().locks
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,9 +37,9 @@ def folder() -> Path:
 
 
 def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
-    """The open file of a lock that is now held until the file is closed, or None where somebody holds it.
+    """The open file of a lock, held until the file is closed; None where another process holds it.
 
-    Who holds it is in the file, for people. Raises OSError where the file cannot be made or its disk has no locks.
+    The file names its holder, for people. Raises OSError where the file cannot be made or its disk has no locks.
     """
     deadline = time.monotonic() + MOMENT_S
     while True:
@@ -55,7 +54,7 @@ def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
 
 @contextlib.contextmanager
 def held(path: Path, mode: int = FOR_EVERYBODY) -> Iterator[None]:
-    """Wait for a lock and hold it within the block; its file is gone afterwards."""
+    """Wait for a lock and hold it within the block; its file is removed afterwards."""
     while (lock := take(path, mode)) is None:
         time.sleep(MOMENT_S)
     with lock:
@@ -66,13 +65,13 @@ def held(path: Path, mode: int = FOR_EVERYBODY) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove the file of a lock that this process holds. Whoever waits for it notices, and makes a new one."""
-    with contextlib.suppress(OSError):  # another user's in a folder like /tmp
+    """Remove the file of a lock that this process holds. A process that waits for it notices, and makes a new file."""
+    with contextlib.suppress(OSError):  # another user's file in a folder like /tmp
         path.unlink()
 
 
 def holder(path: Path) -> str:
-    """Who holds a lock that could not be taken, in words."""
+    """The holder of a lock that could not be taken, in words."""
     try:
         return path.read_text(encoding="utf-8", errors="replace") or "another process"
     except OSError:
@@ -90,12 +89,12 @@ def sweep() -> None:
 
 
 def _open(path: Path, mode: int) -> int:
-    """A descriptor of a lock's file, made unless it is there; never of what a link leads to."""
+    """A descriptor of a lock's file, made where it is missing; links are not followed."""
     while True:
         try:
             return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         except PermissionError:
-            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)  # flock asks for no right to write
+            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)  # flock needs no permission to write
         except FileNotFoundError:
             pass
         with contextlib.suppress(FileExistsError):
@@ -105,7 +104,7 @@ def _open(path: Path, mode: int) -> int:
 
 
 def _hold(descriptor: int, path: Path) -> bool:
-    """Hold a lock, unless somebody else does or its holder has just removed the file."""
+    """Try to hold a lock; False where another process holds it or its holder has just removed the file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))

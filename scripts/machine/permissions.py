@@ -1,17 +1,17 @@
-"""Folders that containers read: their user is not the one who runs the kit, whose umask may keep new files from everybody else."""
+"""Folders that containers read. A container has another user than the kit, and the kit's umask may hide new files from other users."""
 
 from pathlib import Path
 
 
 def make(path: Path) -> None:
-    """Make a folder and those above it, unless they are there; every user may read what is made."""
-    for one in reversed((path, *path.parents)):
-        if not one.exists():
-            one.mkdir(exist_ok=True)
-            one.chmod(0o755)
+    """Make a folder and its parents where they are missing; every user may read the new folders."""
+    for folder in reversed((path, *path.parents)):
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
 
 
 def open_to_all(made: Path) -> None:
-    """Let every user read a file, or a folder and all that is in it: some libraries write 0600 whatever the umask."""
+    """Let every user read a file, or a folder and its content: some libraries write mode 0600 under any umask."""
     for path in (made, *made.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)

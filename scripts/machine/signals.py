@@ -1,4 +1,4 @@
-"""Ctrl-C, `kill` and a closed terminal, so that whoever holds something outside this process can put it away first."""
+"""Ctrl-C, `kill` and a closed terminal: a command first releases its containers, locks and temporary files."""
 
 import contextlib
 import signal
@@ -10,18 +10,18 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Other handlers for a while. A signal that is ignored (nohup, `&` in a script) stays ignored."""
+    """Another handler of the stopping signals within the block. An ignored signal (nohup, `&` in a script) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to its main thread alone
+        yield  # Python delivers signals only to its main thread
         return
     before = {number: signal.getsignal(number) for number in STOPPING}
-    mine = [number for number, old in before.items() if old is not signal.SIG_IGN]
+    handled = [number for number, old in before.items() if old is not signal.SIG_IGN]
     try:
-        for number in mine:
+        for number in handled:
             signal.signal(number, handler)
         yield
     finally:
-        for number in mine:
+        for number in handled:
             signal.signal(number, before[number])
 
 

@@ -1,13 +1,13 @@
-"""How far a command is, and what goes on: the words for whoever waits."""
+"""Progress in words: how far a command is, and what it does now."""
 
 import sys
 import threading
 import time
 
-#: Without a terminal the progress of a long run is shown so often.
+#: Seconds between two progress lines of a long run without a terminal.
 TELL_EVERY_S = 30.0
 
-#: Without a terminal a phase that says nothing shows its time after so long; after TELL_EVERY_S that is how often.
+#: Without a terminal a silent phase shows its time every QUIET_S, and every TELL_EVERY_S once it has lasted that long.
 QUIET_S = 4.0
 
 
@@ -20,7 +20,7 @@ def left(seconds: float) -> str:
 
 
 class Steps:
-    """How far a command with a known number of steps is, and how long the rest takes if its steps take as long as those before."""
+    """How far a command with a known number of steps is, and the time left at the mean duration of the steps so far."""
 
     def __init__(self, total: int) -> None:
         self.total, self.begun, self.began = total, 0, time.monotonic()
@@ -36,7 +36,7 @@ class Steps:
 
 
 class Heartbeat:
-    """Says what goes on, and for how long, where nothing else was said for some seconds. For whoever has no terminal."""
+    """Prints the current phase and its duration after some seconds without other output, for runs without a terminal."""
 
     def __init__(self) -> None:
         self.words, self.since = "", time.monotonic()
@@ -52,7 +52,7 @@ class Heartbeat:
         self._thread.join()
 
     def phase(self, words: str) -> None:
-        """Something else goes on from now, and a line has just said so."""
+        """A new phase begins, and a line has just announced it."""
         self.words, self.since = words, time.monotonic()
         self._changed.set()
 

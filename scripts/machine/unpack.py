@@ -1,4 +1,4 @@
-"""Unpack a tar archive that nobody vouches for. `tarfile`'s own filters are missing from some Pythons that the kit runs on (3.11.0 to 3.11.3)."""
+"""Unpack an untrusted tar archive. `tarfile`'s own filters are missing from some Pythons that the kit runs on (3.11.0 to 3.11.3)."""
 
 import contextlib
 import gzip
@@ -10,15 +10,15 @@ from pathlib import Path, PurePosixPath
 
 from scripts.errors import KitError
 
-#: All members of an archive together. The committed results are 10 MB; a larger archive is damaged or hostile.
+#: The most bytes of all members of an archive together. The committed results are 10 MB; a larger archive is damaged or hostile.
 LIMIT_BYTES = 4 << 30
 
-#: A file system is slow with more, and no archive of the kit has as many.
+#: The most members of an archive: more would be slow to write, and no archive of the kit has as many.
 MOST_MEMBERS = 100_000
 
 
 class _Limited(io.RawIOBase):
-    """A stream that ends in KitError after so many bytes: a small archive may unpack to more than a disk holds, in its headers too."""
+    """A stream that raises KitError after `limit_bytes`: a small archive, or its headers alone, may unpack to more than a disk holds."""
 
     def __init__(self, source: gzip.GzipFile, limit_bytes: int) -> None:
         self._source, self._limit_bytes, self._left_bytes = source, limit_bytes, limit_bytes
@@ -36,7 +36,7 @@ class _Limited(io.RawIOBase):
 
 @contextlib.contextmanager
 def opened(path: Path, limit_bytes: int) -> Iterator[tarfile.TarFile]:
-    """A .tar.gz that is read from its beginning to its end; KitError within the block where it unpacks to more bytes than the limit."""
+    """A .tar.gz, read once from its beginning to its end; raises KitError within the block where it unpacks to more than `limit_bytes`."""
     with gzip.open(path) as packed, tarfile.open(fileobj=_Limited(packed, limit_bytes), mode="r|") as archive:
         yield archive
 
@@ -44,8 +44,8 @@ def opened(path: Path, limit_bytes: int) -> Iterator[tarfile.TarFile]:
 def unpack(archive: tarfile.TarFile, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
     """Write an archive's files and folders below `folder`, with the permissions of new files.
 
-    Raises KitError, which names the member, where one is a link or a device, leads outside, comes twice or exceeds
-    the limit in bytes of all members together, or MOST_MEMBERS. The members before that one are written.
+    Raises KitError, which names the member, where a member is a link or a device, leads outside, comes twice, or exceeds
+    `limit_bytes` (of all members together) or MOST_MEMBERS. The members before it are written.
     """
     left_bytes = limit_bytes
     for count, member in enumerate(archive, 1):
@@ -62,7 +62,7 @@ def unpack(archive: tarfile.TarFile, folder: Path, limit_bytes: int = LIMIT_BYTE
 
 
 def _inside(member: tarfile.TarInfo) -> PurePosixPath:
-    """The member's place below the folder; KitError where it is no regular file or folder, or leads outside."""
+    """The member's path below the folder; raises KitError where it is no regular file or folder, or leads outside."""
     if not (member.isreg() or member.isdir()):
         raise KitError(f"the archive's member {member.name!r} is a link or a device; allowed are regular files and folders")
     path = PurePosixPath(member.name)

@@ -1,11 +1,11 @@
 """A process between the runner and a job that ends every process of the job: python warden.py COMMAND….
 
-Ranks have sessions of their own, and a daemon leaves its parent, so a process group holds neither. Linux gives the orphans
-below a subreaper to it, so the warden finds each of them. Its standard input is a pipe that the runner holds: the end of the
-pipe says that the job is to end, or that the runner was killed outright.
+A process group would miss ranks, which have sessions of their own, and daemons, which leave their parent. The warden is a subreaper:
+Linux makes it the parent of every orphan below it, so it finds them all. Its standard input is a pipe that the runner holds. The pipe
+ends when the runner ends the job, or when the runner is killed.
 
 The warden ends with the exit code of COMMAND, 128 + n where signal n ended it, once all processes below it are gone. It is
-a program of its own and starts in a few milliseconds, so it imports the standard library alone.
+a program of its own that has to start in a few milliseconds, so it imports only the standard library.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
-#: The runner decides when a job ends; Python itself ignores the last two.
+#: Signals that the warden ignores, because the runner decides when a job ends; Python itself ignores the last two.
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 #: Exit code where the command does not start, as in a shell.
 NOT_STARTED = 127
 
-#: A process may be in the hands of a driver and not die at once; nobody waits longer for it.
+#: Seconds that the warden waits for killed processes: a process inside a driver call does not die at once.
 LAST_S = 10.0
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below a process; those that begin or end meanwhile may be missing."""
+    """The pids of all processes below a process; processes that begin or end meanwhile may be missing."""
     children: dict[int, list[int]] = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -38,14 +38,14 @@ def descendants(pid: int) -> list[int]:
             children.setdefault(int(parent), []).append(int(place.name))
     below, waiting = [], [pid]
     while waiting:
-        born = children.get(waiting.pop(), [])
-        below += born
-        waiting += born
+        started = children.get(waiting.pop(), [])
+        below += started
+        waiting += started
     return below
 
 
 def kill_below(pid: int) -> None:
-    """Kill every process below a process. All are stopped first, so that none bears another meanwhile."""
+    """Kill every process below a process. All are stopped first, so that none starts another meanwhile."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for child in descendants(pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -94,7 +94,7 @@ def reap(pid: int) -> int | None:
 
 
 def wait(pid: int, deaths: int) -> int:
-    """Wait until a child ends or the runner lets go; returns the exit code. A byte comes through `deaths` when any child has ended."""
+    """Wait until a child ends or the runner closes the pipe; returns the exit code. `deaths` gets a byte whenever a child ends."""
     while (code := reap(pid)) is None:
         ready, _, _ = select.select([sys.stdin.fileno(), deaths], [], [])
         if sys.stdin.fileno() in ready:

@@ -1,1 +1,1 @@
-"""Real weights: which files of which commit, where they come from, and whether they are the right ones."""
+"""Real weights: the files of each pinned commit, fetched, checked and kept."""

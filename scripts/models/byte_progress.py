@@ -1,4 +1,4 @@
-"""How far a large file is: size, rate and time left, as a bar on a terminal and as a line now and then elsewhere."""
+"""Progress of a large file: size, rate and time left, as a bar on a terminal and as occasional lines elsewhere."""
 
 import sys
 import time
@@ -9,12 +9,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from scripts.machine.steps import TELL_EVERY_S, left
 
-#: A smaller file is there before anybody reads a line about it.
+#: The progress of a smaller file is not shown: the file is done before anybody reads a line about it.
 LEAST_SHOWN_BYTES = 1 << 20
 
 
 class ByteProgress:
-    """The progress of `words`, which has `total_bytes`, of which `done_bytes` were there before."""
+    """The progress of the action `words` over `total_bytes`, of which `done_bytes` were done by an earlier process."""
 
     def __init__(self, words: str, total_bytes: int, done_bytes: int = 0) -> None:
         self.words, self.total_bytes, self.done_bytes, self.before_bytes = words, total_bytes, done_bytes, done_bytes
@@ -35,7 +35,7 @@ class ByteProgress:
             self._say()
 
     def add(self, count: int) -> None:
-        """So many more bytes are done."""
+        """Count `count` more bytes as done."""
         self.done_bytes += count
         self.bar.update(self.task, completed=self.done_bytes)
         if self.bar.disable and self.shown and time.monotonic() - self.shown_at > TELL_EVERY_S:
@@ -45,8 +45,8 @@ class ByteProgress:
         """ "fetching model.safetensors: 1.2 of 5.0 GB, 110 MB/s, 35 s left"."""
         spent_s = max(time.monotonic() - self.began, 1e-9)
         rate = (self.done_bytes - self.before_bytes) / spent_s
-        rest = left((self.total_bytes - self.done_bytes) / rate) if rate and self.done_bytes < self.total_bytes else f"{spent_s:.0f} s"
-        return f"{self.words}: {self.done_bytes / 1e9:.2f} of {self.total_bytes / 1e9:.2f} GB, {rate / 1e6:.0f} MB/s, {rest}"
+        time_left = left((self.total_bytes - self.done_bytes) / rate) if rate and self.done_bytes < self.total_bytes else f"{spent_s:.0f} s"
+        return f"{self.words}: {self.done_bytes / 1e9:.2f} of {self.total_bytes / 1e9:.2f} GB, {rate / 1e6:.0f} MB/s, {time_left}"
 
     def _say(self) -> None:
         self.shown_at = time.monotonic()

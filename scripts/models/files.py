@@ -1,4 +1,4 @@
-"""Which files of a commit are used, and whether a file is the one that the commit names."""
+"""Which files of a commit the kit uses, and whether a file on the disk is the commit's."""
 
 import fnmatch
 import hashlib
@@ -9,10 +9,10 @@ from scripts.errors import KitError
 from scripts.models.byte_progress import ByteProgress
 from scripts.pins.models import ModelFile
 
-#: What is read beside the weights: configuration and tokenizer.
+#: Files that loading reads beside the weights: configuration and tokenizer.
 BESIDE = ("*.json", "*.model", "*.txt", "*.jinja")
 
-#: What a wrong file is renamed to, so that it is looked at and never loaded.
+#: The suffix of a wrong file: it is kept for inspection and never loaded.
 WRONG = ".wrong"
 
 _CHUNK_BYTES = 8 << 20
@@ -23,7 +23,7 @@ def is_weights(name: str) -> bool:
 
 
 def used(name: str, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """The files that loading needs, sorted: those at the top, weights in one format, safetensors before pickles.
+    """The files that loading needs, sorted: only files at the top level, and weights in one format, safetensors before pickles.
 
     Raises KitError where there are no weights.
     """
@@ -38,7 +38,7 @@ def used(name: str, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
 
 
 def digest_of(path: Path, kind: str = "sha256") -> str:
-    """ "sha256:…", or for `kind` "git" what git calls a blob of this content; shows its progress."""
+    """ "sha256:…", or for `kind` "git" the id of a git blob with this content; shows its progress."""
     size_bytes = path.stat().st_size
     hasher = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % size_bytes)
     with path.open("rb") as stream, ByteProgress(f"checking {path.name}", size_bytes) as progress:
@@ -49,7 +49,7 @@ def digest_of(path: Path, kind: str = "sha256") -> str:
 
 
 def difference(path: Path, file: ModelFile) -> str:
-    """Where a file on the disk is not the one that its commit names, in words; "" where it is."""
+    """How a file on the disk differs from the file that the commit names, in words; "" where they are the same."""
     size_bytes = path.stat().st_size
     if size_bytes != file.size_bytes:
         return f"{file.name} has {size_bytes:,} bytes, the commit's has {file.size_bytes:,}"
@@ -63,6 +63,6 @@ def _short(digest: str) -> str:
 
 
 def weights_sha256(files: Iterable[ModelFile]) -> str:
-    """64 hex digits over names and digests of all weight files: other weights have others."""
+    """64 hex digits over the names and digests of all weight files."""
     lines = sorted(f"{file.digest}  {file.name}\n" for file in files if is_weights(file.name))
     return hashlib.sha256("".join(lines).encode()).hexdigest()

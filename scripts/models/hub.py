@@ -1,7 +1,7 @@
-"""What is asked of the hub, through its own client: which files a commit has, and one file.
+"""Ask the hub, through its own client, for the files of a commit and for one file.
 
-The client resumes a file while its process lives; the part of a file that is kept here lets another process go on.
-The token stays in this process, and no message of this module holds it.
+The client resumes a download within one process; the partial file that this module keeps lets a later process resume it.
+The token stays in this process, and no message of this module contains it.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ from scripts.pins.models import ModelFile
 #: Seconds between tries where the hub is busy or broken.
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 
-#: What may go by itself: too many requests, and errors of the server.
+#: HTTP statuses that pass: too many requests, and errors of the server.
 PASSING = (408, 429, 500, 502, 503, 504)
 
-#: The hub's longest order to wait that is obeyed.
+#: The longest wait that the hub may order.
 LONGEST_WAIT_S = 300.0
 
 Answer = TypeVar("Answer")
 
 
 class CannotFetch(KitError):
-    """The hub did not give what was asked for."""
+    """The hub did not give the requested files."""
 
 
 def files_of(name: str, revision: str) -> tuple[str, tuple[ModelFile, ...]]:
     """(commit, all its files) of a model's branch or commit. Raises CannotFetch."""
     from huggingface_hub import HfApi
 
-    def ask() -> Any:
+    def model_info() -> Any:
         here = surroundings.current()
         api = HfApi(endpoint=here.hub_endpoint or None, token=here.hub_token or False)
         return api.model_info(name, revision=revision, files_metadata=True, timeout=30)
 
-    info = _patiently(name, ask)
+    info = _patiently(name, model_info)
     return info.sha, tuple(_file_of(sibling) for sibling in info.siblings)
 
 
@@ -52,7 +52,7 @@ def _file_of(sibling: Any) -> ModelFile:
 
 
 def download(name: str, commit: str, file: ModelFile, path: Path) -> None:
-    """Fetch a file, going on where an earlier try ended; it is at `path` when all its bytes are there. Raises CannotFetch."""
+    """Fetch a file to `path`, continuing where an earlier try ended; `path` appears when all bytes have arrived. Raises CannotFetch."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -60,29 +60,29 @@ def download(name: str, commit: str, file: ModelFile, path: Path) -> None:
     here = surroundings.current()
     part = part_of(path)
     url = hf_hub_url(name, file.name, revision=commit, endpoint=here.hub_endpoint or None)
-    headers = {"authorization": f"Bearer {here.hub_token}"} if here.hub_token else {}  # dropped where the hub leads to another host
+    headers = {"authorization": f"Bearer {here.hub_token}"} if here.hub_token else {}  # the client drops it where the hub redirects to another host
     disable_progress_bars()  # the kit shows its own
 
-    def go_on() -> None:
+    def fetch_remaining() -> None:
         if part.exists() and part.stat().st_size > file.size_bytes:
             part.unlink()
         with part.open("ab", buffering=0) as stream:
-            there = stream.seek(0, 2)
-            with ByteProgress(f"fetching {file.name}", file.size_bytes, there) as progress:
+            done_bytes = stream.seek(0, 2)
+            with ByteProgress(f"fetching {file.name}", file.size_bytes, done_bytes) as progress:
                 counted: Any = _Counted(stream, progress)
-                http_get(url, counted, resume_size=there, headers=headers, expected_size=file.size_bytes, displayed_filename=file.name)
+                http_get(url, counted, resume_size=done_bytes, headers=headers, expected_size=file.size_bytes, displayed_filename=file.name)
 
-    _patiently(name, go_on)
+    _patiently(name, fetch_remaining)
     part.rename(path)
 
 
 def part_of(path: Path) -> Path:
-    """Where a file lies until all its bytes are there."""
+    """The path of a file until all its bytes have arrived."""
     return path.with_name(f".{path.name}.part")
 
 
 class _Counted:
-    """A file that is written to, and the progress of it."""
+    """A file for writing that counts its bytes into a progress."""
 
     def __init__(self, stream: BinaryIO | Any, progress: ByteProgress) -> None:
         self.stream, self.progress = stream, progress
@@ -105,21 +105,21 @@ class _Counted:
         return int(self.stream.truncate())
 
 
-def _patiently(name: str, ask: Callable[[], Answer]) -> Answer:
-    """What `ask` returns, tried again while the hub is busy; every failure becomes one line with the next command."""
+def _patiently(name: str, request: Callable[[], Answer]) -> Answer:
+    """The answer of `request`, tried again while the hub is busy; every failure becomes one line with the next command."""
     with _one_line(name):
         for wait_s in WAITS_S:
             try:
-                return ask()
+                return request()
             except Exception as error:
                 wait_s = _wait_of(error, wait_s)
             print(f"  {name}: the hub is busy, trying again in {wait_s:.0f} s", file=sys.stderr, flush=True)
             time.sleep(wait_s)
-        return ask()
+        return request()
 
 
 def _wait_of(error: Exception, usual_s: float) -> float:
-    """Seconds to wait before another try; raises the error again where none can help."""
+    """Seconds to wait before another try; raises the error again where waiting cannot help."""
     from huggingface_hub.errors import HfHubHTTPError
 
     if not isinstance(error, HfHubHTTPError) or error.response is None or error.response.status_code not in PASSING:
@@ -130,7 +130,7 @@ def _wait_of(error: Exception, usual_s: float) -> float:
 
 @contextlib.contextmanager
 def _one_line(name: str) -> Iterator[None]:
-    """Whatever the hub's client and the libraries below it raise, as one line without the token."""
+    """Turn every error of the hub's client and of the libraries below it into one line without the token."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
@@ -145,7 +145,7 @@ def _one_line(name: str) -> Iterator[None]:
         raise CannotFetch(_failed(name, error)) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise  # the folder is the trouble, and its keeper names it
+            raise  # the disk is full: scripts/models/place.py names its folder
         raise CannotFetch(_failed(name, error)) from error
     except Exception as error:
         raise CannotFetch(_failed(name, error)) from error

@@ -1,8 +1,8 @@
-"""The cache that the hub's own client keeps (HF_HOME), read and never written.
+"""The cache of the hub's own client (HF_HOME), read and never written.
 
     models--<organisation>--<name>/snapshots/<commit>/<file>   a link to ../../blobs/<digest>, which names the content
 
-Its files serve as they lie there, once their content was checked.
+The kit uses these files in place, once their content was checked.
 """
 
 import json
@@ -21,7 +21,7 @@ def _snapshot(name: str, commit: str) -> Path:
 
 
 def file_of(name: str, commit: str, file: ModelFile) -> Path | None:
-    """Where the cache has a file of a commit, with the size that the commit tells; None where it has not."""
+    """The path of a commit's file in the cache; None where the file is missing or has another size than in the commit."""
     path = _snapshot(name, commit) / file.name
     try:
         return path.resolve() if path.stat().st_size == file.size_bytes else None
@@ -30,10 +30,9 @@ def file_of(name: str, commit: str, file: ModelFile) -> Path | None:
 
 
 def files_of(name: str, commit: str) -> tuple[ModelFile, ...]:
-    """The files of a commit with the digests that the names of their blobs tell; () where the cache lacks something that loading needs."""
+    """The files of a commit, with the digests that name their blobs; () where the cache lacks a file that loading needs."""
     folder = _snapshot(name, commit)
-    found = [_file_of(path) for path in sorted(folder.glob("*")) if path.is_file()]
-    files = tuple(file for file in found if file)
+    files = tuple(file for path in sorted(folder.glob("*")) if path.is_file() and (file := _file_of(path)))
     names = {file.name for file in files}
     complete = "config.json" in names and names.intersection(TOKENIZERS) and _shards(folder) <= names
     return files if complete else ()
@@ -46,7 +45,7 @@ def _file_of(path: Path) -> ModelFile | None:
 
 
 def _shards(folder: Path) -> set[str]:
-    """The weight files that the index of the chosen format names; empty where there is no index."""
+    """The weight files that the index of the chosen format names; empty without an index."""
     for index in (*folder.glob("*.safetensors.index.json"), *folder.glob("pytorch_model*.index.json")):
         shards: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         return set(shards.values())

@@ -1,10 +1,10 @@
-"""Folders of links: files that lie elsewhere serve without a copy."""
+"""Folders of links, which use files of other folders without copying them."""
 
 from pathlib import Path
 
 
 def link(path: Path, target: Path) -> None:
-    """Let `path` be a link to a file, whatever was there before."""
+    """Make `path` a link to a file, in place of whatever was at that path."""
     if path.is_symlink() and path.readlink() == target:
         return
     path.unlink(missing_ok=True)
@@ -12,5 +12,5 @@ def link(path: Path, target: Path) -> None:
 
 
 def sources(folder: Path) -> list[Path]:
-    """The folders that the links of a folder lead to: a container that reads the folder needs them as well."""
+    """The folders that hold the targets of a folder's links: a container that reads the folder needs them too."""
     return sorted({path.resolve().parent for path in folder.glob("*") if path.is_symlink()})

@@ -1,36 +1,26 @@
-"""make lock-models: the files of each model's commit, asked of the hub once and written into docker/models.json."""
+"""make lock-models: ask the hub once for the files of each model's commit and write them into docker/models.json."""
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from scripts.errors import KitError
 from scripts.models import files, hub, wanted
-from scripts.models.wanted import WantedModel
+from scripts.models.wanted import ArticleModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel
 
 
-def lock_all(models: Iterable[WantedModel], on_line: Callable[[str], None], root: Path = ROOT) -> list[KitError]:
-    """Lock every model that is not locked yet; what could not be asked comes back. A locked model stays as it is."""
-    locked, refused = model_pins.read_lock(root), []
-    for model in models:
-        if model.locked:
-            on_line(f"{model.name}: {model.commit} stays locked")
-            continue
-        try:
-            locked[model.name] = _ask(model)
-        except KitError as error:  # a model that cannot be had does not keep the others back
-            refused.append(error)
-            continue
-        model_pins.write_lock(locked, root)
-        size_bytes = sum(file.size_bytes for file in locked[model.name].files)
-        on_line(f"{model.name}: {locked[model.name].commit} locked, {len(locked[model.name].files)} files, {size_bytes / 1e9:.1f} GB")
-    return refused
+def lock(model: ArticleModel, root: Path = ROOT) -> str:
+    """Lock a model that is not locked yet; a locked model stays as it is. Returns a line for the user. Raises KitError."""
+    if model.locked:
+        return f"{model.name}: {model.commit} stays locked"
+    entry = _ask(model)
+    model_pins.write_lock({**model_pins.read_lock(root), model.name: entry}, root)
+    size_bytes = sum(file.size_bytes for file in entry.files)
+    return f"{model.name}: {entry.commit} locked, {len(entry.files)} files, {size_bytes / 1e9:.1f} GB"
 
 
-def _ask(model: WantedModel) -> LockedModel:
-    commit, every = hub.files_of(model.name, model.commit or "main")
-    used = files.used(model.name, every)
+def _ask(model: ArticleModel) -> LockedModel:
+    commit, all_files = hub.files_of(model.name, model.commit or "main")
+    used = files.used(model.name, all_files)
     wanted.refuse_other_size(model, used, f"the hub's commit {commit[:12]}")
     return LockedModel(commit, used)

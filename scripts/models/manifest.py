@@ -1,6 +1,6 @@
-"""What the kit knows of a model's folder: its commit and files, and what each file looked like when it was last checked.
+"""The manifest of a model's folder, `.manifest.json`: its commit, its files, and the state of each file when it was last checked.
 
-The manifest lies in the folder as `.manifest.json`. It grows with each file that was checked; the model is complete when every file is.
+The manifest grows with each checked file; the model is complete when every file was checked.
 """
 
 from pathlib import Path
@@ -15,9 +15,9 @@ NAME = ".manifest.json"
 
 
 class Manifest(msgspec.Struct):
-    """`commit` is the hub's, or `folder-…` for weights that are known by their digest alone.
+    """`commit` is the hub's, or `folder-…` for weights that are known only by their digest.
 
-    `seen` is {file: (bytes, modified at in ns since the epoch)} of the files that were checked.
+    `seen` is {file: (bytes, modification time in ns since the epoch)} of the checked files.
     """
 
     name: str
@@ -30,22 +30,22 @@ class Manifest(msgspec.Struct):
         return weights_sha256(self.files)
 
     def is_checked(self, folder: Path, file: ModelFile) -> bool:
-        """Is the file as it was when its digest was right?"""
+        """Is the file unchanged since its digest was checked?"""
         return file.name in self.seen and self.seen[file.name] == look(folder / file.name)
 
     def is_complete(self, folder: Path) -> bool:
-        """Is every file there, and as it was when it was checked? Reads no content."""
+        """Is every file present and unchanged since its digest was checked? Reads no content."""
         return all(self.is_checked(folder, file) for file in self.files)
 
     def remember(self, folder: Path, file: ModelFile) -> None:
-        """The file was checked now."""
+        """Note that the file has just been checked."""
         seen = look(folder / file.name)
         if seen:
             self.seen[file.name] = seen
             self.write(folder)
 
     def forget(self, folder: Path) -> None:
-        """Every file is to be checked again."""
+        """Let every file be checked again."""
         self.seen.clear()
         self.write(folder)
 
@@ -54,16 +54,16 @@ class Manifest(msgspec.Struct):
 
 
 def look(path: Path) -> tuple[int, int] | None:
-    """(bytes, modified at in ns) of a file, through links; None where there is none."""
+    """(bytes, modification time in ns) of a file, through links; None where it is missing."""
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return state.st_size, state.st_mtime_ns
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none that can be read, for then everything is checked anew."""
+    """The manifest of a folder; None where it is missing or cannot be read, so that every file is checked again."""
     try:
         return msgspec.json.decode((folder / NAME).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""The folder of a model: who may write it, and whether there is room."""
+"""The folder of a model: one writer at a time, and room on its disk."""
 
 import contextlib
 import errno
@@ -11,13 +11,13 @@ from pathlib import Path
 from scripts.errors import KitError, PreflightError
 from scripts.machine import permissions
 
-#: What is wrong with the folder, not with the kit.
+#: Errors of the folder, not of the kit.
 OF_THE_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One process at a time makes files in a folder; another waits. Raises KitError where it cannot be written or is full."""
+    """Within the block this process alone writes in a folder; others wait. Raises KitError where the folder cannot be written or is full."""
     try:
         permissions.make(folder)
         with (folder / ".lock").open("w") as lock:
@@ -34,7 +34,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def room_for(folder: Path, needed_bytes: int) -> None:
-    """Raise PreflightError where a folder's disk cannot take so many more bytes."""
+    """Raise PreflightError where a folder's disk has less than `needed_bytes` free."""
     free_bytes = shutil.disk_usage(folder).free
     if needed_bytes > free_bytes:
         have = f"{needed_bytes / 1e9:.3g} GB are still to come, {free_bytes / 1e9:.3g} GB are free"

@@ -1,9 +1,9 @@
-"""Real weights on this machine, each file checked once: from the models' folder, the hub's own cache, a folder that was typed, or the hub.
+"""Real weights on this machine, each file checked once. They come from the models' folder, the hub's own cache, MODEL_PATH, or the hub.
 
     models/hub/<organisation>--<name>/<commit>/     files, or links into the hub's cache
     models/hub/<organisation>--<name>/path-<id>/    links into MODEL_PATH
 
-What a folder holds, and what of it was checked, stands in its manifest.
+The manifest of a folder names its files, and which of them were checked.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from scripts.errors import KitError
 from scripts.machine import permissions
 from scripts.models import files, hub, hub_cache, links, manifest, place, wanted
 from scripts.models.manifest import Manifest
-from scripts.models.wanted import WantedModel
+from scripts.models.wanted import ArticleModel
 from scripts.pins.models import ModelFile, is_commit
 
-#: What is asked of the hub where no pin has a commit; whatever it answers is kept.
+#: The branch that the hub is asked for where no pin has a commit; the commit of the answer is kept.
 UNPINNED = "main"
 
 
 @dataclass(frozen=True)
 class HeldModel:
-    """A model that may be loaded. `commit` is `folder-…` where only the digest of the weights is known."""
+    """A checked model, ready to be loaded. `commit` is `folder-…` where only the digest of the weights is known."""
 
     folder: Path
     commit: str
     weights_sha256: str
 
 
-def provide(model: WantedModel, root: Path, typed: Path | None = None) -> HeldModel:
-    """The model's files under the models' folder `root`, from the folder that was typed or fetched where they are not there.
+def provide(model: ArticleModel, root: Path, typed: Path | None = None) -> HeldModel:
+    """The model's files under the models' folder `root`: from MODEL_PATH where the user `typed` it, else fetched where they are missing.
 
     Raises KitError with the next command.
     """
@@ -47,16 +47,16 @@ def provide(model: WantedModel, root: Path, typed: Path | None = None) -> HeldMo
         return _complete(model, home)
 
 
-def commit_of(model: WantedModel, root: Path, typed: Path | None = None) -> str:
-    """The commit that `provide` will serve, before any weights are fetched; the hub is asked where nothing else knows it."""
+def commit_of(model: ArticleModel, root: Path, typed: Path | None = None) -> str:
+    """The commit that `provide` will give, before any weights are fetched. Asks the hub only where no pin and no manifest has the commit."""
     if typed:
         return provide(model, root, typed).commit
     kept = _kept(model, _home(model, root))
     return model.commit or (kept.commit if kept else hub.files_of(model.name, UNPINNED)[0])
 
 
-def still_to_come_bytes(model: WantedModel, root: Path, typed: Path | None = None) -> int | None:
-    """How many bytes `provide` will fetch; None where that is not known. Asks nobody and reads no weights."""
+def still_to_come_bytes(model: ArticleModel, root: Path, typed: Path | None = None) -> int | None:
+    """The bytes that `provide` will fetch; None where they are not known. Asks no server and reads no weights."""
     if typed:
         return 0
     home = _home(model, root)
@@ -67,8 +67,8 @@ def still_to_come_bytes(model: WantedModel, root: Path, typed: Path | None = Non
     return 0 if cached else None
 
 
-def verify(model: WantedModel, root: Path) -> HeldModel | None:
-    """Check every file of a model again, whenever that was done last; a wrong file is set aside and fetched anew. None where no file is there."""
+def verify(model: ArticleModel, root: Path) -> HeldModel | None:
+    """Check every file of a model again; a wrong file is set aside and fetched again. None where the model has no files here."""
     home = _home(model, root)
     _verify_links(model, home)
     kept = _kept(model, home)
@@ -79,20 +79,20 @@ def verify(model: WantedModel, root: Path) -> HeldModel | None:
         return _complete(model, home)
 
 
-def _home(model: WantedModel, root: Path) -> Path:
+def _home(model: ArticleModel, root: Path) -> Path:
     return root / "hub" / model.name.replace("/", "--")
 
 
-def _kept(model: WantedModel, home: Path) -> Manifest | None:
-    """The manifest of what was fetched for the model's commit; without a commit, of what was fetched at all."""
-    found = [manifest.read(folder) for folder in sorted(home.glob("*")) if is_commit(folder.name)]
-    for one in found:
-        if one and model.commit in (one.commit, ""):
-            return one if not model.locked or one.files == model.locked.files else None
+def _kept(model: ArticleModel, home: Path) -> Manifest | None:
+    """The manifest of the files fetched for the model's commit; for a model without a commit, of any commit that was fetched."""
+    for folder in sorted(home.glob("*")):
+        kept = manifest.read(folder) if is_commit(folder.name) else None
+        if kept and model.commit in (kept.commit, ""):
+            return kept if not model.locked or kept.files == model.locked.files else None
     return None
 
 
-def _held(model: WantedModel, folder: Path, checked: Manifest) -> HeldModel:
+def _held(model: ArticleModel, folder: Path, checked: Manifest) -> HeldModel:
     served_by = f"the folder {folder}"
     wanted.refuse_other_size(model, checked.files, served_by)
     wanted.refuse_other_shape(model, folder, served_by)
@@ -100,8 +100,8 @@ def _held(model: WantedModel, folder: Path, checked: Manifest) -> HeldModel:
 
 
 # ---------------------------------------------------------------- from the hub or its cache
-def _complete(model: WantedModel, home: Path) -> HeldModel:
-    """Fetch and check whatever is not there or was not checked."""
+def _complete(model: ArticleModel, home: Path) -> HeldModel:
+    """Fetch the missing files and check the unchecked ones."""
     commit, listed = _files(model, home)
     wanted.refuse_other_size(model, listed, f"the hub's commit {commit[:12]}")
     folder = home / commit
@@ -117,29 +117,29 @@ def _complete(model: WantedModel, home: Path) -> HeldModel:
 
 
 def _seen_before(folder: Path, listed: tuple[ModelFile, ...]) -> dict[str, tuple[int, int]]:
-    """What the folder's manifest remembers of those files that it listed with the same digest."""
+    """The `seen` states of the folder's manifest, for files that it lists with the same digest."""
     before = manifest.read(folder)
     same = {file.name for file in set(listed).intersection(before.files)} if before else set()
     return {name: seen for name, seen in before.seen.items() if name in same} if before else {}
 
 
-def _files(model: WantedModel, home: Path) -> tuple[str, tuple[ModelFile, ...]]:
-    """(commit, files): as locked, else as seen by an earlier fetch, else as the hub tells, else as its cache tells."""
+def _files(model: ArticleModel, home: Path) -> tuple[str, tuple[ModelFile, ...]]:
+    """(commit, files) of the lock, else of an earlier fetch, else of the hub, else of the hub's cache."""
     if model.locked:
         return model.locked.commit, model.locked.files
     kept = _kept(model, home)
     if kept:
         return kept.commit, kept.files
     try:
-        commit, every = hub.files_of(model.name, model.commit or UNPINNED)
+        commit, all_files = hub.files_of(model.name, model.commit or UNPINNED)
     except hub.CannotFetch:
-        commit, every = model.commit, hub_cache.files_of(model.name, model.commit) if model.commit else ()
-        if not every:
+        commit, all_files = model.commit, hub_cache.files_of(model.name, model.commit) if model.commit else ()
+        if not all_files:
             raise
-    return commit, files.used(model.name, every)
+    return commit, files.used(model.name, all_files)
 
 
-def _still_to_come(model: WantedModel, folder: Path, file: ModelFile) -> int:
+def _still_to_come(model: ArticleModel, folder: Path, file: ModelFile) -> int:
     path = folder / file.name
     if path.exists() or hub_cache.file_of(model.name, folder.name, file):
         return 0
@@ -147,8 +147,8 @@ def _still_to_come(model: WantedModel, folder: Path, file: ModelFile) -> int:
     return file.size_bytes - (part[0] if part else 0)
 
 
-def _obtain(model: WantedModel, folder: Path, file: ModelFile) -> None:
-    """Have a file of the right content at its place. Raises KitError where the hub serves another one twice."""
+def _obtain(model: ArticleModel, folder: Path, file: ModelFile) -> None:
+    """Put a file with the right content at its path. Raises KitError where the hub serves a wrong file twice."""
     path = folder / file.name
     if path.exists() and not _is_wrong(path, file):
         return
@@ -158,7 +158,7 @@ def _obtain(model: WantedModel, folder: Path, file: ModelFile) -> None:
         if not _is_wrong(path, file):
             return
     for _ in range(2):
-        path.unlink(missing_ok=True)  # a link that leads nowhere
+        path.unlink(missing_ok=True)  # a broken link
         hub.download(model.name, folder.name, file, path)
         if not _is_wrong(path, file):
             permissions.open_to_all(path)
@@ -170,7 +170,7 @@ def _obtain(model: WantedModel, folder: Path, file: ModelFile) -> None:
 
 
 def _is_wrong(path: Path, file: ModelFile) -> bool:
-    """Is this another file than the commit names? It is said and set aside."""
+    """Is this another file than the commit names? A wrong file is reported and set aside."""
     wrong = files.difference(path, file)
     if not wrong:
         return False
@@ -184,9 +184,9 @@ def _is_wrong(path: Path, file: ModelFile) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- from a folder that was typed
-def _from_folder(model: WantedModel, home: Path, source: Path) -> HeldModel:
-    """Links to the files of a folder: those of the commit where its files are known, else whatever weights are there, known by their digest."""
+# ---------------------------------------------------------------- from MODEL_PATH
+def _from_folder(model: ArticleModel, home: Path, source: Path) -> HeldModel:
+    """Link to the files of MODEL_PATH: the files of the commit where they are known, else all weights of the folder, known by their digest."""
     if not source.is_dir():
         raise KitError(f"MODEL_PATH is {str(source)!r}, allowed is a folder with config.json and weights; type MODEL_PATH=/folder")
     folder = home / f"path-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]}"
@@ -204,18 +204,18 @@ def _from_folder(model: WantedModel, home: Path, source: Path) -> HeldModel:
         return _held(model, folder, now)
 
 
-def _as_pinned(model: WantedModel, before: Manifest, commit: str, listed: tuple[ModelFile, ...]) -> Manifest:
+def _as_pinned(model: ArticleModel, before: Manifest, commit: str, listed: tuple[ModelFile, ...]) -> Manifest:
     """The manifest of a folder that has to hold the files of a commit."""
     return Manifest(model.name, commit, listed, before.seen if before.files == listed else {})
 
 
-def _as_found(model: WantedModel, folder: Path, source: Path, before: Manifest) -> Manifest:
-    """The manifest of a folder that nothing can be compared with: its digests are those that its files have now."""
+def _as_found(model: ArticleModel, folder: Path, source: Path, before: Manifest) -> Manifest:
+    """The manifest of a folder without known files to compare with: it takes the digests that the files have now."""
     sizes = [ModelFile(path.name, path.stat().st_size, "") for path in sorted(source.glob("*")) if path.is_file()]
     chosen = files.used(model.name, sizes)
     wanted.refuse_other_size(model, chosen, f"the folder {source}")
     known = {file.name: file for file in before.files if before.is_checked(folder, file)}
-    listed = tuple(known.get(one.name) or ModelFile(one.name, one.size_bytes, files.digest_of(source / one.name)) for one in chosen)
+    listed = tuple(known.get(file.name) or ModelFile(file.name, file.size_bytes, files.digest_of(source / file.name)) for file in chosen)
     now = Manifest(model.name, f"folder-{files.weights_sha256(listed)[:12]}", listed)
     _link_all(folder, source, now)
     for file in listed:
@@ -224,7 +224,7 @@ def _as_found(model: WantedModel, folder: Path, source: Path, before: Manifest) 
 
 
 def _link_all(folder: Path, source: Path, now: Manifest) -> None:
-    """The folder has a link for each file, and no other."""
+    """Give the folder a link for each file, and no other link."""
     for path in folder.glob("*"):
         if path.is_symlink() and path.name not in {file.name for file in now.files}:
             path.unlink()
@@ -232,15 +232,15 @@ def _link_all(folder: Path, source: Path, now: Manifest) -> None:
         links.link(folder / file.name, (source / file.name).resolve())
 
 
-def _refuse_wrong(model: WantedModel, source: Path, file: ModelFile) -> None:
+def _refuse_wrong(model: ArticleModel, source: Path, file: ModelFile) -> None:
     path = source / file.name
     wrong = files.difference(path, file) if path.is_file() else f"{file.name} is missing"
     if wrong:
         raise KitError(f"{model.name}: MODEL_PATH is {str(source)!r}, but there {wrong}; type MODEL_PATH= of another copy, or leave it out to fetch the model")
 
 
-def _verify_links(model: WantedModel, home: Path) -> None:
-    """Check again what the folders that were typed hold; raises KitError for the first file that is another one now."""
+def _verify_links(model: ArticleModel, home: Path) -> None:
+    """Check the files of every linked MODEL_PATH again; raises KitError for the first file that has changed."""
     for folder, listed in _linked(home):
         for file in listed.files:
             path = folder / file.name

@@ -1,4 +1,4 @@
-"""Which models the articles use, and whether what is served under a model's name can be that model."""
+"""The models of the articles, and checks that files or a folder can be the named model."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,16 +13,16 @@ from scripts.models.files import is_weights
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
 
-#: Bytes of the weight files for each parameter: 2 in float16 or bfloat16, 4 in float32; buffers and a tied matrix kept twice come on top.
+#: Bytes of the weight files per parameter: 2 in float16 or bfloat16, 4 in float32, plus buffers and a tied matrix that is stored twice.
 LEAST_BYTES, MOST_BYTES = 1.9, 5.0
 
-#: Fields of a config.json that have one name in all versions of a model, and decide its size.
+#: Fields of a config.json that decide a model's size and have the same name in all its versions.
 OF_ONE_NAME = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "n_embd", "n_layer", "num_hidden_layers", "num_key_value_heads")
 
 
 @dataclass(frozen=True)
-class WantedModel:
-    """A model of an article. `commit` is "" where no pin and no lock has it; `parameters` is how many the full model has."""
+class ArticleModel:
+    """A model of an article. `commit` is "" where no pin and no lock has it; `parameters` counts those of the full model."""
 
     name: str
     shape: str
@@ -31,30 +31,30 @@ class WantedModel:
     locked: LockedModel | None = None
 
 
-def of_articles(slug: str = "") -> list[WantedModel]:
-    """The models of one article, or of all that were measured on hardware, each once; raises UsageError for an unknown slug."""
+def of_articles(slug: str = "") -> list[ArticleModel]:
+    """The models of one article, or of all articles that name hardware, each model once; raises UsageError for an unknown slug."""
     chosen = [articles.find(slug)] if slug else [article for article in articles.load_all().values() if article.hardware]
     described = {model["name"]: model for article in chosen for model in (article.model, *article.models.values())}
     pins = model_pins.load()
-    return [_wanted(model, pins) for model in described.values()]
+    return [_article_model(model, pins) for model in described.values()]
 
 
-def find(name: str) -> WantedModel:
-    """The model of a name; raises KitError where no article uses it."""
+def find(name: str) -> ArticleModel:
+    """The model with this name; raises KitError where no article uses it."""
     for model in of_articles():
         if model.name == name:
             return model
     raise KitError(f"no article uses the model {name!r} with real weights; type WEIGHTS=random")
 
 
-def _wanted(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> WantedModel:
+def _article_model(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> ArticleModel:
     name = model["name"]
     if name not in pins:
         raise KitError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin; type WEIGHTS=random')
-    return WantedModel(name, model["shape"], model["parameters"], pins[name].commit, pins[name].locked)
+    return ArticleModel(name, model["shape"], model["parameters"], pins[name].commit, pins[name].locked)
 
 
-def refuse_other_size(model: WantedModel, files: Iterable[ModelFile], served_by: str) -> None:
+def refuse_other_size(model: ArticleModel, files: Iterable[ModelFile], served_by: str) -> None:
     """Raise KitError where the weight files are too small or too large for the model's parameters."""
     size_bytes = sum(file.size_bytes for file in files if is_weights(file.name))
     if not LEAST_BYTES <= size_bytes / model.parameters <= MOST_BYTES:
@@ -63,7 +63,7 @@ def refuse_other_size(model: WantedModel, files: Iterable[ModelFile], served_by:
         raise KitError(f"{model.name}: {served_by} has {have}, so it is another model; type MODEL_PATH=/folder of the right one, or WEIGHTS=random")
 
 
-def refuse_other_shape(model: WantedModel, folder: Path, served_by: str) -> None:
+def refuse_other_shape(model: ArticleModel, folder: Path, served_by: str) -> None:
     """Raise KitError where the config.json of a folder describes another model."""
     path = folder / "config.json"
     try:

@@ -1,4 +1,4 @@
-"""Which versions an image holds: docker/pins.toml, the locks resolved from it."""
+"""The versions that images hold: docker/pins.toml, and the locks resolved from it."""
 
 from scripts.pins.model import (
     INPUTS,

@@ -1,6 +1,6 @@
-"""The digests of base images: asked of the registry by `make lock` where one answers, and written into docker/pins.toml.
+"""The digests of base images: `make lock` asks the registry for missing ones and writes them into docker/pins.toml.
 
-A digest that is there is never replaced, for it is a pin; who wants the tag's present image empties it and types `make lock render`.
+A digest is a pin, so it is never replaced. To pin the tag's present image, empty the digest and type `make lock render`.
 """
 
 import re
@@ -26,27 +26,27 @@ def ask(reference: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = done.stdout.strip()
-    return found if done.returncode == 0 and re.fullmatch(r"sha256:[0-9a-f]{64}", found) else ""
+    digest = done.stdout.strip()
+    return digest if done.returncode == 0 and re.fullmatch(r"sha256:[0-9a-f]{64}", digest) else ""
 
 
 def with_digests(text: str, digests: dict[str, str]) -> str:
-    """A pins.toml with the digests that were found put where there was none."""
+    """The text of pins.toml with these digests in place of empty ones."""
     return _BASE.sub(lambda match: f'{match[1]}"{digests.get(match["reference"], "")}"', text)
 
 
 def record(loaded: Pins) -> list[str]:
-    """Ask for every digest that is missing and write those found; what to tell, one line each."""
+    """Ask for every missing digest and write the answers into pins.toml; returns lines for the user."""
     path = loaded.root / "docker/pins.toml"
     text = path.read_text(encoding="utf-8")
     digests: dict[str, str] = {}
     for reference in without_digest(text):
         digests[reference] = ask(reference)
         if not digests[reference]:
-            break  # what is true of one is true of all: no registry can be reached
-    found = {reference: digest for reference, digest in digests.items() if digest}
-    if found:
-        path.write_text(with_digests(text, found), encoding="utf-8")
-    lines = [f"{reference}: {digest} recorded in docker/pins.toml" for reference, digest in found.items()]
-    missing = [reference for reference in without_digest(text) if reference not in found]
-    return lines + ([f"no registry tells the digest of {', '.join(missing)}: these bases are pinned by tag alone"] if missing else [])
+            break  # no registry answers for one image, so none answers for the others
+    answered = {reference: digest for reference, digest in digests.items() if digest}
+    if answered:
+        path.write_text(with_digests(text, answered), encoding="utf-8")
+    lines = [f"{reference}: {digest} recorded in docker/pins.toml" for reference, digest in answered.items()]
+    missing = [reference for reference in without_digest(text) if reference not in answered]
+    return lines + ([f"no registry gives the digest of {', '.join(missing)}: these bases are pinned only by their tag"] if missing else [])

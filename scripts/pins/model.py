@@ -1,4 +1,4 @@
-"""The pins of docker/pins.toml: which versions each image holds, and the name of the image that holds exactly those."""
+"""The pins of docker/pins.toml: the versions that each image holds, and the tag that names exactly these versions."""
 
 import dataclasses
 import hashlib
@@ -13,7 +13,7 @@ from scripts.pins import requirement_files
 
 ORIGINS = ("stated", "derived", "chosen")
 
-#: The files in an image's folder that decide what it holds; `pins_id` is a hash over those that exist, its patches and docker/build.
+#: The files in an image's folder that decide its content. `pins_id` is a hash over those that exist, its patches and docker/build.
 INPUTS = ("Dockerfile", "requirements.txt", "torch.txt", "shared.txt", "compile.txt", "source.txt")
 
 
@@ -34,8 +34,8 @@ class Image:
     folder       where its Dockerfile and locks lie
     environment  name of the environment for `engine` "host", otherwise ""
     arch_list    GPU architectures of its torch, as "sm_86"
-    options      the rest of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, debian, python
-    rendered     what its files will hold once they are written, in place of what they hold on the disk
+    options      the other keys of [backend.B.S] in pins.toml: cuda_on_library_path, added_files, compile, debian, python
+    rendered     {path: text} of files that are about to be written; it counts in place of the text on the disk
     """
 
     backend: str
@@ -55,10 +55,10 @@ class Image:
 
     @property
     def pins_id(self) -> str:
-        """12 hex digits over everything that decides what the image holds."""
+        """12 hex digits over everything that decides the image's content."""
         digest = hashlib.sha256(self.base.encode())
-        named = [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]
-        for name, path in named + [(f"build/{path.name}", path) for path in sorted(self.build_scripts.glob("*.*"))]:
+        inputs = [(name, self.folder / name) for name in INPUTS] + [(f"patches/{path.name}", path) for path in self.patches]
+        for name, path in inputs + [(f"build/{path.name}", path) for path in sorted(self.build_scripts.glob("*.*"))]:
             content = self.rendered[path].encode() if path in self.rendered else path.read_bytes() if path.exists() else None
             if content is not None:
                 digest.update(f"\0{name}\0".encode() + content)
@@ -70,24 +70,24 @@ class Image:
 
     @property
     def patches(self) -> list[Path]:
-        """The files of docker/patches that its build uses, whether they exist or not."""
+        """The files of docker/patches that the build uses, whether they exist or not."""
         names = [*self.options.get("compile", {}).get("patches", []), *self.options.get("added_files", {}).values()]
         return [self.folder.parents[1] / "patches" / name for name in names]
 
     @property
     def build_scripts(self) -> Path:
-        """The folder of what every Dockerfile runs."""
+        """The folder of scripts that every Dockerfile runs."""
         return self.folder.parents[1] / "build"
 
     @property
     def compile_pins(self) -> dict[str, Pin]:
-        """What the stage that compiles holds beside torch; empty where nothing is compiled."""
+        """The pins of the compiling stage beside torch; empty where the image compiles nothing."""
         table = self.options.get("compile", {}).get("pins", {})
         return _pins(table, f"backend.{self.backend}.{self.stack}.compile") if table else {}
 
     @property
     def debian_pins(self) -> dict[str, Pin]:
-        """The Debian packages that the image needs where it runs, beside those of its base."""
+        """The Debian packages that the running image needs beside those of its base."""
         return _pins(self.options.get("debian", {}), f"backend.{self.backend}.{self.stack}.debian")
 
     def lock_text(self) -> str:
@@ -103,7 +103,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class Pins:
-    """pins.toml as tables, and the images that follow from it; `rendered` as that of Image."""
+    """The tables of pins.toml, and the images that follow from them; `rendered` as in Image."""
 
     root: Path
     host: dict[str, Any]
@@ -113,7 +113,7 @@ class Pins:
     rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def image(self, backend: str, stack: str) -> Image:
-        """The image of a backend on a stack; UsageError names what there is."""
+        """The image of a backend on a stack; raises UsageError with the allowed names."""
         if backend not in self.backends:
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; `make` alone shows what may be typed")
         if stack not in self.stacks:
@@ -125,28 +125,25 @@ class Pins:
 
     def images(self, stack: str | None = None) -> list[Image]:
         """All Docker images, or those of one stack, in the order of pins.toml."""
-        every = [self.image(backend, name) for backend, table in self.backends.items() for name in table["stacks"]]
-        return [image for image in every if image.engine == "docker" and stack in (None, image.stack)]
+        images = [self.image(backend, name) for backend, table in self.backends.items() for name in table["stacks"]]
+        return [image for image in images if image.engine == "docker" and stack in (None, image.stack)]
 
     def plain(self, stack: str) -> Image | None:
         """The first image that holds a stack's own pins and nothing else."""
-        for image in self.images(stack):
-            if not image.options:
-                return image
-        return None
+        return next((image for image in self.images(stack) if not image.options), None)
 
     def environments(self) -> dict[str, list[Image]]:
         """Name of a host environment -> the backends that run in it."""
-        found: dict[str, list[Image]] = {}
+        by_name: dict[str, list[Image]] = {}
         for backend, table in self.backends.items():
             for stack in table["stacks"]:
                 image = self.image(backend, stack)
                 if image.engine == "host":
-                    found.setdefault(image.environment, []).append(image)
-        return found
+                    by_name.setdefault(image.environment, []).append(image)
+        return by_name
 
     def environment_pins(self, name: str) -> dict[str, Pin]:
-        """The pins of all backends that share a host environment."""
+        """The merged pins of all backends in a host environment; raises KitError where two backends pin different versions."""
         merged: dict[str, Pin] = {}
         for image in self.environments()[name]:
             for pin in image.pins.values():
@@ -169,9 +166,9 @@ class Pins:
 
 
 def load(root: Path = ROOT, keys_checked: bool = True) -> Pins:
-    """Read docker/pins.toml; KitError names the place of what is wrong in it.
+    """Read docker/pins.toml; raises KitError with the place of a mistake.
 
-    Whether it holds keys that nothing reads is told by a library, so what runs before the tools are installed leaves that out.
+    The check for unknown keys needs a library, so code that runs before the tools are installed skips it with `keys_checked=False`.
     """
     path = root / "docker" / "pins.toml"
     try:
@@ -181,7 +178,7 @@ def load(root: Path = ROOT, keys_checked: bool = True) -> Pins:
 
             shapes.check(tables)
         pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
-        pins.images(), pins.environments(), pins.host_pins  # every table is read once, so that a mistake shows at once
+        pins.images(), pins.environments(), pins.host_pins  # reads every table once, so that a mistake shows now
     except FileNotFoundError as error:
         raise KitError(f"{path} is missing: restore it with `git checkout docker/pins.toml`") from error
     except tomllib.TOMLDecodeError as error:
@@ -221,7 +218,7 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
 
 
 def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
-    """The table [backend.B.S]; with `same_as` that of another backend on the same stack."""
+    """The table [backend.B.S], or with `same_as` the table of another backend on the same stack."""
     options: dict[str, Any] = pins.backends[backend].get(stack, {})
     other = options.get("same_as")
     if other is None:
@@ -233,14 +230,14 @@ def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
 
 
 def reference(base: dict[str, str]) -> str:
-    """A base image as a Dockerfile names it; "" for the empty table."""
+    """A base image as a Dockerfile names it; "" for an empty table."""
     return base.get("version", "") + (f"@{base['digest']}" if base.get("digest") else "")
 
 
 def _pins(table: dict[str, dict[str, str]], place: str) -> dict[str, Pin]:
-    found = {}
+    pins = {}
     for name, pin in table.items():
         if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):
             raise KitError(f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why")
-        found[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
-    return found
+        pins[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
+    return pins

@@ -1,6 +1,6 @@
 """The pins of the articles' models: commits in docker/pins.toml, the files of those commits in docker/models.json.
 
-`make lock-models` writes docker/models.json; a model that is not in it is known by its commit alone until somebody can ask the hub.
+`make lock-models` writes docker/models.json. Of a model that is missing there the kit knows only the commit.
 """
 
 import functools
@@ -21,7 +21,7 @@ LOCK = Path("docker/models.json")
 
 
 class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of a commit. `digest` is "sha256:…" of a large file, "git:…" (git's own of a blob) of a small one."""
+    """A file of a commit. `digest` is "sha256:…" of a large file, "git:…" (the id of its git blob) of a small one."""
 
     name: str
     size_bytes: int
@@ -29,7 +29,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A commit, and the files of it that the kit uses."""
+    """A commit, and those of its files that the kit uses."""
 
     commit: str
     files: tuple[ModelFile, ...]
@@ -37,7 +37,7 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class ModelPin:
-    """A model's commit with its reason; `commit` is "" where none is known. `locked` is None until `make lock-models` has asked the hub."""
+    """A model's commit with its reason. `commit` is "" where it is unknown; `locked` is None until `make lock-models` has asked the hub."""
 
     name: str
     commit: str
@@ -47,7 +47,7 @@ class ModelPin:
 
 
 def load(root: Path = ROOT) -> dict[str, ModelPin]:
-    """{name: pin}; raises KitError naming the place of what is wrong."""
+    """{name: pin}; raises KitError with the place of a mistake."""
     locked = read_lock(root)
     return {name: _pin(name, table, locked.get(name)) for name, table in _tables(root).items()}
 
@@ -65,20 +65,20 @@ def _tables(root: Path) -> dict[str, dict[str, str]]:
 def _pin(name: str, table: Mapping[str, str], locked: LockedModel | None) -> ModelPin:
     commit = table.get("commit", "main")
     if (commit and not is_commit(commit)) or table.get("origin") not in ORIGINS or not table.get("why"):
-        wanted = f'a commit (40 hex digits, or ""), an origin ({", ".join(ORIGINS)}) and a why'
-        raise KitError(f'docker/pins.toml, [models."{name}"]: commit is {commit!r}; a model needs {wanted}')
+        needed = f'a commit (40 hex digits, or ""), an origin ({", ".join(ORIGINS)}) and a why'
+        raise KitError(f'docker/pins.toml, [models."{name}"]: commit is {commit!r}; a model needs {needed}')
     if locked and commit and locked.commit != commit:
-        locked = None  # the pin was changed since
+        locked = None  # the pin has changed since
     return ModelPin(name, commit or (locked.commit if locked else ""), table["origin"], table["why"], locked)
 
 
 def is_commit(text: str) -> bool:
-    """Is this a whole commit, and no branch or tag, which move?"""
+    """Is this a whole commit id, not a branch or a tag, which can move?"""
     return bool(re.fullmatch(r"[0-9a-f]{40}", text))
 
 
 def read_lock(root: Path = ROOT) -> dict[str, LockedModel]:
-    """{name: what is locked}; {} before the first `make lock-models`."""
+    """{name: its commit and files}; {} before the first `make lock-models`."""
     path = root / LOCK
     if not path.exists():
         return {}
@@ -89,6 +89,6 @@ def read_lock(root: Path = ROOT) -> dict[str, LockedModel]:
 
 
 def write_lock(locked: Mapping[str, LockedModel], root: Path = ROOT) -> None:
-    """Write docker/models.json whole, in the order of names."""
+    """Write the whole docker/models.json, sorted by name."""
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(locked.items()))), indent=1).decode()
     write_whole(root / LOCK, text + "\n")

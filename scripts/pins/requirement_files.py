@@ -1,11 +1,11 @@
-"""Read hash-locked requirement files: one block a package, `name==version` first, its sha256 below."""
+"""Read hash-locked requirement files: one block per package, `name==version` first, its sha256 sums below."""
 
 import functools
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-#: Packages that only a CUDA build of torch needs.
+#: Name prefixes of packages that only a CUDA build of torch needs.
 CUDA_PREFIXES = ("nvidia-", "cuda-", "triton")
 
 _PACKAGE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
@@ -16,25 +16,25 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@functools.lru_cache(maxsize=128)  # rendering asks each lock about every advisory
+@functools.lru_cache(maxsize=128)  # rendering looks up every advisory in each lock
 def blocks(text: str) -> Mapping[str, str]:
     """Package name -> its block of lines, in the order of the file; comment lines belong to no block."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     name = ""
     for line in text.splitlines(keepends=True):
         match = _PACKAGE.match(line)
         if match:
             name = normalized(match[1])
-            found[name] = line
+            by_name[name] = line
         elif line[:1].isspace() and line.strip() and name:
-            found[name] += line
+            by_name[name] += line
         else:
             name = ""
-    return MappingProxyType(found)
+    return MappingProxyType(by_name)
 
 
 def versions(text: str) -> dict[str, str]:
-    """Package name -> locked version. Packages that are for Windows only are left out."""
+    """Package name -> locked version, without packages that are only for Windows or Emscripten."""
     locked = {}
     for name, block in blocks(text).items():
         match = _PACKAGE.match(block)
@@ -44,12 +44,12 @@ def versions(text: str) -> dict[str, str]:
 
 
 def without_hashes(text: str) -> str:
-    """`name==version ; markers`, one line a package."""
+    """`name==version ; markers`, one line per package."""
     return "".join(block.splitlines()[0].rstrip(" \\") + "\n" for block in blocks(text).values())
 
 
 def header(text: str) -> str:
-    """The comment lines that a lock begins with."""
+    """The comment lines of a lock."""
     return "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
 
 
@@ -58,9 +58,9 @@ def needs_cuda(name: str) -> bool:
 
 
 def cpu_only(text: str) -> str:
-    """The lock for a CPU build of torch: that build by its own name, and none of the packages that only CUDA needs.
+    """The lock for a CPU build of torch: torch as `+cpu`, and no package that only CUDA needs.
 
-    The build's sha256 must be among torch's hashes. uv checks hashes by exact version, so the version says `+cpu`.
+    The build's sha256 must be among torch's hashes. uv checks hashes by exact version, hence `+cpu` in the version.
     """
     kept = {name: block for name, block in blocks(text).items() if not needs_cuda(name)}
     kept["torch"] = _PACKAGE.sub(r"\g<0>+cpu", kept["torch"], count=1)
@@ -68,16 +68,16 @@ def cpu_only(text: str) -> str:
 
 
 def shared_layer(text: str, plain: str) -> str:
-    """The packages of a stack's plain image beside torch's: what an image can have in common with it, byte for byte; "" where one differs."""
+    """The packages that an image shares with its stack's plain image, byte for byte, without torch's; "" where any of them differs."""
     own = blocks(text)
     common = {name: block for name, block in blocks(plain).items() if name != "torch" and not needs_cuda(name)}
     return "".join(common.values()) if all(own.get(name) == block for name, block in common.items()) else ""
 
 
 def torch_layer(text: str, not_torchs: set[str]) -> str:
-    """torch and its CUDA packages: the part that all images of a stack have in common, byte for byte.
+    """torch and its CUDA packages: the part that all images of a stack share, byte for byte.
 
-    `not_torchs` names CUDA packages that a backend asked for itself, or that came with one; they belong to its own layer.
+    `not_torchs` names CUDA packages that the backend pins itself, or that such a package needs; they belong to the backend's own layer.
     """
     kept = [block for name, block in blocks(text).items() if (name == "torch" or needs_cuda(name)) and name not in not_torchs]
     return "".join(kept)

@@ -1,8 +1,8 @@
 """make lock: resolve docker/pins.toml into requirement files with hashes. Needs the network; all files or none are written.
 
-A version that a lock already has stays where it fits the pins: an index may learn of a release weeks after its date, so that `exclude_newer`
-alone would give another lock today than yesterday. The lock of a new image begins with the versions of its stack's plain one, so that the
-two share layers. Where both were removed, both are resolved from nothing.
+A version that a lock already has stays where it fits the pins: an index may learn of a release weeks after its date, so `exclude_newer`
+alone would not give the same lock every day. The lock of a new image prefers the versions of its stack's plain image, so that the two
+share layers. Remove both locks to resolve both from nothing.
 """
 
 import dataclasses
@@ -18,22 +18,23 @@ from scripts import pins, surroundings
 from scripts.errors import KitError, UsageError
 from scripts.pins import Image, Pin, Pins, base_digests, requirement_files, uv
 
-#: Wheels for this platform run on every Linux whose glibc is 2.28 or newer, so on every base image in use.
+#: Wheels for this platform run on every Linux with glibc 2.28 or newer, and so on every base image.
 PLATFORM = "x86_64-manylinux_2_28"
 
+#: Variables of uv that do not change a lock.
 HARMLESS = ("UV_CACHE_DIR", "UV_DEFAULT_INDEX")
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One file to write. `universal` locks hold markers and serve every platform and every Python from `python` on.
+    """One lock to write. A `universal` lock holds markers and serves every platform and every Python from `python` on.
 
-    `beside` are the locks that are installed into the same environment: this one keeps to their versions. `like` is the lock whose
-    versions are preferred where there is none at `path` yet; `backends` are those that it serves, none for the tools' own.
+    `beside` are locks that go into the same environment: this lock keeps to their versions. `like` is the lock whose versions are
+    preferred while `path` does not exist. `backends` are the backends of the lock, () for the tools' own locks.
     """
 
     path: Path
-    wanted: tuple[str, ...]
+    requirements: tuple[str, ...]
     python: str
     universal: bool
     exclude_newer: str
@@ -50,43 +51,43 @@ class Request:
 
 def requests(loaded: Pins) -> list[Request]:
     """Every lock that pins.toml asks for."""
-    found = _host_requests(loaded)
+    listed = _host_requests(loaded)
     for image in loaded.images():
         plain = loaded.plain(image.stack)
         like = plain.folder / "requirements.txt" if plain else None
-        found.append(dataclasses.replace(_request(image, "requirements.txt", image.pins), like=like))
+        listed.append(dataclasses.replace(_request(image, "requirements.txt", image.pins), like=like))
         if image.compile_pins:
             also = ("torch", "setuptools", "numpy")
             needed = {name: image.pins[name] for name in also if name in image.pins}
-            found.append(_request(image, "compile.txt", needed | image.compile_pins))
+            listed.append(_request(image, "compile.txt", needed | image.compile_pins))
     for name, images in loaded.environments().items():
         table = loaded.stacks[images[0].stack]
         hashes = tuple(("torch", digest) for digest in table.get("cpu_wheels", {}).values())
         path = images[0].folder / "requirements.txt"
-        wanted, backends = _wanted(loaded.environment_pins(name)), tuple(image.backend for image in images)
-        found.append(Request(path, wanted, images[0].python, True, table["exclude_newer"], hashes, backends=backends))
-    return found
+        requirements, backends = _requirements(loaded.environment_pins(name)), tuple(image.backend for image in images)
+        listed.append(Request(path, requirements, images[0].python, True, table["exclude_newer"], hashes, backends=backends))
+    return listed
 
 
 def _host_requests(loaded: Pins) -> list[Request]:
-    """The groups of the tools' environment, each beside those before it."""
+    """The groups of the tools' environment, each with the locks before it as `beside`."""
     paths = [loaded.host_lock(group) for group in loaded.host_pins]
     return [
-        Request(path, _wanted(chosen), "3.11", True, loaded.host["exclude_newer"], beside=tuple(paths[:number]))
-        for number, (path, chosen) in enumerate(zip(paths, loaded.host_pins.values(), strict=True))
+        Request(path, _requirements(group_pins), "3.11", True, loaded.host["exclude_newer"], beside=tuple(paths[:number]))
+        for number, (path, group_pins) in enumerate(zip(paths, loaded.host_pins.values(), strict=True))
     ]
 
 
-def _request(image: Image, name: str, wanted: dict[str, Pin]) -> Request:
-    return Request(image.folder / name, _wanted(wanted), image.python, False, image.exclude_newer, backends=(image.backend,))
+def _request(image: Image, name: str, pins: dict[str, Pin]) -> Request:
+    return Request(image.folder / name, _requirements(pins), image.python, False, image.exclude_newer, backends=(image.backend,))
 
 
-def _wanted(chosen: dict[str, Pin]) -> tuple[str, ...]:
-    return tuple(sorted(f"{pin.name}=={pin.version}" for pin in chosen.values()))
+def _requirements(pins: dict[str, Pin]) -> tuple[str, ...]:
+    return tuple(sorted(f"{pin.name}=={pin.version}" for pin in pins.values()))
 
 
 def resolve(request: Request, beside: Mapping[Path, str] = MappingProxyType({})) -> str:
-    """Ask uv for the lock; `beside` has the texts of the locks that it keeps to. KitError carries what uv says."""
+    """The text of a lock, resolved by uv. `beside` has the texts of the locks that it keeps to. Raises KitError with uv's message."""
     with tempfile.TemporaryDirectory() as folder:
         output, constraints = Path(folder, "lock.txt"), Path(folder, "constraints.txt")
         if request.preferred:
@@ -96,25 +97,25 @@ def resolve(request: Request, beside: Mapping[Path, str] = MappingProxyType({}))
         return _header(request) + _with_extra_hashes(output.read_text(encoding="utf-8"), request.extra_hashes)
 
 
-def resolve_all(asked: list[Request]) -> dict[Path, str]:
-    """{path: text of its lock} of all requests; images of one stack often ask for the same packages, so each question goes to uv once."""
-    questions = {_question(request): request for request in asked if not request.beside}
+def resolve_all(requested: list[Request]) -> dict[Path, str]:
+    """{path: text of its lock} of all requests. Images of one stack often need the same packages: uv gets each question once."""
+    questions = {_question(request): request for request in requested if not request.beside}
     with ThreadPoolExecutor(max_workers=4) as pool:
         answers = dict(zip(questions, pool.map(resolve, questions.values()), strict=True))
-    texts = {request.path: answers[_question(request)] for request in asked if not request.beside}
-    for request in asked:
+    texts = {request.path: answers[_question(request)] for request in requested if not request.beside}
+    for request in requested:
         if request.beside:
             texts[request.path] = resolve(request, texts)
     return texts
 
 
 def _question(request: Request) -> Request:
-    """What is the same in requests that uv answers alike."""
+    """The request without its path and purpose: uv answers equal questions alike."""
     return dataclasses.replace(request, path=Path(), like=None, backends=())
 
 
 def _compile(request: Request, output: Path, constraints: Path) -> None:
-    """`uv pip compile` into a file; the versions it finds there are those it prefers, and every hash is the index's."""
+    """Run `uv pip compile` into a file. uv prefers the versions that the file already has, and takes every hash from the index."""
     command = [
         *(uv.find(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--no-emit-index-url"),
         *("--generate-hashes", "--python-version", request.python),
@@ -123,10 +124,10 @@ def _compile(request: Request, output: Path, constraints: Path) -> None:
         *(("--universal", "--fork-strategy", "fewest") if request.universal else ("--python-platform", PLATFORM)),
         *("--constraints", str(constraints), "--output-file", str(output), "-"),
     ]
-    # Local wheel folders and options would make a lock that holds on this machine only.
+    # Local wheel folders and options would make a lock that is valid only on this machine.
     kept = {name: text for name, text in surroundings.current().variables.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
     environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
-    done = subprocess.run(command, input="\n".join(request.wanted), env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, input="\n".join(request.requirements), env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise KitError(f"no lock for {request.path}: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
 
@@ -146,7 +147,7 @@ def _with_extra_hashes(text: str, extra: tuple[tuple[str, str], ...]) -> str:
 
 
 def changes(old: str, new: str) -> list[str]:
-    """What differs between two locks, one line a package."""
+    """The differences between two locks, one line per package."""
     before, after = requirement_files.blocks(old), requirement_files.blocks(new)
     lines = []
     for name in sorted(before.keys() | after.keys()):
@@ -163,7 +164,7 @@ def _version(block: str | None) -> str:
 
 
 def write_all(texts: dict[Path, str]) -> None:
-    """Write every file beside its place first, and only then move them all in."""
+    """Write all files or none: each goes to a temporary file first, and then all are moved into place."""
     staged: list[tuple[Path, Path]] = []
     try:
         for path, text in texts.items():
@@ -182,14 +183,14 @@ def write_all(texts: dict[Path, str]) -> None:
 
 
 def of_backend(loaded: Pins, backend: str) -> list[Request]:
-    """The locks that hold a backend's packages; UsageError names the backends there are."""
+    """The locks that hold a backend's packages; raises UsageError with the known backends."""
     if backend not in loaded.backends:
         raise UsageError(f"BACKEND is {backend!r}, allowed are {', '.join(loaded.backends)}; try BACKEND={next(iter(loaded.backends))}")
     return [request for request in requests(loaded) if backend in request.backends]
 
 
 def lock(backend: str | None = None) -> None:
-    """Resolve every lock, or a backend's, and write those that changed, all or none; prints what changed. Raises KitError."""
+    """Resolve every lock, or those of one backend, write the changed ones (all or none) and print the changes. Raises KitError."""
     loaded = pins.load()
     texts = resolve_all(of_backend(loaded, backend) if backend else requests(loaded))
     for path, text in texts.items():

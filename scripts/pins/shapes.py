@@ -1,4 +1,4 @@
-"""What docker/pins.toml may hold: every key that is read, at any depth, and no other."""
+"""The shape of docker/pins.toml: every key that the code reads, at any depth, and no other."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from scripts.toml_tables import Table
 
 
 class Pin(Table):
-    """scripts/pins/model.py says which of these have to be there, for all pins alike."""
+    """scripts/pins/model.py checks that all three are given."""
 
     version: str = ""
     origin: str = ""
@@ -20,7 +20,7 @@ class Base(Pin):
 
 
 class Group(Table):
-    """A group of the tools' environment; sizes in MB, as a person waits for them."""
+    """A group of the tools' environment; sizes in MB, shown to the user before the installation."""
 
     summary: str
     download_mb: int
@@ -58,7 +58,7 @@ class Shared(Table):
 
 
 class Compile(Table):
-    """The stage of an image that compiles; `compiled_with` are the system packages that were there, `environment` its variables."""
+    """The compiling stage of an image; `compiled_with` are the system packages of the compiler, `environment` its variables."""
 
     why: str
     source: str
@@ -89,7 +89,7 @@ class Options(Table):
 
 
 class Model(Table):
-    """scripts/pins/models.py says what a commit is, and that all three have to be there."""
+    """scripts/pins/models.py checks the commit, and that all three are given."""
 
     commit: str = ""
     origin: str = ""
@@ -105,14 +105,14 @@ class Tables(Table):
 
 
 class Backend(Table):
-    """Beside these it has a table for each of its stacks that needs more than the stack's own pins."""
+    """The keys of a backend beside its tables for stacks that need more than the stack's own pins."""
 
     summary: str
     stacks: list[str]
 
 
 def check(tables: Mapping[str, Any], file: str = "docker/pins.toml") -> None:
-    """Raise KitError for the first key of pins.toml that nothing reads, and for a value of a wrong type."""
+    """Raise KitError for the first key of pins.toml that no code reads, and for a value of a wrong type."""
     toml_tables.check(tables, Tables, file)
     for name, table in tables["backend"].items():
         place = f"backend.{name}"

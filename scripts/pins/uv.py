@@ -1,4 +1,4 @@
-"""uv, which resolves the locks and makes the demo's environments: where it is, and whose certificates it trusts."""
+"""uv, which resolves the locks and fills the kit's environments: its path, its settings and the certificates that it trusts."""
 
 import ast
 import functools
@@ -14,7 +14,7 @@ from scripts.errors import KitError
 #: uv reads no files of settings. One retry: the default of three waits 15 s for an index that cannot be reached.
 SETTINGS = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "1"}
 
-#: What pip calls a setting, and uv's name for it. Several values stand with blanks or line ends between them.
+#: {pip's name of a setting: uv's variable}. pip separates several values by blanks or line ends.
 OF_PIP = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -28,17 +28,17 @@ OF_PIP = {
 
 @functools.cache
 def settings_of_pip(python: str) -> dict[str, str]:
-    """The user's settings of pip, from its files and PIP_…, as uv's; what the user has set for uv itself stays."""
+    """The user's settings of pip, from its files and PIP_…, as variables of uv; variables that the user has set for uv stay."""
     done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True)
-    found: dict[str, str] = {}
-    for line in done.stdout.splitlines():  # "global.index-url='https://…'", "install.…", then ":env:.…": a later one counts
+    settings: dict[str, str] = {}
+    for line in done.stdout.splitlines():  # "global.index-url='https://…'", "install.…", then ":env:.…": a later line counts
         key, _, value = line.partition("=")
         name = OF_PIP.get(key.rpartition(".")[2].replace("_", "-"))
         if name:
-            found[name] = _joined(name, ast.literal_eval(value))
-    if "UV_INDEX" in found:
-        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip: a version may come from any index, and its hash is locked
-    return {name: value for name, value in found.items() if name not in surroundings.current().variables}
+            settings[name] = _joined(name, ast.literal_eval(value))
+    if "UV_INDEX" in settings:
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as in pip: a version may come from any index; its hash is locked
+    return {name: value for name, value in settings.items() if name not in surroundings.current().variables}
 
 
 def _joined(name: str, value: str) -> str:
@@ -46,7 +46,7 @@ def _joined(name: str, value: str) -> str:
 
 
 def reason(done: subprocess.CompletedProcess[str]) -> str:
-    """What went wrong, as one line: uv's first line says what, its last one why."""
+    """One line that says what failed (uv's first line) and why (its last line)."""
     lines = [line.strip().removeprefix("error: ").removeprefix("cause: ") for line in done.stderr.splitlines() if line.strip()]
     if not lines:
         return f"the installer ended with {done.returncode}"
@@ -54,22 +54,22 @@ def reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def find() -> str:
-    """uv of the environment that runs this, else the one on PATH."""
+    """The path of uv: in the running environment, else on PATH. Raises KitError."""
     beside_python = Path(sys.executable).with_name("uv")
-    found = str(beside_python) if beside_python.exists() else shutil.which("uv")
-    if not found:
+    path = str(beside_python) if beside_python.exists() else shutil.which("uv")
+    if not path:
         raise KitError("uv is missing: `make lock` runs in the tools' environment, so remove .venv and type `make lock` again")
-    return found
+    return path
 
 
 def trust() -> dict[str, str]:
-    """Settings with which uv trusts what pip does: the certificates that the environment names, else this system's own.
+    """Settings with which uv trusts the same certificates as pip: those that the environment names, else this system's own.
 
-    Without them it trusts those that it brings, which know nothing of a proxy's. A system that has none would leave it with nothing.
+    By default uv trusts only the certificates that it brings, which lack a proxy's. A system without certificates keeps that default.
     """
     named = surroundings.current().certificates
     if named:
         return {"SSL_CERT_FILE": named}
-    system = ssl.get_default_verify_paths()  # SSL_CERT_FILE and SSL_CERT_DIR, where they are set and lead somewhere
-    there = system.cafile or (system.capath and any(Path(system.capath).iterdir()))
-    return {"UV_SYSTEM_CERTS": "1"} if there else {}
+    system = ssl.get_default_verify_paths()  # follows SSL_CERT_FILE and SSL_CERT_DIR where they exist
+    has_certificates = system.cafile or (system.capath and any(Path(system.capath).iterdir()))
+    return {"UV_SYSTEM_CERTS": "1"} if has_certificates else {}

@@ -51,7 +51,7 @@ def test_the_first_sentence_of_a_padded_batch_continues_as_it_does_alone(guest, 
 
 
 def test_tokens_behind_an_end_token_are_counted_by_the_article_and_not_by_us(guest):
-    code = "import json; from bench.models import texts; print(json.dumps([sum(texts.made(rows, {2})) for rows in {!r}]))"
+    code = "import json; from bench.models import texts; print(json.dumps([sum(texts.lengths_of(rows, {2})) for rows in {!r}]))"
     code = code.replace("{!r}", "[[[5, 2, 3, 3], [5, 5, 5, 5]], [[2, 2, 2, 2]], [[5, 5, 5, 2]], []]")
     assert guest.code(code) == [6, 1, 4, 0]
 
@@ -93,7 +93,12 @@ def test_the_pipeline_object_makes_its_sequences_up_to_the_article_s_length(eith
     arguments = {"max_length": 20, "num_return_sequences": 4, "do_sample": True, "temperature": 1.0}
     prompt = {"text": "Hello, I'm a language model,", "tokens": 8, "batch_size": 1}
     job = tiny_job(
-        "gptj", checkpoints["gptj"], form="pipeline-sequences", prompt=prompt, options={"seed": 42}, runs=[{"new_tokens": 12, "arguments": arguments}]
+        "gptj",
+        checkpoints["gptj"],
+        form="transformers-pipeline-sequences",
+        prompt=prompt,
+        options={"seed": 42},
+        runs=[{"new_tokens": 12, "arguments": arguments}],
     )
     result = either.run(job)
     assert result.status == "ok", result.reason
@@ -116,15 +121,15 @@ def test_the_fused_regions_are_timed_without_a_model_and_what_cannot_run_says_wh
 
 FUSED = """
 import json, types, torch
-from bench.forms import regions as fusion
+from bench.forms import fused_regions
 from bench.checking import check
-layer = fusion.make_weights(32, torch.float32, "cpu")
+layer = fused_regions.make_weights(32, torch.float32, "cpu")
 found = {}
 for batch in (1, 3):
-    inputs = fusion.make_activations(32, batch, 5, torch.float32, "cpu")
-    calls = fusion.eager_calls(layer, inputs, heads=4)
+    inputs = fused_regions.make_activations(32, batch, 5, torch.float32, "cpu")
+    calls = fused_regions.eager_calls(layer, inputs, heads=4)
     # the attention of the new token alone, by torch's own operator over the whole sequence
-    query, key, value = fusion._heads_first(torch.cat([inputs.past_qkv, inputs.new_qkv], dim=1), 4)
+    query, key, value = fused_regions._heads_first(torch.cat([inputs.past_qkv, inputs.new_qkv], dim=1), 4)
     right = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)[:, :, -1:].transpose(1, 2).reshape(batch, 1, 32)
     function, arguments = calls["attention"]
     found[batch] = check.tensor_error(function(*arguments), right)
@@ -139,11 +144,11 @@ def test_the_attention_region_is_attention(guest):
 
 COMPILED = """
 import json, torch
-from bench.forms import regions as fusion
+from bench.forms import fused_regions
 from bench.checking import check
-layer, inputs = fusion.make_weights(32, torch.float32, "cpu"), fusion.make_activations(32, 3, 5, torch.float32, "cpu")
+layer, inputs = fused_regions.make_weights(32, torch.float32, "cpu"), fused_regions.make_activations(32, 3, 5, torch.float32, "cpu")
 results = []
-for calls in (fusion.eager_calls(layer, inputs, heads=4), fusion.calls_of("compile", layer, inputs, 4)):
+for calls in (fused_regions.eager_calls(layer, inputs, heads=4), fused_regions.calls_of("compile", layer, inputs, 4)):
     function, arguments = calls["bias_residual"]
     results.append(function(*arguments))
 print(json.dumps(check.tensor_error(*results)))
@@ -156,9 +161,9 @@ def test_a_compiled_region_computes_the_same(guest):
     assert guest.code(COMPILED) < 1e-5
 
 
-def test_a_pipeline_schedule_job_compares_three_schedules_and_leaves_the_model_as_it_was(either, checkpoints, references):
+def test_a_pipeline_parallel_job_compares_three_schedules_and_leaves_the_model_as_it_was(either, checkpoints, references):
     job = tiny_job(
-        "bloom", checkpoints["bloom"], form="pipeline-schedule", device_count=2, options={"micro_batch_size": 2}, reference=references["bloom"],
+        "bloom", checkpoints["bloom"], form="pipeline-parallel", device_count=2, options={"micro_batch_size": 2}, reference=references["bloom"],
         runs=[{"new_tokens": 4, "arguments": {"do_sample": False}}], warmup_runs=0, timed_runs=2,
     )  # fmt: skip
     result = either.run(job)
@@ -172,7 +177,7 @@ def test_a_pipeline_schedule_job_compares_three_schedules_and_leaves_the_model_a
 
 
 def test_one_stage_is_no_pipeline_and_the_offloaded_cache_needs_a_gpu(guest, checkpoints):
-    one = guest.run(tiny_job("bloom", checkpoints["bloom"], form="pipeline-schedule", options={"micro_batch_size": 2}))
+    one = guest.run(tiny_job("bloom", checkpoints["bloom"], form="pipeline-parallel", options={"micro_batch_size": 2}))
     assert one.status == "unsupported" and "two stages" in one.reason
     cache = guest.run(tiny_job("bloom", checkpoints["bloom"], form="kv-offload"))
     assert cache.status == "unsupported" and "NVIDIA GPU" in cache.reason

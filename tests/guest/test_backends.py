@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from bench.__main__ import tells_of_memory
+from bench.__main__ import reports_out_of_memory
 from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
 
@@ -77,7 +77,7 @@ def test_a_model_that_is_not_there_is_a_failed_row_with_its_reason(guest):
     ],
 )
 def test_an_error_that_only_words_tell_to_be_of_memory_is_known(text, memory):
-    assert tells_of_memory(RuntimeError(text)) is memory
+    assert reports_out_of_memory(RuntimeError(text)) is memory
 
 
 def test_a_backend_without_a_module_ends_with_one_line(guest, checkpoints):

@@ -38,7 +38,7 @@ def test_the_record_holds_what_was_built_with_its_layers_and_time(build_all, kit
 def test_what_is_there_is_not_built_again_and_keeps_its_record(build_all, capsys):
     first = build_all()
     assert build_all() == first
-    assert ": is there" in capsys.readouterr().out
+    assert ": is already built" in capsys.readouterr().out
 
 
 def test_a_build_from_the_cache_gives_the_same_image_and_keeps_the_record_too(build_all, client, capsys):

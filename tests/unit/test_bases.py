@@ -51,5 +51,5 @@ def test_without_an_answer_the_bases_are_named_and_nothing_is_written(registry, 
     loaded = registry(script)
     before = (loaded.root / "docker/pins.toml").read_text()
     lines = base_digests.record(loaded)
-    assert len(lines) == 1 and "python:3.8-slim-bookworm" in lines[0] and "pinned by tag alone" in lines[0]
+    assert len(lines) == 1 and "python:3.8-slim-bookworm" in lines[0] and "pinned only by their tag" in lines[0]
     assert (loaded.root / "docker/pins.toml").read_text() == before

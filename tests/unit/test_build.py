@@ -20,8 +20,8 @@ def test_the_stack_of_an_article_is_the_one_it_names():
 
 
 def test_all_means_every_image_or_those_of_one_stack():
-    assert build.wanted(LOADED, "all", "article") == LOADED.images()
-    assert {image.stack for image in build.wanted(LOADED, "all", "current")} == {"current"}
+    assert build.images_of(LOADED, "all", "article") == LOADED.images()
+    assert {image.stack for image in build.images_of(LOADED, "all", "current")} == {"current"}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_all_means_every_image_or_those_of_one_stack():
 )
 def test_what_cannot_be_built_says_what_can(backend, stack, message):
     with pytest.raises(UsageError, match=message):
-        build.wanted(LOADED, backend, stack)
+        build.images_of(LOADED, backend, stack)
 
 
 def test_an_unknown_article_is_named_with_those_there_are():

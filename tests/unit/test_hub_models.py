@@ -21,7 +21,7 @@ from scripts.containers import restrictions
 from scripts.errors import KitError, PreflightError
 from scripts.models import files, hub, links, locking, manifest, place, store, wanted
 from scripts.models.byte_progress import ByteProgress
-from scripts.models.wanted import WantedModel
+from scripts.models.wanted import ArticleModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
@@ -45,7 +45,7 @@ def model_files(seed=0, **others):
 
 
 def model(commit=FIRST, parameters=PARAMETERS, **changes):
-    return WantedModel(NAME, "bloom-7b1", parameters, commit, **changes)
+    return ArticleModel(NAME, "bloom-7b1", parameters, commit, **changes)
 
 
 @pytest.fixture
@@ -96,19 +96,19 @@ def test_the_lock_holds_the_commits_of_the_pins():
 
 def test_locking_writes_the_files_of_each_commit_once(served, tmp_path):
     (tmp_path / "docker").mkdir()
-    assert locking.lock_all([model()], print, tmp_path) == []
+    locking.lock(model(), tmp_path)
     entry = model_pins.read_lock(tmp_path)[NAME]
     assert entry.commit == FIRST and {file.name for file in entry.files} == {"config.json", "tokenizer.json", "model.safetensors"}
     assert entry.files[1].digest == f"sha256:{hashlib.sha256(some_bytes(2 * PARAMETERS)).hexdigest()}"
     asked = len(served.requests)
-    locking.lock_all([model(locked=entry)], print, tmp_path)
+    locking.lock(model(locked=entry), tmp_path)
     assert len(served.requests) == asked
 
 
 def test_locking_gives_a_commit_to_a_model_without_a_pin(served, tmp_path):
     (tmp_path / "docker").mkdir()
     (tmp_path / "docker/pins.toml").write_text(f'[models."{NAME}"]\ncommit = ""\norigin = "chosen"\nwhy = "a test"\n')
-    locking.lock_all([model("")], print, tmp_path)
+    locking.lock(model(""), tmp_path)
     assert model_pins.load(tmp_path)[NAME].commit == FIRST
 
 
@@ -275,9 +275,9 @@ def test_a_fetch_that_was_killed_in_the_middle_of_a_file_goes_on_there(served, t
     chunk = 10 << 20  # the client writes in such pieces
     served.add(NAME, SECOND, model_files(**{"model.safetensors": some_bytes(2 * chunk + 500)}))
     served.stall_after["model.safetensors"] = chunk + 400
-    large = f"WantedModel({NAME!r}, 'bloom-7b1', {chunk}, {SECOND!r})"
+    large = f"ArticleModel({NAME!r}, 'bloom-7b1', {chunk}, {SECOND!r})"
     program = (
-        "import os; from pathlib import Path; from scripts import surroundings; from scripts.models import store; from scripts.models.wanted import WantedModel\n"
+        "import os; from pathlib import Path; from scripts import surroundings; from scripts.models import store; from scripts.models.wanted import ArticleModel\n"
         f"surroundings.use(os.environ); store.provide({large}, Path({str(tmp_path)!r}))"
     )
     part = tmp_path / "hub" / NAME.replace("/", "--") / SECOND / ".model.safetensors.part"
@@ -287,7 +287,7 @@ def test_a_fetch_that_was_killed_in_the_middle_of_a_file_goes_on_there(served, t
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    held = store.provide(WantedModel(NAME, "bloom-7b1", chunk, SECOND), tmp_path)
+    held = store.provide(ArticleModel(NAME, "bloom-7b1", chunk, SECOND), tmp_path)
     assert served.ranges_of("model.safetensors") == ["", f"bytes={chunk}-"]
     assert (held.folder / "model.safetensors").read_bytes() == some_bytes(2 * chunk + 500) and not part.exists()
 
@@ -346,7 +346,7 @@ def test_the_token_stays_with_the_hub_where_files_are_served_from_elsewhere(serv
 
 def test_a_model_that_the_hub_does_not_know_and_a_commit_that_is_gone_are_named(served, tmp_path):
     with pytest.raises(KitError, match="nobody/nothing is gated or unknown to the hub"):
-        store.provide(WantedModel("nobody/nothing", "bloom-7b1", 1, FIRST), tmp_path)
+        store.provide(ArticleModel("nobody/nothing", "bloom-7b1", 1, FIRST), tmp_path)
     with pytest.raises(KitError, match="the hub no longer has the pinned commit; type MODEL_PATH="):
         store.provide(model(SECOND), tmp_path)
 

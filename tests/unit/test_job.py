@@ -1,5 +1,6 @@
 """The contract between the zones: documents that keep to it come back as they were, others are named."""
 
+import hashlib
 import json
 import os
 import stat
@@ -82,6 +83,16 @@ def test_a_job_and_a_result_of_before_there_were_forms_can_be_read():
     result = json.loads(contract.to_json(a_result()))
     del result["figures"]
     assert contract.parse_result(json.dumps(result)).figures == {}
+
+
+@pytest.mark.parametrize(("earlier", "form"), [("pipeline-schedule", "pipeline-parallel"), ("pipeline-sequences", "transformers-pipeline-sequences")])
+def test_a_form_that_was_renamed_is_read_under_its_new_name_and_keeps_its_fingerprint(earlier, form):
+    fields = {**json.loads(contract.to_json(a_job())), "form": earlier}
+    job = contract.job_of(fields)
+    assert job == a_job(form=form)
+    hashed = {name: value for name, value in fields.items() if name not in ("id", "reference", "options")}
+    hashed.update(schema=1, model={name: value for name, value in fields["model"].items() if name != "path"})
+    assert job.fingerprint() == hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def first_schema(**load):

@@ -70,7 +70,7 @@ def test_written_files_can_be_read_by_everyone(tmp_path):
 
 
 def test_a_set_of_pins_that_cannot_be_resolved_ends_in_what_uv_says():
-    request = dataclasses.replace(resolve.requests(pins.load())[0], wanted=("not a requirement",))
+    request = dataclasses.replace(resolve.requests(pins.load())[0], requirements=("not a requirement",))
     with pytest.raises(KitError, match="no lock for .*installer.txt"):
         resolve.resolve(request)
 
@@ -149,7 +149,7 @@ def test_a_locked_version_goes_where_the_pins_want_another_and_every_hash_is_the
     first = resolve.resolve(request)
     path.write_text(first.replace("sha256:", "sha256:ffffffff", 1))
     assert resolve.resolve(request) == first
-    assert requirement_files.versions(resolve.resolve(dataclasses.replace(request, wanted=("tool==2.0",)))) == {"tool": "2.0"}
+    assert requirement_files.versions(resolve.resolve(dataclasses.replace(request, requirements=("tool==2.0",)))) == {"tool": "2.0"}
 
 
 def test_names_are_compared_as_the_index_compares_them():

@@ -138,7 +138,7 @@ def test_a_misspelled_variable_stops_make_before_anything_runs(typed, near):
     done = make("bench-deepspeed", typed)
     assert done.returncode == 2 and done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert f"{typed.partition('=')[0]} is no variable of the kit; did you mean {near}?" in line
+    assert f"{typed.partition('=')[0]} is not a variable of the kit; did you mean {near}?" in line
 
 
 def test_variables_that_the_kit_and_make_know_pass():

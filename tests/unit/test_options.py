@@ -63,7 +63,7 @@ def test_cases_are_names_with_commas():
         ({"GPUS": "17", "DEVICE": "cpu"}, ["GPUS is 17", "DEVICE=cpu", "from 1 to 16"]),
         ({"TIMEOUT_S": "99999999999999"}, ["TIMEOUT_S", "604,800"]),
         ({"RUNS": "/x" * 2000}, ["RUNS", "1,024 characters"]),
-        ({"MODELS": "x" * 300}, ["MODELS", "no path", "too long"]),
+        ({"MODELS": "x" * 300}, ["MODELS", "not a path", "too long"]),
         ({"ARTICLE": "x" * 5000}, ["ARTICLE", "1,024 characters"]),
         ({"CASES": "x" * 5000}, ["CASES", "1,024 characters"]),
         ({"TIMEOUT_S": "soon"}, ["TIMEOUT_S", "'soon'"]),

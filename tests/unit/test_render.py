@@ -48,7 +48,7 @@ def test_a_changed_hash_of_any_package_is_named_with_its_lock(copy):
 
 def test_a_lock_that_nothing_makes_any_more_is_named(copy):
     (copy / "docker/bminf/current/shared.txt").write_text("idna==3.6\n")
-    assert "docker/bminf/current/shared.txt: nothing makes it any more (git rm docker/bminf/current/shared.txt)" in render.problems(pins.load(copy))
+    assert "docker/bminf/current/shared.txt: no command writes it any more (git rm docker/bminf/current/shared.txt)" in render.problems(pins.load(copy))
 
 
 def test_rendering_twice_gives_the_same_bytes(copy):

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 import time
@@ -213,4 +214,4 @@ def test_an_id_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_the_kits_own_ids_are_ids() -> None:
     longest = "a" * 240 + "-99"
-    assert all(names.is_id(one) for one in (longest, "a-01", "a.b_c-d.0123456789ab-123"))
+    assert all(re.match(names.RUN_ID, one) for one in (longest, "a-01", "a.b_c-d.0123456789ab-123"))

@@ -102,7 +102,7 @@ def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
 
 @pytest.mark.parametrize(("name", "near"), [("GPU", "GPUS"), ("STAK", "STACK"), ("stack", "STACK"), ("BATCHSIZE", "BATCH_SIZES")])
 def test_a_misspelled_variable_gets_the_nearest_name(name, near):
-    assert f"{name} is no variable of the kit; did you mean {near}?" in variables.advice(name, ["GPUS", "GPU_IDS", "STACK", "BATCH_SIZES", "PIP_%"])
+    assert f"{name} is not a variable of the kit; did you mean {near}?" in variables.advice(name, ["GPUS", "GPU_IDS", "STACK", "BATCH_SIZES", "PIP_%"])
 
 
 @pytest.mark.parametrize("command", [("tools", "nope"), ("variables", "GPU", "GPUS")])

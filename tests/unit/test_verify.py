@@ -61,7 +61,7 @@ INT8, DEEPSPEED = LOADED.image("int8", "2023-02"), LOADED.image("deepspeed", "20
         ({"archives": {}}, "torch: the image does not say from which file it was installed"),
         ({"altered": {"torch": ["torch/lib/libtorch.so: another hash"]}}, "torch: torch/lib/libtorch.so: another hash"),
         ({"unowned": {"evil.pth": "00"}}, "evil.pth: belongs to no package, and pins.toml does not add it"),
-        ({"torch_architectures": ["sm_35"]}, "torch tells of sm_86, and its libraries hold no code for it"),
+        ({"torch_architectures": ["sm_35"]}, "torch lists sm_86, and its libraries hold no code for it"),
         ({"debian": ["libc6=2.36", "gcc=4:12"]}, "Debian package gcc=4:12: not in the base image"),
         ({"debian": []}, "Debian package libc6=2.36: in the base image, and not here"),
         ({"compilers": ["/usr/bin/gcc-12"]}, "/usr/bin/gcc-12: a compiler"),

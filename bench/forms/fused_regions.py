@@ -2,8 +2,8 @@
 DeepSpeed's own operator.
 
 The regions are those of "DeepSpeed Inference: Enabling Efficient Inference of Transformer Models at Unprecedented Scale" (Aminabadi
-et al., 2022, figure 1), with one new token for each sequence and `past_tokens` in the cache. All three ways compute the same from
-the same values.
+et al., 2022, figure 1), with one new token for each sequence and `past_tokens` in the cache. All three implementations compute the
+same function of the same tensors.
 """
 
 import types
@@ -110,8 +110,8 @@ def compiled_calls(calls):
 def deepspeed_calls(weights, inputs, heads):
     """{region: (function, its tensors)} in the operators of DeepSpeed's injected layers.
 
-    They write into a workspace that they share, so what one gives holds until the next call. The last one holds the second matrix of
-    the feed-forward part as well, which is why all ways compute it.
+    The operators share a workspace, so an output is valid until the next call. DeepSpeed's last operator includes the second matrix of the
+    feed-forward part, so all implementations compute it.
     """
     import torch
     from deepspeed.ops.transformer.inference.config import DeepSpeedInferenceConfig
@@ -144,7 +144,7 @@ def deepspeed_calls(weights, inputs, heads):
             position_ids=None,
         )[0]
 
-    # The prompt goes into both layers' caches; only the last layer moves the position on, so calls of the first one stay at the new token.
+    # The prompt goes into both layers' caches. Only the last layer advances the position, so calls of the first layer stay at the new token.
     attend(inputs.past_qkv, 0)
     attend(inputs.past_qkv, 1)
 
@@ -168,7 +168,7 @@ def deepspeed_calls(weights, inputs, heads):
     def layernorm_qkv_bias(states, weight):
         return qkv_op(input=states, weight=weight, bias=weights.qkv_bias, gamma=weights.norm_weight, beta=weights.norm_bias)[0]
 
-    # The sum is made in place of its first argument: a copy, so that the others keep theirs.
+    # The sum overwrites its first argument: a copy, so that the other regions keep the residual.
     return {
         "layernorm_qkv_bias": (layernorm_qkv_bias, (inputs.residual, transposed(weights.qkv_weight))),
         "attention": (lambda qkv: attend(qkv, 0), (inputs.new_qkv,)),

@@ -6,15 +6,15 @@ from tests.guest.samples import SHAPES
 
 CUT = """
 import json, time, torch, transformers
-from bench.forms import stages
+from bench.forms import pipeline_stages
 model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
 prompt = torch.arange(4, 28)
 rows = torch.stack([prompt.roll(place) for place in range(4)])
 right = model.generate(rows, do_sample=False, max_new_tokens=6, min_new_tokens=6)[:, 24:]
-parts = stages.cut(model, ["cpu"] * {stages})
+parts = pipeline_stages.cut(model, ["cpu"] * {stages})
 found = {{}}
 for name, batches, in_flight in (("in turn", rows.split(2), 1), ("rolling", rows.split(2), 2), ("naive", [rows], 1)):
-    tokens, wall_ms, busy_ms = stages.generate(parts, list(batches), 6, in_flight)
+    tokens, wall_ms, busy_ms = pipeline_stages.generate(parts, list(batches), 6, in_flight)
     found[name] = [bool(torch.equal(torch.cat(tokens), right)), wall_ms >= max(busy_ms) > 0, len(busy_ms)]
 found["still whole"] = bool(torch.equal(model.generate(rows, do_sample=False, max_new_tokens=6, min_new_tokens=6)[:, 24:], right))
 print(json.dumps(found))
@@ -30,9 +30,9 @@ def test_every_schedule_gives_the_whole_model_s_tokens(guest, checkpoints, archi
 
 SLEEPING = """
 import json, time, torch
-from bench.forms import stages
+from bench.forms import pipeline_stages
 
-class Slow(stages.Stage):
+class Slow(pipeline_stages.Stage):
     def step(self, batch, value):
         time.sleep(0.02)
         if {fails} and batch == 1:
@@ -42,7 +42,7 @@ class Slow(stages.Stage):
 parts = [Slow(None, "cpu") for _ in range(2)]
 batches = [torch.full((1, 1), float(number)) for number in range(2)]
 try:
-    found = {{k: stages.generate(parts, batches, 5, k)[1:] for k in (1, 2)}}
+    found = {{k: pipeline_stages.generate(parts, batches, 5, k)[1:] for k in (1, 2)}}
 except RuntimeError as error:
     found = str(error)
 print(json.dumps(found))
@@ -61,7 +61,7 @@ def test_a_stage_that_fails_ends_the_run_with_its_error(guest):
 
 
 def test_layers_are_shared_out_by_their_size_and_every_stage_has_one(guest):
-    code = "import json; from bench.forms import stages; print(json.dumps([stages.shares(s, n) for s, n in {!r}]))"
+    code = "import json; from bench.forms import pipeline_stages; print(json.dumps([pipeline_stages.shares(s, n) for s, n in {!r}]))"
     cases = [([1] * 30, 4), ([1] * 30, 2), ([1, 1, 1, 1 + 4], 2), ([5, 1], 2), ([1, 1, 9], 3), ([9, 1, 1], 3)]
     found = guest.code(code.format(cases))
     assert [[stop - start for start, stop in one] for one in found] == [[7, 8, 7, 8], [15, 15], [3, 1], [1, 1], [1, 1, 1], [1, 1, 1]]

@@ -1,12 +1,12 @@
 """A model cut into stages of whole layers, one device each, and two schedules of generating with them.
 
-    naive           one micro-batch is in the pipeline at a time: one stage works, the others wait. With a single micro-batch that
-                    holds all sequences this is what `device_map="auto"` does
-    rolling queue   as many micro-batches as stages: each stage takes the next one from its queue, and a micro-batch that has got
-                    a token goes back to the first stage for the next (DeepSpeed Inference's schedule for generation)
+    naive           one micro-batch is in the pipeline at a time: one stage works, the others wait. `device_map="auto"` does this
+                    with a single micro-batch that holds all sequences
+    rolling queue   as many micro-batches as stages: each stage takes the next micro-batch from its queue, and a micro-batch that
+                    got its token goes back to the first stage for the next token (DeepSpeed Inference's schedule for generation)
 
-Every stage has a thread and a queue of its own. A stage waits for its device before it hands on, so that what is copied to the next
-device never queues behind other work, and so that the time it was at work is known for each step.
+Every stage has a thread and a queue. A stage waits for its device before it hands its output on: the copy to the next device then never
+queues behind other work, and the stage's working time is known for each step.
 """
 
 import copy
@@ -17,12 +17,12 @@ import time
 from bench.measuring import clock
 from bench.models import pretrained
 
-#: What comes before the layers in BLOOM, GPT-J and Llama: the first stage alone has it.
+#: The modules before the layers in BLOOM, GPT-J and Llama: only the first stage has them.
 EMBEDDINGS = ("word_embeddings", "word_embeddings_layernorm", "wte", "embed_tokens")
 
 
 def twin(module, **replaced):
-    """A copy of a module that shares its parameters and has other children in the named places."""
+    """A copy of a module with the same parameters, whose named children are replaced."""
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
     copied._modules.update(replaced)
@@ -30,7 +30,7 @@ def twin(module, **replaced):
 
 
 def _as_layer(layer, index):
-    """The layer as the `index`th of its stage: that is its place in the stage's own key-value cache."""
+    """The layer as number `index` of its stage, which is its place in the stage's own key-value cache."""
     children = {name: twin(child) for name, child in layer._modules.items() if hasattr(child, "layer_idx")}
     for child in children.values():
         child.layer_idx = index
@@ -41,15 +41,18 @@ def _as_layer(layer, index):
 
 
 def shares(sizes, count):
-    """Cut a list of sizes into `count` runs of about equal sums: [(first, one past the last)…]; each has one at least."""
+    """Cut a list of sizes into `count` consecutive shares of about equal sums: [(start, stop), …], none empty.
+
+    Raises ValueError where there are fewer sizes than shares.
+    """
     if count > len(sizes):
-        raise ValueError("{} layers cannot be cut into {} stages".format(len(sizes), count))
-    total, cuts, reached = float(sum(sizes)), [0], 0.0
+        raise ValueError("{} layers cannot be cut into {} stages: at most {}".format(len(sizes), count, len(sizes)))
+    total, cuts, size_so_far = float(sum(sizes)), [0], 0.0
     for index, size in enumerate(sizes):
-        reached += size
-        left = len(sizes) - index - 1
-        missing = count - len(cuts)
-        if missing and (reached >= total * len(cuts) / count - size / 2 or left == missing) and left >= missing:
+        size_so_far += size
+        sizes_left = len(sizes) - index - 1
+        cuts_left = count - len(cuts)
+        if cuts_left and (size_so_far >= total * len(cuts) / count - size / 2 or sizes_left == cuts_left) and sizes_left >= cuts_left:
             cuts.append(index + 1)
     return list(zip(cuts, cuts[1:] + [len(sizes)]))
 
@@ -66,7 +69,7 @@ class Stage:
         self.caches = {}
 
     def step(self, batch, value):
-        """The next tokens [rows, 1] on the last stage, else the hidden states; `value` is token ids on the first stage."""
+        """The next tokens [rows, 1] on the last stage, else the hidden states; on the first stage `value` holds token ids."""
         first = not value.is_floating_point()
         past = self.caches.get(batch)
         arguments = {"input_ids": value} if first else {"inputs_embeds": value}
@@ -86,13 +89,13 @@ def cut(model, devices):
     body = model.transformer if hasattr(model, "transformer") else model.model
     layers = list(pretrained.layers_of(model))
     names = set(body._modules)
-    # The last stage also multiplies with the output matrix, which is worth some layers.
-    extra = [0] * (len(layers) - 1) + [_bytes_of(model.lm_head)]
+    # The last stage also multiplies with the output matrix, which weighs as much as some layers.
+    head_bytes = [0] * (len(layers) - 1) + [_bytes_of(model.lm_head)]
     stages = []
-    for number, (start, stop) in enumerate(shares([_bytes_of(layer) + more for layer, more in zip(layers, extra)], len(devices))):
-        mine = torch.nn.ModuleList([_as_layer(layer, index) for index, layer in enumerate(layers[start:stop])])
+    for number, (start, stop) in enumerate(shares([_bytes_of(layer) + head for layer, head in zip(layers, head_bytes)], len(devices))):
+        stage_layers = torch.nn.ModuleList([_as_layer(layer, index) for index, layer in enumerate(layers[start:stop])])
         first, last = number == 0, number == len(devices) - 1
-        replaced = {"h" if "h" in names else "layers": mine}
+        replaced = {"h" if "h" in names else "layers": stage_layers}
         if not first:
             replaced.update({name: torch.nn.Identity() for name in EMBEDDINGS if name in names})
         if not last:
@@ -107,23 +110,23 @@ def cut(model, devices):
 
 
 class Failed:
-    """What a stage hands on in place of a value where it could not work."""
+    """What a stage puts into the queue of finished micro-batches where it raised an exception."""
 
     def __init__(self, error):
         self.error = error
 
 
 def generate(stages, batches, new_tokens, in_flight):
-    """Greedy tokens of micro-batches [rows, prompt tokens] with at most `in_flight` of them in the pipeline.
+    """Greedy tokens of micro-batches [rows, prompt tokens] with at most `in_flight` of them in the pipeline at once.
 
-    Returns ([tokens [rows, new tokens] of each on the CPU], wall ms, [ms that each stage was at work]).
+    Returns ([tokens [rows, new tokens] of each micro-batch, on the CPU], wall ms, [working ms of each stage]); raises a stage's exception.
     """
     import torch
 
     inboxes = [queue.Queue() for _ in stages]
     finished = queue.Queue()
     busy_ms = [0.0] * len(stages)
-    made = {number: [] for number in range(len(batches))}
+    tokens_of = {number: [] for number in range(len(batches))}
 
     def work(place):
         stage, last = stages[place], place == len(stages) - 1
@@ -141,12 +144,12 @@ def generate(stages, batches, new_tokens, in_flight):
                         value = stage.step(number, value)
                     busy_ms[place] += elapsed.ms
                     value = _moved(value, target)
-                except Exception as error:  # told to the caller's thread, which raises it
+                except Exception as error:  # the caller's thread raises it
                     finished.put((number, Failed(error)))
                     return
                 if last:
-                    made[number].append(value)
-                if last and len(made[number]) == new_tokens:
+                    tokens_of[number].append(value)
+                if last and len(tokens_of[number]) == new_tokens:
                     finished.put((number, None))
                 else:
                     inboxes[0 if last else place + 1].put((number, value))
@@ -174,11 +177,11 @@ def generate(stages, batches, new_tokens, in_flight):
         thread.join(timeout=60)
     if failure:
         raise failure.error
-    return [torch.cat(made[number], dim=1).cpu() for number in range(len(batches))], wall_ms, busy_ms
+    return [torch.cat(tokens_of[number], dim=1).cpu() for number in range(len(batches))], wall_ms, busy_ms
 
 
 def _moved(value, device):
-    """The value on another device, arrived."""
+    """The value on another device, once the copy has arrived."""
     moved = value.to(device)
     if moved.device != value.device:
         import torch

@@ -1,0 +1,59 @@
+"""Pipeline parallelism: the model cut into as many stages as the job has devices (bench/forms/pipeline_stages.py), under three schedules.
+
+    naive      all sequences as one batch, stage after stage
+    in turn    micro-batches one after another, each alone in the pipeline
+    rolling    the same micro-batches, all in the pipeline at once, one for each stage
+
+options: micro_batch_size. Each sequence is the prompt's ids, rotated by one more place than the sequence before it.
+The backend `transformers` loads the model.
+
+figures: {"schedules": [{schedule, stages, micro_batches, micro_batch_size, wall_ms: [one per run], busy_ms: [[one per stage] per run],
+identical}]}. `identical` counts the sequences with the same tokens as under "in turn". "rolling" computes the very same shapes, so there
+any difference is a fault. "naive" computes a batch of another size, which may round differently.
+"""
+
+from bench.forms import pipeline_stages
+from bench.models import pretrained
+
+OPTIONS = {"micro_batch_size": ()}
+
+
+def unsupported(job):
+    devices = {"cuda": "GPU", "cpu": "CPU stage"}[job.device]
+    return "" if job.device_count > 1 else "pipeline parallelism needs at least two stages, this job has 1 {}".format(devices)
+
+
+def run(job, loaded, say):
+    import torch
+
+    devices = pretrained.devices(job)
+    micro_batch_size, new_tokens = job.options["micro_batch_size"], job.runs[0]["new_tokens"]
+    prompt = loaded.input_ids[0].to(devices[0])
+    sequences = torch.stack([prompt.roll(places) for places in range(len(devices) * micro_batch_size)])
+    micro_batches = list(sequences.split(micro_batch_size))
+    stages = pipeline_stages.cut(loaded.model, devices)
+    schedules = (("in turn", micro_batches, 1), ("rolling", micro_batches, len(micro_batches)), ("naive", [sequences], 1))
+    figures, expected = [], None
+    for name, batches, in_flight in schedules:
+        runs = []
+        for number in range(job.warmup_runs + job.timed_runs):
+            runs.append(pipeline_stages.generate(stages, batches, new_tokens, in_flight))
+            say(run=name, done=number + 1, total=job.warmup_runs + job.timed_runs)
+        tokens = torch.cat(runs[-1][0])
+        expected = tokens if expected is None else expected
+        timed = runs[job.warmup_runs :]
+        figures.append(
+            {
+                "schedule": name,
+                "stages": len(stages),
+                "micro_batches": len(batches),
+                "micro_batch_size": len(batches[0]),
+                "wall_ms": [wall_ms for _, wall_ms, _ in timed],
+                "busy_ms": [busy_ms for _, _, busy_ms in timed],
+                "identical": int((tokens == expected).all(dim=1).sum()),
+            }
+        )
+    for stage in stages:
+        stage.caches.clear()
+    loaded.model.to(loaded.device)  # back on one device, for the output check
+    return [], expected[:1], {"schedules": figures, "prompt_tokens": len(prompt), "new_tokens": new_tokens}
