@@ -74,6 +74,10 @@ class Article:
         """The case of a name; None for one that the article does not have, or has no more."""
         return next((case for case in self.cases if case.name == name), None)
 
+    def claims_rest_on(self, case: Case) -> bool:
+        """Does any claim compare this case with another, or say something of it?"""
+        return any(case.name in references.cases_of(relation) for claim in self.claims for relation in claim["relations"])
+
     def model_of(self, case: Case) -> dict[str, Any]:
         """The model that a case runs: the article's own unless the case names another."""
         return self.models[case.model] if case.model else self.model

@@ -76,6 +76,8 @@ class Host(Shape):
 
     started_at   UTC; `began` is the same in seconds since the epoch
     wall_s       of the job's process or container
+    container_s  making the container and removing it, or starting and ending the process
+    judge_s      of the job that judges the tokens, after it
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
     oom_killed   whether the kernel killed any of its processes for memory
     differences  from the pins, a line each
@@ -86,6 +88,8 @@ class Host(Shape):
     wall_s: Amount | None = None
     began: Amount | None = None
     prepare_s: Amount | None = None
+    container_s: Amount | None = None
+    judge_s: Amount | None = None
     commit: str | None = None
     dirty: bool | None = None
     pins_id: str | None = None
