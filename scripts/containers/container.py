@@ -101,6 +101,7 @@ def run(
     models_dir: Path | None = None,
     linked_dirs: Sequence[Path] = (),
     gpus: Sequence[Gpu] = (),
+    cores: str = "",
     timeout_s: float,
     memory_bytes: int | None = None,
     tmp_bytes: int = 4 * GIB,
@@ -111,13 +112,14 @@ def run(
     """Run `command` in a fresh container of an image, its output line by line to `on_line`.
 
     `work_dir` is /run/job, the only folder it may write; `bench_dir` is /kit/bench and `models_dir` /models, both
-    read-only; `linked_dirs` are where links of `models_dir` lead to, read-only at their own places. `memory_bytes` limits its memory, /tmp included.
+    read-only; `linked_dirs` are where links of `models_dir` lead to, read-only at their own places. `memory_bytes` limits its memory, /tmp included,
+    and `cores` are those that it is kept on, "" for all.
     Raises KitError with what to type next; the container is gone in every case.
     """
     info = client.info()
     user = restrictions.user(info, work_dir)
     restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder])
-    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock) | {
+    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock, cores) | {
         "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),
         "device_requests": gpu_requests.requests(client, gpus, gpu_mode),

@@ -24,15 +24,17 @@ ENVIRONMENT = {
 NOBODY = 10001
 
 
-def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict[str, Any]:
+def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False, cores: str = "") -> dict[str, Any]:
     """What every container is made with, on a machine of this much memory.
 
     Without a limit of its own it gets nearly all memory and no swap, so that a job that wants more dies and not its
     neighbours. /tmp allows execution: compilers of kernels put their libraries there. `memlock` lets it lock any amount of memory.
+    `cores` are those that it is kept on, "" for all.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
     unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
-    return {
+    kept_on = {"cpuset_cpus": cores} if cores else {}
+    return kept_on | {
         "read_only": True,
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes}"},
         "cap_drop": ["ALL"],

@@ -23,15 +23,19 @@ class Steps:
     """How far a command with a known number of steps is, and how long the rest takes if its steps take as long as those before."""
 
     def __init__(self, total: int) -> None:
-        self.total, self.begun, self.began = total, 0, time.monotonic()
+        self.total, self.begun, self.free, self.began = total, 0, 0, time.monotonic()
+
+    def cost_nothing(self) -> None:
+        """The step that has just ended was done before: it tells nothing of the time of the others."""
+        self.free += 1
 
     def next(self) -> str:
         """The prefix of the next step's line: "[3 of 15, about 40 s left]"."""
         self.begun += 1
         done = self.begun - 1
-        if not done:
-            return f"[1 of {self.total}]"
-        remaining_s = (time.monotonic() - self.began) / done * (self.total - done)
+        if done == self.free:
+            return f"[{self.begun} of {self.total}]"
+        remaining_s = (time.monotonic() - self.began) / (done - self.free) * (self.total - done)
         return f"[{self.begun} of {self.total}, about {left(remaining_s)}]"
 
 

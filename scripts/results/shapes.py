@@ -71,6 +71,17 @@ class GpuMemory(Shape):
     peak_used_bytes: Bytes | None = None
 
 
+class Conditions(Shape):
+    """scripts/machine/conditions.py says what it holds."""
+
+    governors: list[str] | None = None
+    cores: str | None = None
+    load_average_after: Amount | None = None
+    busy_cores_before: Amount | None = None
+    busy_cores_after: Amount | None = None
+    marks: list[str] | None = None
+
+
 class Host(Shape):
     """What the host saw of a run; scripts/run/host_facts.py writes it.
 
@@ -100,6 +111,7 @@ class Host(Shape):
     driver: Driver | None = None
     gpus: list[Gpu] | None = None
     gpu_memory: list[GpuMemory] | None = None
+    conditions: Conditions | None = None
 
 
 class Model(Shape):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -125,6 +126,7 @@ class _Sitting:
         which = f", run {repeat} of {self.asked.repeats}" if self.asked.repeats > 1 else ""
         print(f"{self.steps.next()} {planned.title}{which}", file=sys.stderr, flush=True)
         self.tried += 1
+        began = time.time()
         try:
             record = runner.perform(planned, self.asked, repeat)
         except KitError as error:
@@ -133,7 +135,10 @@ class _Sitting:
             print(f"  error: {error}", file=sys.stderr)
             self.refused.append(error)
             return None
-        told = [line_of(record), cost.line(record), str(self.asked.runs / record.id / "result.json")]
+        if (record.host.get("began") or began) < began:
+            self.steps.cost_nothing()
+        marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
+        told = [line_of(record), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
         print("\n".join(f"  {line}" for line in told if line), flush=True)
         self.records.append(record)
         return record.status

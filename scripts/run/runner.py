@@ -13,7 +13,7 @@ from bench.job import Job, to_json, write_whole
 from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
-from scripts.machine import gpus
+from scripts.machine import conditions, gpus
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
@@ -156,7 +156,7 @@ def _measure(ready: Ready, folder: Path) -> Record:
                 resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             facts = host_facts.at_start(engine, ready.asked_at)
-            with gpus.MemorySampler(engine.gpus) as sampler:
+            with gpus.MemorySampler(engine.gpus) as sampler, conditions.Watch(engine.gpus, engine.cores) as watch:
                 began = time.monotonic()
                 outcome = engine.run(job, work, display.line)
                 ran_s = time.monotonic() - began
@@ -167,6 +167,7 @@ def _measure(ready: Ready, folder: Path) -> Record:
             judging.judge(engine, job, result, work, display.line)
             judge_s = time.monotonic() - began
         _keep_traces(work, folder)
+        facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
         facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
         results.store(folder, record)

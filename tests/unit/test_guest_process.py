@@ -1,5 +1,6 @@
 """How a guest's process begins its ranks, and how it ends."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from bench.__main__ import no_garbage_collection
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,3 +85,12 @@ def test_a_failure_while_it_ends_does_not_change_how_it_ended():
     text = "import atexit, types; from bench.__main__ import end; atexit.register(lambda: 1 / 0); end(types.SimpleNamespace(kind='measure'), 0)"
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "ZeroDivisionError" in done.stderr
+
+
+def test_garbage_is_collected_again_after_the_imports_however_they_end():
+    with no_garbage_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ImportError), no_garbage_collection():
+        raise ImportError
+    assert gc.isenabled()
