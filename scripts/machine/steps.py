@@ -11,12 +11,17 @@ TELL_EVERY_S = 30.0
 QUIET_S = 4.0
 
 
-def left(seconds: float) -> str:
-    """ "1 h 05 min left", "12 min left", "40 s left"."""
+def duration(seconds: float) -> str:
+    """ "1 h 05 min", "12 min", "40 s"."""
     minutes = round(seconds / 60)
     if seconds < 60:
-        return f"{seconds:.0f} s left"
-    return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def left(seconds: float) -> str:
+    """ "12 min left"."""
+    return f"{duration(seconds)} left"
 
 
 class Steps:

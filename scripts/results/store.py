@@ -167,8 +167,8 @@ def ended(prefix: str, runs: Path = RUNS, prefix_of: Callable[[Record], str] | N
 
 
 def ended_like(readable: str, runs: Path = RUNS) -> Iterator[Record]:
-    """The runs that came to their end and whose ids begin with a prefix without its hash, so of the same row under any pins; the latest ids first."""
-    yield from _ended([name for name in reversed(_folders(runs)) if name.startswith(readable + ".")], runs)
+    """The runs that came to their end and whose ids begin with a prefix without its hash, so of the same row under any pins, in no order of time."""
+    yield from _ended([name for name in _folders(runs) if name.startswith(readable + ".")], runs)
 
 
 def enough(prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Record | None:

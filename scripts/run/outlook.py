@@ -14,12 +14,13 @@ from bench.job import Job
 from scripts import results
 from scripts.articles import batch_sweep
 from scripts.machine import gpus
+from scripts.machine.steps import duration
 from scripts.run import cost, jobs, plan, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 
-#: So many of the latest runs of a row tell how long the next one takes.
-LATEST = 5
+#: So many stored runs of a row tell how long the next one takes.
+TELLING = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +86,11 @@ def _row(planned: Planned, asked: Options, device_model: str) -> tuple[Row, str]
 
 
 def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
-    """The median of the latest runs of this row, under any pins, in the folder of results and in the kit's own."""
+    """The median of some stored runs of this row, under any pins, in the folder of results and in the kit's own."""
     readable = prefix.rpartition(".")[0]
     folders = dict.fromkeys((runs, results.runs_for(job.model["scale"], job.device)))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
-    seconds = [cost.whole_s(record) for record in itertools.islice(alike, LATEST)]
+    seconds = [cost.whole_s(record) for record in itertools.islice(alike, TELLING)]
     known = [one for one in seconds if one is not None]
     return statistics.median(known) if known else None
 
@@ -98,14 +99,6 @@ def _asks_the_same(earlier: Job, job: Job) -> bool:
     """Do two jobs of a row make the same calls, as often?"""
     names = ("form", "runs", "warmup_runs", "timed_runs", "options")
     return all(getattr(earlier, name) == getattr(job, name) for name in names)
-
-
-def duration(seconds: float) -> str:
-    """ "24 s", "6 min", "1 h 05 min"."""
-    minutes = round(seconds / 60)
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
 def summary(rows: list[Row]) -> str:
@@ -143,5 +136,5 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _time_of(row: Row) -> str:
-    words = "time unknown" if row.run_s is None else f"{duration(row.run_s)} a run"
+    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run"
     return words + (", then larger batches until memory runs out" if row.open_ended else "")

@@ -134,7 +134,3 @@ def test_a_claim_rests_on_the_cases_that_its_relations_name():
     claims = [{"relations": [{"lowest": "b", "below": ["a"]}]}]
     article = Article("s", "t", "demo", {}, {}, {}, {}, [case, *others], {}, claims=claims)
     assert [article.claims_rest_on(one) for one in article.cases] == [True, True, False]
-
-
-def test_a_duration_is_told_in_the_unit_that_one_waits_in():
-    assert [outlook.duration(seconds) for seconds in (0.6, 99, 100, 3700)] == ["1 s", "99 s", "2 min", "1 h 02 min"]
