@@ -5,6 +5,9 @@ from scripts.results import Record
 #: The guest's phases in which calls are timed.
 CALLS = ("measure", "profile")
 
+#: The guest's other phases (bench/__main__.py). A guest may name what it likes, so no other name reaches the terminal.
+PHASES = ("import", "load", "prompt", "check", "answers", "describe")
+
 
 def whole_s(record: Record) -> float | None:
     """Seconds from the start of a run's container to its verdict; None for a record without stamps."""
@@ -25,7 +28,7 @@ def beside_calls(record: Record) -> dict[str, float]:
     container   making the container and removing it
     start       from its start to the guest's first phase: interpreter, modules of the kit, ranks
     import, load, check…   the guest's own phases
-    other       between those
+    other       between those, and phases of other names
     end         from the guest's last phase to the end of its process
     judge       the job that judges the tokens
     """
@@ -33,7 +36,7 @@ def beside_calls(record: Record) -> dict[str, float]:
     found = {"prepare": host.get("prepare_s"), "container": host.get("container_s")}
     if phases and host.get("began") is not None and host.get("wall_s") is not None:
         first, last = min(span[0] for span in phases.values()), max(span[1] for span in phases.values())
-        own = {name: span[1] - span[0] for name, span in sorted(phases.items(), key=lambda item: item[1]) if name not in CALLS}
+        own = {name: span[1] - span[0] for name, span in sorted(phases.items(), key=lambda item: item[1]) if name in PHASES}
         found["start"] = first - host["began"]
         found |= own
         found["other"] = last - first - sum(own.values()) - calls_s(record)

@@ -46,6 +46,12 @@ def test_the_whole_of_a_run_is_what_the_next_one_takes_too():
     assert cost.whole_s(stamped()) == 12.0 + 0.75 + 0.5
 
 
+def test_a_phase_that_a_guest_made_up_shows_no_name():
+    record = stamped()
+    record.guest.phases["\x1b[2J"] = record.guest.phases.pop("load")
+    assert "\x1b" not in cost.line(record) and cost.beside_calls(record)["other"] == 3.0
+
+
 def test_a_clock_that_was_set_back_makes_no_part_negative():
     record = stamped()
     record.host["began"] = 1005.0
