@@ -17,7 +17,7 @@ DEV := $(SITE) .venv/.dev
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY REMOTE BRANCH TAKE_BRANCH BUNDLE
+export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY REMOTE BRANCH TAKE_BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 KNOWN := $(shell sed -n 's/^export //p' $(firstword $(MAKEFILE_LIST))) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_HUB_CACHE HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
@@ -46,6 +46,7 @@ help: ## Print this help
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
 	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
+	@echo "  PLAN=1                  prints rows, runs there and to go, and the expected time; starts nothing"
 
 .venv/.%: scripts/requirements/%.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }

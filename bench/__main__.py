@@ -4,7 +4,9 @@ Progress goes to standard output as lines of `@` and a JSON object, only between
 written, whatever its status. Only an unreadable job or a killed process leaves no result.
 """
 
+import atexit
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -31,6 +33,10 @@ class Phases:
 
     def run(self, name, action):
         say(phase=name)
+        return self.stamp(name, action)
+
+    def stamp(self, name, action):
+        """`run` of a phase too short to be told while it lasts."""
         began = time.time()
         try:
             return action()
@@ -46,12 +52,24 @@ def memory_of_ranks(by_rank):
     }
 
 
+@contextlib.contextmanager
+def no_garbage_collection():
+    """For imports, which make a million objects that stay: what is left is looked through once, in place of again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
 def import_libraries():
     """Import the libraries of every backend, so that load_s measures only the loading."""
-    import torch
-    import transformers
+    with no_garbage_collection():
+        import torch
+        import transformers
 
-    transformers.AutoModelForCausalLM  # noqa: B018  transformers imports it on first access
+        transformers.AutoModelForCausalLM  # noqa: B018  imported when it is first named
     return torch
 
 
@@ -64,7 +82,7 @@ def load(job, result, phases, folder):
     result.load_s = time.monotonic() - began
     result.used = loaded.used
     loaded.folder, loaded.answers = folder, []
-    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids = phases.stamp("prompt", lambda: prompts.token_ids(job.prompt, job.model["path"])).to(loaded.device)
     loaded.prompt_ids = loaded.input_ids
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
@@ -193,7 +211,8 @@ def run(job, folder="."):
         traceback.print_exc()
         result.status = "oom" if reports_out_of_memory(error) else "failed"
         result.reason = "{}: {}".format(type(error).__name__, first_line(error))
-    result.phases, result.compat, result.environment = phases.spans, dict(compat.TAKEN), environment.describe()
+    result.environment = phases.stamp("describe", environment.describe)
+    result.phases, result.compat = phases.spans, dict(compat.TAKEN)
     return result
 
 
@@ -209,9 +228,24 @@ def first_line(error):
     return lines[0] if lines else type(error).__name__
 
 
-def main(job_path, result_path):
-    with open(job_path, encoding="utf-8") as stream:
-        job = parse_job(stream.read())
+def read_job(path):
+    with open(path, encoding="utf-8") as stream:
+        return parse_job(stream.read())
+
+
+def end(job, exit_code):
+    """End the process once its result is written. What is registered for its end is done; torch's objects are not taken apart one by one,
+    which takes a second and frees nothing that the end of a process does not. A profiler around the process may wait for an ordinary end.
+    """
+    if job.kind != "profile":
+        with contextlib.suppress(Exception):  # its traceback is printed; the result stands
+            atexit._run_exitfuncs()
+        ranks.leave(exit_code)
+    sys.exit(exit_code)
+
+
+def main(job, job_path, result_path):
+    """Do the job and write its result; returns the exit code."""
     if ranks.inside():
         ranks.die_with_parent()
     if job.kind in ("measure", "profile"):
@@ -229,7 +263,7 @@ def main(job_path, result_path):
     if ranks.total() > 1 and result.status != "ok":
         if not os.path.exists(result_path):  # another rank may have failed earlier and caused this failure: its result stays
             write_whole(result_path, to_json(result))
-        ranks.leave()
+        ranks.leave(1)
     if ranks.is_first():
         write_whole(result_path, to_json(result))
     return 0
@@ -239,6 +273,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python -m bench JOB RESULT")
     try:
-        sys.exit(main(*sys.argv[1:]))
+        asked = read_job(sys.argv[1])
+        end(asked, main(asked, *sys.argv[1:]))
     except (InvalidDocument, OSError, ValueError) as error:
         sys.exit("error: {}".format(error))

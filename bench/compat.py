@@ -120,6 +120,13 @@ def offloaded_cache(transformers_version):
     return able
 
 
+def loads_straight(transformers_version):
+    """Does `from_pretrained(device_map={"": device})` leave a model as `.to(device)` does? Earlier pins of accelerate hook into every layer."""
+    able = release(transformers_version) >= (5, 0)
+    _take("onto_device", "device_map" if able else "through host memory")
+    return able
+
+
 def meta_device(torch, accelerate):
     """A context in which modules are built without memory: torch's own from 2.0 on, else accelerate's."""
     if release(torch.__version__) >= (2, 0):

@@ -75,7 +75,7 @@ def cache_tokens_of(job, prompt_tokens):
 def load(job):
     _own_cache_of_kernels()
     device = pretrained.first_device(job)
-    model = pretrained.load_model(job, low_cpu_mem_usage=True).to(device)
+    model = pretrained.load_onto(job, device)
     settings = {"mode": job.load.get("mode", MODE), "compiler": job.load.get("compiler", COMPILER)}
     ids = prompts.token_ids(job.prompt, job.model["path"]).to(device)
     cache_tokens = cache_tokens_of(job, ids.shape[1])

@@ -9,5 +9,5 @@ def unsupported(job):
 
 
 def load(job):
-    model = pretrained.load_model(job, low_cpu_mem_usage=True).to(pretrained.first_device(job))
+    model = pretrained.load_onto(job, pretrained.first_device(job))
     return Loaded(model=model, device=pretrained.first_device(job), used={"dtype": pretrained.dtype_of(model)})

@@ -1,11 +1,16 @@
 """Ranks, one process per GPU: start them, and gather their samples."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
+
+#: The process that started the ranks looks so often whether one has ended.
+LOOK_EVERY_S = 0.05
 
 
 def inside():
@@ -43,44 +48,72 @@ def gpus():
 def start(count, job_path, result_path):
     """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code, 0 where a result was written.
 
-    The first rank that fails writes the result, and torch.distributed.run ends the others.
+    The first rank that fails writes the result, and the others are ended. The ranks find each other as those of torch.distributed.run
+    do, whose own process would import torch before it starts them.
     """
     if os.path.exists(result_path):
         os.unlink(result_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes",
-        "1",
-        "--nproc_per_node",
-        str(count),
-        "--master_addr",
-        "127.0.0.1",
-        "--master_port",
-        str(port),
-        "-m",
-        "bench",
-        job_path,
-        result_path,
-    ]
-    # A container without a network has only the loopback interface, and NCCL does not use it by default.
-    environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))
-    exit_code = subprocess.call(command, env=environment, preexec_fn=die_with_parent)
+    command = [sys.executable, "-m", "bench", job_path, result_path]
+    workers = []
+    try:
+        common = _environment(count)
+        for rank in range(count):
+            own = dict(common, RANK=str(rank), LOCAL_RANK=str(rank))
+            workers.append(subprocess.Popen(command, env=own, start_new_session=True, preexec_fn=die_with_parent))
+        exit_code = _first_failure(workers)
+    finally:
+        for worker in workers:
+            _end(worker)
     return 0 if os.path.exists(result_path) else exit_code
 
 
-def leave():
-    """End this rank at once with exit code 1, so that torch.distributed.run ends the ranks that wait for it in a collective.
+def _environment(count):
+    """What all ranks are told: the variables of this process, and how they find each other."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    unless_set = {"OMP_NUM_THREADS": "4", "NCCL_ASYNC_ERROR_HANDLING": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    own = {
+        # A container without a network has only the loopback interface; NCCL looks for another one unless told.
+        "NCCL_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+    }
+    return dict(dict(unless_set, **os.environ), **own)
 
-    Otherwise they would wait for many minutes. An orderly exit, which closes the connections, might wait as well.
+
+def _first_failure(workers):
+    """Wait until all have ended, or one of them badly; the exit code, 128 + n where signal n ended it."""
+    while True:
+        codes = [worker.poll() for worker in workers]
+        failed = [code for code in codes if code]
+        if failed:
+            return failed[0] if failed[0] > 0 else 128 - failed[0]
+        if None not in codes:
+            return 0
+        time.sleep(LOOK_EVERY_S)
+
+
+def _end(worker):
+    """End a rank and all of its session: one that waits for another in a collective hears no gentler signal."""
+    if worker.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+
+
+def leave(exit_code):
+    """End this process at once, without the ordinary end of an interpreter.
+
+    A rank that failed ends the others so: they would wait in a collective for many minutes otherwise, and a process that takes down its
+    own connections in order may wait as well.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(exit_code)
 
 
 def gather(value):

@@ -15,6 +15,29 @@ def load_model(job, dtype_name=None, **arguments):
     return model.eval()
 
 
+def load_onto(job, device):
+    """`load_model` with the whole model on one device, as `.to(device)` leaves it.
+
+    Where the library can, each weight goes from its file straight to a GPU, without a copy of the model in host memory on the way.
+    """
+    import transformers
+
+    if device == "cpu" or not compat.loads_straight(transformers.__version__):
+        return load_model(job, low_cpu_mem_usage=True).to(device)
+    return straight(job, device)
+
+
+def straight(job, device):
+    """The job's model, each weight of it loaded onto `device` at once. Raises RuntimeError where the library left hooks, which cost time in each call."""
+    model = load_model(job, device_map={"": device})
+    hooked = [name for name, module in model.named_modules() if hasattr(module, "_hf_hook")]
+    if hooked:
+        raise RuntimeError("loading onto {} left hooks on {} modules, the first is {!r}".format(device, len(hooked), hooked[0]))
+    if hasattr(model, "hf_device_map"):
+        del model.hf_device_map  # generate and pipelines treat a model with one in another way
+    return model
+
+
 def dtype_of(model):
     """The dtype of most of a model's parameters, without "torch."."""
     counts = {}

@@ -74,6 +74,10 @@ class Article:
         """The case with this name; None where the article has no such case (any more)."""
         return next((case for case in self.cases if case.name == name), None)
 
+    def claims_rest_on(self, case: Case) -> bool:
+        """Does any claim compare this case with another, or say something of it?"""
+        return any(case.name in references.cases_of(relation) for claim in self.claims for relation in claim["relations"])
+
     def model_of(self, case: Case) -> dict[str, Any]:
         """The model of a case: the article's, unless the case names another."""
         return self.models[case.model] if case.model else self.model

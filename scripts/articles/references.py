@@ -111,10 +111,11 @@ def _claims(article: "Article", file: str) -> None:
     known = sorted(case.name for case in article.cases)
     for claim in article.claims:
         for relation in claim["relations"]:
-            for name in _cases_of(relation):
+            for name in cases_of(relation):
                 _known(name, known, f"{file}: claim {claim['id']}: case")
 
 
-def _cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
+def cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the cases that a claim's relation compares."""
     yield from (relation[role] for role in ROLES if role in relation)
     yield from relation.get("below", [])

@@ -1,5 +1,6 @@
 """bench, article, profile: run cases of an article and store their results."""
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
@@ -11,9 +12,10 @@ import click
 from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
+from scripts.errors import KitError, UsageError
 from scripts.machine import signals
 from scripts.paths import ROOT
-from scripts.run import options, plan, runner
+from scripts.run import options, outlook, plan, runner
 from scripts.run.engines import nsight
 from scripts.run.options import Options
 
@@ -39,6 +41,7 @@ CHOICES = (
     option("PYTHON_HOST", values.Text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.Folder(), "build images from the files of this folder, without a package index"),
     option("PROFILER", values.Choice(*options.PROFILERS), "of `profile`", "torch"),
+    option("PLAN", values.Switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("FORCE", values.Switch(), "1 measures again what is there", False),
     option("TIMEOUT_S", values.Count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
     option("ALLOW_BUSY", values.Switch(), "1 takes GPUs that others use", False),
@@ -93,6 +96,11 @@ def article(slug: str, asked: Options) -> int:
 
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
+    if asked.plan:
+        print(*outlook.lines(planned, asked), sep="\n")
+        return 0
+    with contextlib.suppress(KitError):  # whatever cannot be asked now is told by the row that needs it
+        print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
     if records:
         print(results.where_shown(asked.runs))
@@ -104,6 +112,8 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
 @measuring
 def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
+    if asked.plan:
+        raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     wanted = [dataclasses.replace(one, profiler=asked.profiler, batch_size=size) for one in planned for size in sizes]

@@ -101,6 +101,7 @@ def run(
     models_dir: Path | None = None,
     linked_dirs: Sequence[Path] = (),
     gpus: Sequence[Gpu] = (),
+    cores: str = "",
     timeout_s: float,
     memory_bytes: int | None = None,
     tmp_bytes: int = 4 * GIB,
@@ -112,12 +113,12 @@ def run(
 
     `work_dir` is /run/job, the only folder it may write; `bench_dir` is /kit/bench and `models_dir` /models, both
     read-only. `linked_dirs` are the targets of links in `models_dir`, read-only at their own paths. `memory_bytes` limits its memory, /tmp
-    included. Raises KitError with the next command; the container is removed in every case.
+    included. `cores` are the processor cores that it stays on, "" for all. Raises KitError with the next command; the container is removed in every case.
     """
     info = client.info()
     user = restrictions.user(info, work_dir)
     restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder])
-    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock) | {
+    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock, cores) | {
         "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),
         "device_requests": gpu_requests.requests(client, gpus, gpu_mode),

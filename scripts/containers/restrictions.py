@@ -24,15 +24,17 @@ ENVIRONMENT = {
 NOBODY = 10001
 
 
-def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False) -> dict[str, Any]:
+def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False, cores: str = "") -> dict[str, Any]:
     """The settings of every container on a machine with `machine_bytes` of memory.
 
     Without `memory_bytes` a container gets nearly all memory and no swap: a job that needs more dies, and not its neighbours.
     /tmp allows execution because kernel compilers put their libraries there. `memlock` lets the container lock any amount of memory.
+    `cores` are the processor cores that it stays on, "" for all.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
     unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
-    return {
+    kept_on = {"cpuset_cpus": cores} if cores else {}
+    return kept_on | {
         "read_only": True,
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes}"},
         "cap_drop": ["ALL"],

@@ -25,7 +25,7 @@ NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_L
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing."""
+    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it."""
 
     index: int
     uuid: str
@@ -33,6 +33,7 @@ class Gpu:
     memory_total_bytes: int
     memory_used_bytes: int
     compute_capability: str
+    pci_bus_id: str = ""
 
 
 @contextlib.contextmanager
@@ -71,7 +72,14 @@ def _gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     total, used = _memory(handle)
     capability = "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-    return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability)
+    return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability, _pci_bus_id(handle))
+
+
+def _pci_bus_id(handle: object) -> str:
+    with contextlib.suppress(pynvml.NVMLError):
+        told = pynvml.nvmlDeviceGetPciInfo(handle).busId
+        return told.decode() if isinstance(told, bytes) else str(told)
+    return ""
 
 
 def list_gpus() -> list[Gpu]:
@@ -141,7 +149,7 @@ def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     lock = locks.take(path)
     if lock is None:
         return f"is held by another run of this kit, {locks.holder(path)}"
-    reason = None if allow_busy else _foreign_use(gpu)
+    reason = None if allow_busy else foreign_use(gpu)
     if reason:
         lock.close()
         return f"{reason} (ALLOW_BUSY=1 measures beside it)"
@@ -149,7 +157,7 @@ def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     return None
 
 
-def _foreign_use(gpu: Gpu) -> str | None:
+def foreign_use(gpu: Gpu) -> str | None:
     """Who uses a GPU that no run of the kit holds, in words; None where it is idle."""
     with _nvml():
         handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)

@@ -11,27 +11,36 @@ TELL_EVERY_S = 30.0
 QUIET_S = 4.0
 
 
-def left(seconds: float) -> str:
-    """ "1 h 05 min left", "12 min left", "40 s left"."""
+def duration(seconds: float) -> str:
+    """ "1 h 05 min", "12 min", "40 s"."""
     minutes = round(seconds / 60)
     if seconds < 60:
-        return f"{seconds:.0f} s left"
-    return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def left(seconds: float) -> str:
+    """ "12 min left"."""
+    return f"{duration(seconds)} left"
 
 
 class Steps:
     """How far a command with a known number of steps is, and the time left at the mean duration of the steps so far."""
 
     def __init__(self, total: int) -> None:
-        self.total, self.begun, self.began = total, 0, time.monotonic()
+        self.total, self.begun, self.free, self.began = total, 0, 0, time.monotonic()
+
+    def cost_nothing(self) -> None:
+        """The step that has just ended was done before: it tells nothing of the time of the others."""
+        self.free += 1
 
     def next(self) -> str:
         """The prefix of the next step's line: "[3 of 15, about 40 s left]"."""
         self.begun += 1
         done = self.begun - 1
-        if not done:
-            return f"[1 of {self.total}]"
-        remaining_s = (time.monotonic() - self.began) / done * (self.total - done)
+        if done == self.free:
+            return f"[{self.begun} of {self.total}]"
+        remaining_s = (time.monotonic() - self.began) / (done - self.free) * (self.total - done)
         return f"[{self.begun} of {self.total}, about {left(remaining_s)}]"
 
 

@@ -71,11 +71,24 @@ class GpuMemory(Shape):
     peak_used_bytes: Bytes | None = None
 
 
+class Conditions(Shape):
+    """scripts/machine/conditions.py says what it holds."""
+
+    governors: list[str] | None = None
+    cores: str | None = None
+    load_average_after: Amount | None = None
+    busy_cores_before: Amount | None = None
+    busy_cores_after: Amount | None = None
+    marks: list[str] | None = None
+
+
 class Host(Shape):
     """What the host saw of a run; scripts/run/host_facts.py writes it.
 
     started_at   UTC; `began` is the same in seconds since the epoch
     wall_s       of the job's process or container
+    container_s  making the container and removing it, or starting and ending the process
+    judge_s      of the job that judges the tokens, after it
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
     oom_killed   whether the kernel killed any of its processes for memory
     differences  from the pins, a line each
@@ -86,6 +99,8 @@ class Host(Shape):
     wall_s: Amount | None = None
     began: Amount | None = None
     prepare_s: Amount | None = None
+    container_s: Amount | None = None
+    judge_s: Amount | None = None
     commit: str | None = None
     dirty: bool | None = None
     pins_id: str | None = None
@@ -96,6 +111,7 @@ class Host(Shape):
     driver: Driver | None = None
     gpus: list[Gpu] | None = None
     gpu_memory: list[GpuMemory] | None = None
+    conditions: Conditions | None = None
 
 
 class Model(Shape):

@@ -7,7 +7,6 @@ came out). result.json is written whole or not at all and never again; a folder 
 import contextlib
 import dataclasses
 import gc
-import itertools
 import marshal
 import os
 import shlex
@@ -161,6 +160,17 @@ def next_id(prefix: str, runs: Path = RUNS) -> str:
     return f"{prefix}-{int(ids[-1].rsplit('-', 1)[1]) + 1 if ids else 1:02d}"
 
 
+def ended(prefix: str, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Iterator[Record]:
+    """The runs with this prefix that came to their end, the latest first; `prefix_of` is as for `enough`."""
+    yield from _ended(reversed(existing(prefix, runs)), runs)
+    yield from _of_earlier_schemas(prefix, runs, prefix_of)
+
+
+def ended_like(readable: str, runs: Path = RUNS) -> Iterator[Record]:
+    """The runs that came to their end and whose ids begin with a prefix without its hash, so of the same row under any pins, in no order of time."""
+    yield from _ended([name for name in _folders(runs) if name.startswith(readable + ".")], runs)
+
+
 def enough(prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Record | None:
     """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated.
 
@@ -168,8 +178,7 @@ def enough(prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Reco
     earlier schema wrote under another hash counts too where it asked the very same.
     """
     latest = None
-    ended = itertools.chain(_ended(reversed(existing(prefix, runs)), runs), _of_earlier_schemas(prefix, runs, prefix_of))
-    for number, record in enumerate(ended, 1):
+    for number, record in enumerate(ended(prefix, runs, prefix_of), 1):
         latest = latest or record
         if number == count or latest.status != "ok":
             return latest
@@ -199,7 +208,7 @@ def _folders(runs: Path) -> list[str]:
     try:
         with os.scandir(runs) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

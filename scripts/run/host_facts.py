@@ -32,14 +32,19 @@ def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:
     }
 
 
-def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler) -> dict[str, Any]:
-    """The facts known once it has ended; `result` is the guest's, None where there is none."""
+def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, ran_s: float, judge_s: float) -> dict[str, Any]:
+    """The facts known once it has ended; `result` is the guest's, None where there is none.
+
+    ran_s: from the call for the job's container or process to its removal; judge_s: of the judge's job after it.
+    """
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
     commit, dirty = git_state()
     return {
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "began": round(outcome.started_at, 3),
         "wall_s": max(0.0, round(outcome.finished_at - outcome.started_at, 3)),  # a clock may be set back
+        "container_s": max(0.0, round(ran_s - (outcome.finished_at - outcome.started_at), 3)),
+        "judge_s": round(judge_s, 3),
         "kit_version": __version__,
         "commit": commit,
         "dirty": dirty,

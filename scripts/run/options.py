@@ -24,6 +24,7 @@ class Options:
     """The choices of one command; raises UsageError for two that contradict each other.
 
     `folder` is where results go; None is the kit's own place for them.
+    `plan` asks only what would run, and for how long.
     `repeats` is how many runs each row shall have, a fresh process each.
     `model_path` is a folder that has the real weights already; None fetches them.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
@@ -47,6 +48,7 @@ class Options:
     cases: tuple[str, ...] = ()
     profiler: str = "torch"
     force: bool = False
+    plan: bool = False
     timeout_s: int = 3600
     python_host: str = ""
     wheels: Path | None = None

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scripts import articles, pins, results
@@ -11,7 +12,7 @@ from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError
 from scripts.machine import locks
 from scripts.machine.steps import Steps
-from scripts.run import run_folders, runner
+from scripts.run import cost, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -80,6 +81,21 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     ]
 
 
+def groups(planned: Sequence[Planned]) -> list[list[Planned]]:
+    """In the order in which they run: the rows that a claim rests on, whose runs are all made first, then the others."""
+    decisive = [one for one in planned if one.article.claims_rest_on(one.case)]
+    others = [one for one in planned if not one.article.claims_rest_on(one.case)]
+    return [group for group in (decisive, others) if group]
+
+
+def sizes_and_sized(planned: Planned, asked: Options) -> tuple[Sequence[int] | Mapping[str, Any], Callable[[int], Planned]]:
+    """(the batch sizes that a case runs in, a function from one of them to what runs). The article's only size is not put into a row's title."""
+    sizes = batch_sizes_of(planned.article, planned.case, planned.variant, asked)
+    if sizes == [planned.article.prompt_of(planned.case)["batch_size"]]:
+        return sizes, lambda size: planned
+    return sizes, lambda size: dataclasses.replace(planned, batch_size=size)
+
+
 def line_of(record: results.Record) -> str:
     """A result as one line for the terminal."""
     if record.status != "ok" or record.guest is None:
@@ -110,6 +126,7 @@ class _Sitting:
         which = f", run {repeat} of {self.asked.repeats}" if self.asked.repeats > 1 else ""
         print(f"{self.steps.next()} {planned.title}{which}", file=sys.stderr, flush=True)
         self.tried += 1
+        began = time.time()
         try:
             record = runner.perform(planned, self.asked, repeat)
         except KitError as error:
@@ -118,32 +135,34 @@ class _Sitting:
             print(f"  error: {error}", file=sys.stderr)
             self.refused.append(error)
             return None
-        print(f"  {line_of(record)}\n  {self.asked.runs / record.id / 'result.json'}", flush=True)
+        if (record.host.get("began") or began) < began:
+            self.steps.cost_nothing()
+        marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
+        told = [line_of(record), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
+        print("\n".join(f"  {line}" for line in told if line), flush=True)
         self.records.append(record)
         return record.status
 
-    def run_in_batches(self, planned: Planned, repeat: int, batch_size: int) -> str | None:
+    def run_in_batches(self, in_batches_of: Callable[[int], Planned], repeat: int, batch_size: int) -> str | None:
         """As `run`, in batches of this size."""
-        return self.run(dataclasses.replace(planned, batch_size=batch_size), repeat)
+        return self.run(in_batches_of(batch_size), repeat)
 
 
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
-    """Run cases, each in its batch sizes, as often as asked for; raises KitError where some could not start.
+    """Run cases in the order of `groups`, each in its batch sizes, as often as asked for; raises KitError where some could not start.
 
-    Every second round goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
+    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
     """
     locks.sweep()
     for left in run_folders.sweep_unfinished(asked.runs):
         print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
-    sized = [(one, batch_sizes_of(one.article, one.case, one.variant, asked)) for one in planned]
-    runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for _, sizes in sized)
+    sized = [[(one, *sizes_and_sized(one, asked)) for one in group] for group in groups(planned)]
+    runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for group in sized for _, sizes, _ in group)
     sitting = _Sitting(asked, keep_going, Steps(runs * asked.repeats))
-    for repeat in range(1, asked.repeats + 1):
-        for one, sizes in sized if repeat % 2 else reversed(sized):
-            if sizes == [one.article.prompt_of(one.case)["batch_size"]]:
-                sitting.run(one, repeat)
-            else:
-                batch_sweep.walk(sizes, functools.partial(sitting.run_in_batches, one, repeat))
+    for group in sized:
+        for repeat in range(1, asked.repeats + 1):
+            for _, sizes, in_batches_of in group if repeat % 2 else reversed(group):
+                batch_sweep.walk(sizes, functools.partial(sitting.run_in_batches, in_batches_of, repeat))
     if sitting.refused:
         raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
     return sitting.records

@@ -13,7 +13,7 @@ from bench.job import Job, to_json, write_whole
 from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
-from scripts.machine import gpus
+from scripts.machine import conditions, gpus
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
@@ -70,8 +70,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
     asked_at, runs = time.monotonic(), options.runs
     with _gpus(planned, options) as chosen:
         image = pins.load().image(planned.case.backend, planned.stack)
-        job = _job(planned, options)
-        prefix = jobs.run_prefix(job, image.pins_id, options.engine, chosen[0].name if chosen else "cpu")
+        job, prefix = question(planned, options, chosen[0].name if chosen else "cpu")
         _writable(runs)
 
         def measured() -> Record | None:
@@ -91,6 +90,13 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
             return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
 
 
+def question(planned: Planned, options: Options, device_model: str) -> tuple[Job, str]:
+    """(the job without its id and the places of its files, the prefix of its runs' ids on a device of this model)."""
+    job = _job(planned, options)
+    image = pins.load().image(planned.case.backend, planned.stack)
+    return job, jobs.run_prefix(job, image.pins_id, options.engine, device_model)
+
+
 def _measured_before(record: Record) -> Record:
     print("  measured before; FORCE=1 measures it again", file=sys.stderr)
     return record
@@ -105,7 +111,6 @@ def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManag
 
 
 def _job(planned: Planned, options: Options) -> Job:
-    """The job without its id and the places of its files."""
     target = jobs.Target(planned.stack, options.device, device_count(planned, options), options.weights, options.scale)
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
@@ -151,14 +156,19 @@ def _measure(ready: Ready, folder: Path) -> Record:
                 resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             facts = host_facts.at_start(engine, ready.asked_at)
-            with gpus.MemorySampler(engine.gpus) as sampler:
+            with gpus.MemorySampler(engine.gpus) as sampler, conditions.Watch(engine.gpus, engine.cores) as watch:
+                began = time.monotonic()
                 outcome = engine.run(job, work, display.line)
+                ran_s = time.monotonic() - began
             result, status, reason = engines.answer(job, work, outcome, engine.gpus)
             if result is None:
                 answers.keep_rejected(work, folder)
+            began = time.monotonic()
             judging.judge(engine, job, result, work, display.line)
+            judge_s = time.monotonic() - began
         _keep_traces(work, folder)
-        facts |= host_facts.at_end(engine, outcome, result, sampler)
+        facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
+        facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
         results.store(folder, record)
         return record

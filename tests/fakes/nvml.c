@@ -5,6 +5,8 @@
  *   FAKE_NVML_PROCESSES  "GPU:PID:BYTES,…", the processes that compute
  *   FAKE_NVML_BROKEN     a file; while it exists, memory cannot be read ("Unknown Error")
  *   FAKE_NVML_OLD        set: the newer memory call is not supported, as with an old driver
+ *   FAKE_NVML_PCI        the PCI bus id of GPU 0, with a %d the pattern of all; unset: this driver does not tell it
+ *   FAKE_NVML_THROTTLED  a file with NVML's bits of why the clocks are low, and a temperature; absent: clocks are not told
  *   FAKE_NVML_INIT       a return code for nvmlInit
  */
 #include <stdio.h>
@@ -84,6 +86,28 @@ int nvmlDeviceGetCudaComputeCapability(device *handle, int *major, int *minor)
     *minor = 0;
     return SUCCESS;
 }
+
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci;
+
+int nvmlDeviceGetPciInfo_v3(device *handle, pci *info)
+{
+    if (!*setting("FAKE_NVML_PCI")) return NOT_SUPPORTED;
+    snprintf(info->bus_id, sizeof info->bus_id, setting("FAKE_NVML_PCI"), handle->index);
+    return SUCCESS;
+}
+
+static int throttled(unsigned long long *reasons, unsigned *degrees)
+{
+    FILE *file = fopen(setting("FAKE_NVML_THROTTLED"), "r");
+    if (!file) return NOT_SUPPORTED;
+    int found = fscanf(file, "%llu %u", reasons, degrees);
+    fclose(file);
+    return found == 2 ? SUCCESS : UNKNOWN;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(device *handle, unsigned long long *reasons) { unsigned degrees; (void)handle; return throttled(reasons, &degrees); }
+int nvmlDeviceGetTemperature(device *handle, int sensor, unsigned *degrees) { unsigned long long reasons; (void)handle; (void)sensor; return throttled(&reasons, degrees); }
+int nvmlDeviceGetPowerUsage(device *handle, unsigned *milliwatts) { (void)handle; *milliwatts = 350500; return SUCCESS; }
 
 typedef struct { unsigned long long total, free, used; } memory_v1;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;

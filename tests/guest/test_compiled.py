@@ -51,7 +51,7 @@ def test_kernels_written_by_inductor_give_the_same(guest, checkpoints, reference
 
 
 SPOILT = """
-from bench.__main__ import main
+from bench.__main__ import main, read_job
 from bench.backends import compiled
 real = compiled._compile_config
 
@@ -64,7 +64,7 @@ def spoilt(job, **settings):
     return config
 
 compiled._compile_config = spoilt
-main({job!r}, {result!r})
+main(read_job({job!r}), {job!r}, {result!r})
 print("null")
 """
 

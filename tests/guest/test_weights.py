@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from bench.job import to_json
 from bench.models import weights
 from tests.guest.conftest import SHAPES
+from tests.guest.samples import tiny_job
 
 
 def test_from_pretrained_takes_it_without_a_missing_or_unexpected_tensor(guest, checkpoints):
@@ -102,3 +104,23 @@ def test_the_full_shapes_have_the_real_models_numbers_of_parameters(guest):
 def test_an_unknown_shape_is_named_with_what_is_allowed():
     with pytest.raises(ValueError, match="shape is 'gpt-5', allowed are bloom-7b1"):
         weights.config_of("gpt-5", "full")
+
+
+STRAIGHT = """
+import json, torch
+from bench.job import parse_job
+from bench.models import pretrained
+job = parse_job(open({path!r}).read())
+straight, copied = pretrained.straight(job, "cpu"), pretrained.load_model(job, low_cpu_mem_usage=True).to("cpu")
+left, right = straight.state_dict(), copied.state_dict()
+same = list(left) == list(right) and all(torch.equal(left[name], right[name]) and left[name].dtype == right[name].dtype for name in left)
+attributes = sorted(set(vars(straight)) ^ set(vars(copied)))
+print(json.dumps({{"same": same, "attributes": attributes, "training": straight.training}}))
+"""
+
+
+@pytest.mark.parametrize("architecture", ["bloom", "gptj", "llama"])
+def test_a_model_loaded_straight_onto_a_device_is_the_one_that_is_moved_there(guest, checkpoints, tmp_path, architecture):
+    path = tmp_path / "straight.json"
+    path.write_text(to_json(tiny_job(architecture, checkpoints[architecture])))
+    assert guest.code(STRAIGHT.format(path=str(path))) == {"same": True, "attributes": [], "training": False}

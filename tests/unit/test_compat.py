@@ -97,3 +97,7 @@ def test_out_of_memory_is_known_by_its_type_in_every_torch():
     older = types.SimpleNamespace(cuda=types.SimpleNamespace(OutOfMemoryError=New))
     assert New in compat.out_of_memory_errors(new)
     assert New in compat.out_of_memory_errors(older)
+
+
+def test_weights_go_straight_onto_a_device_where_the_library_leaves_no_hooks():
+    assert [compat.loads_straight(version) for version in ("4.26.0", "4.43.4", "5.0.0", "5.17.0")] == [False, False, True, True]

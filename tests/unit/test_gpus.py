@@ -1,9 +1,7 @@
 """GPUs against a make-believe driver: a real shared library, loaded as the real one is, in a child process."""
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,50 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.cdi import uuid
+from tests.fakes.machine import Machine
 
-ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
 
 SELECT = "with gpus.select({}) as chosen: answer = [gpu.index for gpu in chosen]"
-PREAMBLE = """
-import json, os, sys, time
-from scripts import surroundings
-from scripts.machine import gpus
-from scripts.errors import KitError
-surroundings.use(os.environ)
-answer = None
-try:
-{}
-except KitError as error:
-    answer = {{"exit_code": error.exit_code, "error": str(error)}}
-print(json.dumps(answer))
-"""
-
-
-class Machine:
-    """A machine with make-believe GPUs; `ask` runs Python lines on it that set `answer`."""
-
-    def __init__(self, library: Path, folder: Path) -> None:
-        self.used, self.broken = folder / "used", folder / "broken"
-        hidden = ("XDG_RUNTIME_DIR", "ALLOW_BUSY", "LD_LIBRARY_PATH")
-        kept = {name: value for name, value in os.environ.items() if name not in hidden}
-        self.environment = kept | {
-            "LD_LIBRARY_PATH": str(library),
-            "KIT_LOCKS": str(folder / "locks"),
-            "FAKE_NVML_USED": str(self.used),
-            "FAKE_NVML_BROKEN": str(self.broken),
-            "PYTHONPATH": str(ROOT),
-        }
-
-    def start(self, lines: str, gpus: int = 8, **settings: str) -> subprocess.Popen:
-        code = PREAMBLE.format("\n".join("    " + line for line in lines.splitlines()))
-        environment = self.environment | {"FAKE_NVML_GPUS": str(gpus)} | settings
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
-
-    def ask(self, lines: str, gpus: int = 8, **settings: str) -> object:
-        output, _ = self.start(lines, gpus, **settings).communicate(timeout=60)
-        return json.loads(output)
 
 
 @pytest.fixture
@@ -89,6 +48,7 @@ def test_lists_each_gpu_with_its_uuid_memory_and_architecture(machine: Machine) 
         "memory_total_bytes": 80 * GIB,
         "memory_used_bytes": 2 * GIB,
         "compute_capability": "9.0",
+        "pci_bus_id": "",
     }
     assert [gpu["index"] for gpu in gpus] == [0, 1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from scripts import results
 from scripts.results import Record, answers
-from scripts.run import plan
+from scripts.run import cost, plan
 from tests.typed import chosen
 
 #: An interpreter in name: it says that it has torch, and does something else than `python -m bench JOB RESULT`.
@@ -55,7 +55,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_honest_answer_of_such_a_guest_counts(folder: Path) -> None:
-    assert measured(folder, "write()").status == "ok"
+    record = measured(folder, "write(phases={'measure': [1.0, 2.0]})")
+    assert record.status == "ok"
+    assert record.host["container_s"] >= 0 and record.host["judge_s"] >= 0
+    assert record.host["conditions"]["cores"] is None and record.host["conditions"]["load_average_after"] >= 0
+    assert cost.whole_s(record) >= record.host["wall_s"] > 0
 
 
 @pytest.mark.timeout(60)

@@ -48,3 +48,12 @@ def test_the_lines_on_the_terminal_say_which_run_of_how_many_it_is(monkeypatch, 
     order_of(monkeypatch, tmp_path, cases="int8", repeats="2")
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert len(lines) == 2 and lines[0].startswith("[1 of 2]") and lines[1].endswith("run 2 of 2")
+
+
+def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypatch, tmp_path, capsys):
+    before = synthetic.record(synthetic.job("int8"))
+    before.host["began"] = 1000.0
+    monkeypatch.setattr(runner, "perform", lambda *_: before)
+    asked = dataclasses.replace(chosen(cases="int8", repeats="2"), folder=tmp_path)
+    plan.run_all(plan.plan(["int8"], asked, every=False), asked, keep_going=True)
+    assert [line.split("]")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("[")] == ["[1 of 2", "[2 of 2"]

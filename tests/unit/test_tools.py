@@ -90,6 +90,20 @@ def test_the_time_left_is_that_of_the_steps_so_far(monkeypatch):
     assert [counted.next(), counted.next(), counted.next()] == ["[1 of 3]", "[2 of 3, about 20 s left]", "[3 of 3, about 15 s left]"]
 
 
+def test_a_duration_is_told_in_the_unit_that_one_waits_in():
+    assert [steps.duration(seconds) for seconds in (0.6, 59, 100, 3700)] == ["1 s", "59 s", "2 min", "1 h 02 min"]
+
+
+def test_steps_that_were_done_before_tell_nothing_of_the_time_left(monkeypatch):
+    clock = iter([0.0, 20.0])
+    monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))
+    counted = steps.Steps(4)
+    shown = [counted.next()]
+    counted.cost_nothing()
+    shown += [counted.next(), counted.next()]
+    assert shown == ["[1 of 4]", "[2 of 4]", "[3 of 4, about 40 s left]"]
+
+
 def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
     monkeypatch.setattr(steps, "QUIET_S", 0.05)
     beat = steps.Heartbeat()

@@ -32,6 +32,6 @@ def test_a_result_carries_it_and_is_still_read():
     engine = types.SimpleNamespace(differences=lambda result: [])
     outcome = types.SimpleNamespace(started_at=0.0, finished_at=1.0, oom_killed=False)
     sampler = types.SimpleNamespace(summary=lambda phases: [])
-    facts = host_facts.at_end(engine, outcome, None, sampler)
+    facts = host_facts.at_end(engine, outcome, None, sampler, ran_s=1.5, judge_s=0.5)
     assert facts["kit_version"] == __version__
     shapes.check({"engine": "host", **facts}, shapes.Host)

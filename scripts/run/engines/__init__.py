@@ -1,6 +1,7 @@
 """Where a job runs: in a container of its image (`docker`) or in an interpreter of this machine (`host`).
 
-Both engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, and the facts for the result.
+Both engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, the facts for the result, and the `cores` near
+the GPUs, on which the job is kept.
 """
 
 import collections
@@ -14,7 +15,7 @@ from scripts.containers import container
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, UsageError
 from scripts.images import build
-from scripts.machine import permissions
+from scripts.machine import cores, permissions
 from scripts.machine.gpus import Gpu
 from scripts.models import links
 from scripts.paths import ROOT
@@ -31,6 +32,7 @@ class DockerEngine:
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
+        self.cores = cores.near(gpus)
         self.facts: dict[str, Any] | None = None
         try:
             self.client = container.connect()
@@ -67,6 +69,7 @@ class DockerEngine:
             models_dir=self.models,
             linked_dirs=self._linked_dirs(job),
             gpus=self.gpus,
+            cores=self.cores,
             timeout_s=self.asked.timeout_s,
             gpu_mode=self.asked.gpu_mode,
             memlock=self.asked.memlock,
@@ -94,6 +97,7 @@ class HostEngine:
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options, wrapper: Sequence[str] = ()) -> None:
         self.image, self.gpus, self.asked, self.models, self.wrapper = image, gpus, asked, asked.models, wrapper
+        self.cores = cores.near(gpus)
 
     def is_built(self) -> bool:
         return True
@@ -115,7 +119,7 @@ class HostEngine:
         command = [str(self.python), "-m", "bench", str(work / "job.json"), str(work / "result.json")]
         if self.wrapper and job.kind == "profile":
             command = nsight.command(list(self.wrapper), str(work), command)
-        return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line)
+        return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line, self.cores)
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""

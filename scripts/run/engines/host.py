@@ -19,7 +19,7 @@ from scripts import surroundings
 from scripts.containers import restrictions
 from scripts.containers.container import Outcome
 from scripts.errors import KitError
-from scripts.machine import warden
+from scripts.machine import cores, warden
 from scripts.machine.lines import Lines
 
 #: What a job may see of this process's environment; no tokens, no proxies, no user's settings.
@@ -44,23 +44,24 @@ DRAIN_S = 2.0
 LOOK_EVERY_S = 0.2
 
 
-def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
+def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None], near: str = "") -> Outcome:
     """Run `python command` in `folder`, its output line by line to `on_line`; every process that it started ends with it.
 
-    Raises KitError where there is no such program.
+    `near` are the cores that it is kept on, "" for all. Raises KitError where there is no such program.
     """
     if not shutil.which(folder / python if python.parent.name else python):
         raise KitError(f"{python} does not start ({os.strerror(errno.ENOENT)}); type PYTHON_HOST=/path/to/python")
     began, deadline = time.time(), time.monotonic() + timeout_s
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", warden.__file__, str(python), *command],
-        cwd=folder,
-        env=environment(gpu_uuids),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with cores.kept_on(near):
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", warden.__file__, str(python), *command],
+            cwd=folder,
+            env=environment(gpu_uuids),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         timed_out = not _follow(process, deadline, on_line)
     finally:

@@ -1,0 +1,193 @@
+"""What else decides a time beside the software: governor, load and GPU clocks while a run lasts, and marks for what disturbed it.
+
+governors            of the cores, each once; [] where the kernel tells none
+cores                that the job was kept on (scripts/machine/cores.py); null for all
+load_average_after   of one minute
+busy_cores_before    how many cores computed just before the job began and just after it ended, so for others
+busy_cores_after
+gpus                 a GPU each: {uuid, samples, error, throttled: {reason: samples within the calls}} and, of temperature_c, power_w,
+                     sm_clock_mhz and memory_clock_mhz, {before, after} and {least, most} within the calls; null where it cannot be read
+marks                a line for each thing that makes the times doubtful
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from scripts.errors import NothingRuns
+from scripts.machine import gpus
+from scripts.machine.gpus import Gpu
+
+#: Long enough for the kernel's clock of 10 ms, short beside a run.
+LOOK_S = 0.1
+
+#: The driver is asked so often: each question costs it some ten µs.
+INTERVAL_S = 0.2
+
+#: Others compute where more than one core and this share of all are busy while the job does not run.
+SHARE_OF_CORES = 0.05
+
+#: Reasons of NVML for a clock below the highest. An idle GPU is none, and clocks that a user set are his choice.
+REASONS = {
+    "applications_clocks_setting": pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting,
+    "sw_power_cap": pynvml.nvmlClocksThrottleReasonSwPowerCap,
+    "hw_slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+    "sw_thermal_slowdown": pynvml.nvmlClocksThrottleReasonSwThermalSlowdown,
+    "hw_thermal_slowdown": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+    "hw_power_brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+}
+CHOSEN = ("applications_clocks_setting",)
+
+#: {name: how NVML is asked}
+READINGS: dict[str, Callable[[Any], float]] = {
+    "temperature_c": lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+    "power_w": lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+    "sm_clock_mhz": lambda handle: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+    "memory_clock_mhz": lambda handle: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at a GPU, in seconds since the epoch; `reasons` are NVML's bits. None where the driver does not tell."""
+
+    moment: float
+    values: dict[str, float | None]
+    reasons: int | None
+
+
+class Watch:
+    """Watches this machine for as long as a `with` block in which a job runs on `watched` GPUs, kept on `cores`."""
+
+    def __init__(self, watched: Sequence[Gpu], cores: str = "", interval_s: float = INTERVAL_S, look_s: float = LOOK_S) -> None:
+        self._gpus, self._cores, self._interval_s, self._look_s = list(watched), cores, interval_s, look_s
+        self._samples: dict[str, list[Sample]] = {gpu.uuid: [] for gpu in watched}
+        self._errors: dict[str, str] = {}
+        self._in_use: list[int] = []
+        self._before = self._after = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="conditions", daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._in_use = [gpu.index for gpu in self._gpus if _used_by_others(gpu)]
+        self._before = busy_cores(self._look_s)
+        if self._gpus:
+            pynvml.nvmlInit()
+            self._sample()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._gpus:
+            self._stop.set()
+            self._thread.join()
+            self._sample()
+            pynvml.nvmlShutdown()
+        self._after = busy_cores(self._look_s)
+
+    def _look_on(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._sample()
+
+    def _sample(self) -> None:
+        """One look at each GPU. A driver that fails in mid-run costs samples, never the run."""
+        for uuid, samples in self._samples.items():
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            except pynvml.NVMLError as error:
+                self._errors.setdefault(uuid, str(error))
+                continue
+            values = {name: _told(read, handle) for name, read in READINGS.items()}
+            reasons = _told(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+            samples.append(Sample(time.time(), values, None if reasons is None else int(reasons)))
+
+    def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
+        """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
+        found = [self._of(gpu, calls) for gpu in self._gpus]
+        return {
+            "governors": governors(),
+            "cores": self._cores or None,
+            "load_average_after": round(os.getloadavg()[0], 2),
+            "busy_cores_before": round(self._before, 2),
+            "busy_cores_after": round(self._after, 2),
+            "gpus": found,
+            "marks": [*self._load_marks(), *self._throttle_marks(found)],
+        }
+
+    def _of(self, gpu: Gpu, calls: Sequence[float] | None) -> dict[str, Any]:
+        samples = self._samples[gpu.uuid]
+        within = [one for one in samples if calls is None or calls[0] <= one.moment <= calls[1]]
+        counts = {name: sum(bool((one.reasons or 0) & bit) for one in within) for name, bit in REASONS.items()}
+        throttled = {name: count for name, count in counts.items() if count}
+        told = {name: _range([one.values[name] for one in samples], [one.values[name] for one in within]) for name in READINGS}
+        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **told}
+
+    def _load_marks(self) -> Iterable[str]:
+        most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
+        for when, busy in (("before it began", self._before), ("after it ended", self._after)):
+            if busy > most:
+                yield f"foreign load: {busy:.1f} of {os.cpu_count()} cores computed just {when}"
+        yield from (f"foreign load: others used GPU {index} when it began" for index in self._in_use)
+
+    def _throttle_marks(self, found: list[dict[str, Any]]) -> Iterable[str]:
+        for gpu, one in zip(self._gpus, found, strict=True):
+            for name, count in one["throttled"].items():
+                if name not in CHOSEN:
+                    yield f"throttled: GPU {gpu.index} lowered its clock in {count} of {one['samples']} samples ({name})"
+
+
+def _used_by_others(gpu: Gpu) -> bool:
+    with contextlib.suppress(NothingRuns):  # a driver that does not answer now may cost a mark, never the run
+        return gpus.foreign_use(gpu) is not None
+    return False
+
+
+def _told(read: Callable[[Any], float], handle: object) -> float | None:
+    """A reading of a GPU; None where this driver or this GPU does not give it."""
+    with contextlib.suppress(pynvml.NVMLError):
+        return read(handle)
+    return None
+
+
+def _range(every: list[float | None], within: list[float | None]) -> dict[str, float | None] | None:
+    """{before, least, most, after} of a reading; None where it was never told."""
+    if all(value is None for value in every):
+        return None
+    known = [value for value in within if value is not None]
+    return {"before": every[0], "least": min(known, default=None), "most": max(known, default=None), "after": every[-1]}
+
+
+def busy_cores(seconds: float, stat: Path = Path("/proc/stat")) -> float:
+    """How many cores of this machine compute, on average over so many seconds; 0 where the kernel does not tell."""
+    before = _ticks(stat)
+    time.sleep(seconds)
+    after = _ticks(stat)
+    if not before or not after or after[1] <= before[1]:
+        return 0.0
+    return (after[0] - before[0]) / (after[1] - before[1]) * (os.cpu_count() or 1)
+
+
+def _ticks(stat: Path) -> tuple[int, int] | None:
+    """(ticks that all cores computed, all their ticks) since the start of the machine."""
+    try:
+        numbers = [int(number) for number in stat.read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    idle = sum(numbers[3:5])  # idle, and waiting for a disk
+    return sum(numbers) - idle, sum(numbers)
+
+
+def governors(cpus: Path = Path("/sys/devices/system/cpu")) -> list[str]:
+    """The kernel's governors of the cores' clocks, each once."""
+    found = set()
+    for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"):
+        with contextlib.suppress(OSError):
+            found.add(path.read_text().strip())
+    return sorted(found)

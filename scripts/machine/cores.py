@@ -1,0 +1,66 @@
+"""The cores of this machine that are near a GPU, and how a process is kept on them.
+
+A machine of several sockets reaches a GPU from one of them sooner than from the others; which cores those are stands in the kernel's
+own files. Lists of cores are the kernel's too, as "0-15,64-79".
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scripts.machine.gpus import Gpu
+
+DEVICES = Path("/sys/bus/pci/devices")
+
+
+def near(gpus: Sequence[Gpu], devices: Path = DEVICES) -> str:
+    """The cores near any of these GPUs that this process may use; "" where that is not known, or is all of them."""
+    allowed = os.sched_getaffinity(0)
+    found: set[int] = set()
+    for gpu in gpus:
+        try:
+            found |= parsed((devices / _folder(gpu) / "local_cpulist").read_text())
+        except (OSError, ValueError):
+            return ""
+    chosen = found & allowed
+    return text(chosen) if chosen and chosen != allowed else ""
+
+
+def _folder(gpu: Gpu) -> str:
+    """`00000000:3B:00.0`, as NVML says it, is the folder `0000:3b:00.0`. Raises ValueError where NVML said nothing."""
+    domain, bus, place = gpu.pci_bus_id.lower().split(":")
+    return f"{domain[-4:]}:{bus}:{place}"
+
+
+def parsed(cores: str) -> set[int]:
+    """The numbers of a list of cores; raises ValueError for what is none."""
+    numbers: set[int] = set()
+    for part in filter(None, cores.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def text(numbers: set[int]) -> str:
+    """The list of cores of some numbers."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+@contextlib.contextmanager
+def kept_on(cores: str) -> Iterator[None]:
+    """A process that this thread starts within the block stays on these cores; nothing for ""."""
+    before = os.sched_getaffinity(0)
+    if cores:
+        os.sched_setaffinity(0, parsed(cores))
+    try:
+        yield
+    finally:
+        if cores:
+            os.sched_setaffinity(0, before)

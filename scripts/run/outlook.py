@@ -1,0 +1,140 @@
+"""What a command would run: each row, the runs that are there, the runs to go, and how long they take. Nothing is started.
+
+How long a run takes is told by earlier runs of the same row on the same model of GPU (or on a CPU), by their own stamps.
+"""
+
+import dataclasses
+import functools
+import itertools
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bench.job import Job
+from scripts import results
+from scripts.articles import batch_sweep
+from scripts.machine import gpus
+from scripts.machine.steps import duration
+from scripts.run import cost, jobs, plan, runner
+from scripts.run.options import Options
+from scripts.run.runner import Planned
+
+#: So many stored runs of a row tell how long the next one takes.
+TELLING = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table. `run_s` are the seconds of one run, None where no earlier run tells them.
+
+    `open_ended`: larger batches follow until memory runs out, and nothing says yet how many.
+    """
+
+    planned: Planned
+    devices: str
+    there: int
+    wanted: int
+    run_s: float | None
+    open_ended: bool = False
+
+    @property
+    def to_go(self) -> int:
+        return self.wanted - self.there
+
+
+def rows_of(planned: list[Planned], asked: Options) -> Iterator[Row]:
+    """The rows of these cases, one for each batch size, in the order of the list. Raises KitError where the driver does not answer."""
+    device_model = _device_model(asked)
+    for one in planned:
+        yield from _rows_of_case(one, asked, device_model)
+
+
+def _device_model(asked: Options) -> str:
+    """The model of the device that rows run on; "" where this machine has none."""
+    if asked.device == "cpu":
+        return "cpu"
+    present = [gpu for gpu in gpus.list_gpus() if not asked.gpu_ids or gpu.index == asked.gpu_ids[0]]
+    return present[0].name if present else ""
+
+
+def _rows_of_case(planned: Planned, asked: Options, device_model: str) -> list[Row]:
+    """As a run walks through the batch sizes, with the results that are there; one that is not there yet ends a sweep until memory runs out."""
+    sizes, in_batches_of = plan.sizes_and_sized(planned, asked)
+    until_oom = isinstance(sizes, Mapping)
+    rows: list[Row] = []
+
+    def status_of(batch_size: int) -> str | None:
+        row, status = _row(in_batches_of(batch_size), asked, device_model)
+        missing = not status and until_oom
+        rows.append(dataclasses.replace(row, open_ended=missing))
+        return None if missing else status or "ok"
+
+    batch_sweep.walk(sizes, status_of)
+    return rows
+
+
+def _row(planned: Planned, asked: Options, device_model: str) -> tuple[Row, str]:
+    """(the row, the status that its latest run ended with; "" where it has none)."""
+    job, prefix = runner.question(planned, asked, device_model)
+    ended = [] if asked.force else list(results.ended(prefix, asked.runs, jobs.prefix_of))
+    status = ended[0].status if ended else ""
+    # What ran out of memory or is unsupported is not repeated.
+    there = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
+    count = runner.device_count(planned, asked)
+    devices = f"{count} x CPU" if asked.device == "cpu" else f"{count} GPU{'s' if count > 1 else ''}"
+    return Row(planned, devices, there, asked.repeats, _run_s(job, prefix, asked.runs)), status
+
+
+def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
+    """The median of some stored runs of this row, under any pins, in the folder of results and in the kit's own."""
+    readable = prefix.rpartition(".")[0]
+    folders = dict.fromkeys((runs, results.runs_for(job.model["scale"], job.device)))
+    alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
+    seconds = [cost.whole_s(record) for record in itertools.islice(alike, TELLING)]
+    known = [one for one in seconds if one is not None]
+    return statistics.median(known) if known else None
+
+
+def _asks_the_same(earlier: Job, job: Job) -> bool:
+    """Do two jobs of a row make the same calls, as often?"""
+    names = ("form", "runs", "warmup_runs", "timed_runs", "options")
+    return all(getattr(earlier, name) == getattr(job, name) for name in names)
+
+
+def summary(rows: list[Row]) -> str:
+    """The runs and the time of all rows, in one line."""
+    wanted, there = sum(row.wanted for row in rows), sum(row.there for row in rows)
+    known = [row for row in rows if row.run_s is not None]
+    unknown = sum(row.to_go for row in rows if row.run_s is None)
+    more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
+    parts = [f"{wanted} runs{more}: {there} are there, {wanted - there} to go"]
+    if wanted > there and unknown < wanted - there:
+        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
+    if unknown:
+        beside = "" if unknown == wanted - there else " beside that"
+        parts.append(f"the time of {unknown}{beside} is unknown, for no like run is stored")
+    return ", ".join(parts)
+
+
+def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
+    """The table of PLAN=1: the rows that a claim rests on, the others, the sum; what fills the columns is as wide as the widest."""
+    titles = ("rows that a claim rests on, which run first", "other rows")
+    every: list[Row] = []
+    for group in plan.groups(planned):
+        rows = list(rows_of(group, asked))
+        every += rows
+        yield titles[not group[0].article.claims_rest_on(group[0].case)] + ":"
+        yield from _table(rows)
+    yield summary(every)
+
+
+def _table(rows: list[Row]) -> Iterator[str]:
+    cells = [(row.planned.title, row.devices, f"{row.there} of {row.wanted} runs are there", _time_of(row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pad = functools.partial(map, str.ljust)
+    return ("  " + "  ".join(pad(row, widths)).rstrip() for row in cells)
+
+
+def _time_of(row: Row) -> str:
+    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run"
+    return words + (", then larger batches until memory runs out" if row.open_ended else "")

@@ -1,0 +1,96 @@
+"""How a guest's process begins its ranks, and how it ends."""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import no_garbage_collection
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Stands for `python -m bench` of a rank.
+RANK = """
+import json, os, sys, time
+rank, plan = os.environ["RANK"], json.load(open(sys.argv[1]))
+told = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME")}
+json.dump(told, open("rank-" + rank, "w"))
+if rank in plan["sleeps"]:
+    time.sleep(60)
+if rank in plan["dies"]:
+    os.kill(os.getpid(), 9)
+if rank == "0" and plan["answers"]:
+    open(sys.argv[2], "w").write("{}")
+sys.exit(plan["code"])
+"""
+
+
+def start(folder, *, sleeps="", dies="", answers=True, code=0):
+    """(exit code of two ranks' start, modules that it imported)."""
+    (folder / "bench").mkdir()
+    (folder / "bench" / "__main__.py").write_text(RANK)
+    (folder / "job.json").write_text(json.dumps({"sleeps": sleeps, "dies": dies, "answers": answers, "code": code}))
+    (folder / "result.json").write_text("of an earlier run")
+    text = f"import json, sys; sys.path.insert(0, {str(ROOT)!r}); from bench.measuring import ranks; code = ranks.start(2, 'job.json', 'result.json'); print(json.dumps([code, list(sys.modules)]))"
+    done = subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_each_rank_is_told_its_number_and_where_the_others_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    code, modules = start(tmp_path)
+    told = [json.loads((tmp_path / f"rank-{rank}").read_text()) for rank in range(2)]
+    assert code == 0 and (tmp_path / "result.json").read_text() == "{}"
+    assert [(one["RANK"], one["LOCAL_RANK"], one["WORLD_SIZE"], one["OMP_NUM_THREADS"]) for one in told] == [("0", "0", "2", "3"), ("1", "1", "2", "3")]
+    assert {(one["MASTER_ADDR"], one["NCCL_SOCKET_IFNAME"]) for one in told} == {("127.0.0.1", "lo")}
+    assert "torch" not in modules, "importing it takes seconds of every run"
+
+
+def test_a_rank_that_ends_badly_ends_the_others_and_its_signal_is_told(tmp_path):
+    began = time.monotonic()
+    assert start(tmp_path, sleeps="0", dies="1", answers=False)[0] == 137
+    assert time.monotonic() - began < 20
+
+
+def test_without_a_result_the_first_exit_code_stands(tmp_path):
+    assert start(tmp_path, answers=False, code=3)[0] == 3
+
+
+ENDING = """
+import atexit, types
+from bench.__main__ import end
+
+class Held:
+    def __del__(self):
+        print("taken apart")
+
+held = Held()
+atexit.register(print, "registered")
+end(types.SimpleNamespace(kind={kind!r}), 3)
+"""
+
+
+@pytest.mark.parametrize(("kind", "said"), [("measure", ["registered"]), ("judge", ["registered"]), ("profile", ["registered", "taken apart"])])
+def test_a_process_ends_without_taking_its_objects_apart_unless_it_is_profiled(kind, said):
+    done = subprocess.run([sys.executable, "-c", ENDING.format(kind=kind)], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split("\n")[:-1]) == (3, said), done.stderr
+
+
+def test_a_failure_while_it_ends_does_not_change_how_it_ended():
+    text = "import atexit, types; from bench.__main__ import end; atexit.register(lambda: 1 / 0); end(types.SimpleNamespace(kind='measure'), 0)"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "ZeroDivisionError" in done.stderr
+
+
+def test_garbage_is_collected_again_after_the_imports_however_they_end():
+    with no_garbage_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ImportError), no_garbage_collection():
+        raise ImportError
+    assert gc.isenabled()

@@ -1,0 +1,136 @@
+"""PLAN=1: the rows, what is there of them, and how long the rest takes; nothing is started."""
+
+import dataclasses
+
+import pytest
+
+from scripts.articles import Article, Case
+from scripts.commands.line import invoke
+from scripts.errors import UsageError
+from scripts.machine import gpus
+from scripts.results import store
+from scripts.run import outlook, plan, runner
+from tests import synthetic
+from tests.typed import chosen
+
+CPU = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr(runner, "perform", refuse)
+
+
+def planned(backends, asked):
+    return plan.plan(backends, asked, every=False)
+
+
+def stored(one, asked, number, *, device="cpu", seconds=20.0, status="ok", **changes):
+    """A run of a planned row in the folder of results, which took so many seconds."""
+    job, prefix = runner.question(one, asked, device)
+    if changes:
+        job = dataclasses.replace(job, **changes)
+    record = synthetic.record(job, means_ms=(5.0,) * len(job.runs))
+    host = {**record.host, "engine": asked.engine, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
+    failed = {} if status == "ok" else {"status": status, "reason": "synthetic", "guest": None}
+    folder = asked.runs / f"{prefix}-{number:02d}"
+    store(folder, dataclasses.replace(record, id=folder.name, host=host, **failed))
+
+
+def rows(backends, asked):
+    return list(outlook.rows_of(planned(backends, asked), asked))
+
+
+def test_a_row_without_a_run_has_no_expected_time(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
+    (row,) = rows(["transformers"], asked)
+    assert (row.there, row.to_go, row.run_s) == (0, 5, None)
+    assert outlook.summary([row]) == "5 runs: 0 are there, 5 to go, the time of 5 is unknown, for no like run is stored"
+
+
+def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
+    (one,) = planned(["transformers"], asked)
+    for number, seconds in enumerate((10.0, 20.0, 90.0), 1):
+        stored(one, asked, number, seconds=seconds)
+    (row,) = rows(["transformers"], asked)
+    assert (row.there, row.to_go, row.run_s) == (3, 2, 23.0)
+    assert outlook.summary([row]) == "5 runs: 3 are there, 2 to go, about 46 s"
+    (anew,) = rows(["transformers"], dataclasses.replace(asked, force=True))
+    assert (anew.there, anew.to_go, anew.run_s) == (0, 5, 23.0)
+
+
+def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path))
+    (one,) = planned(["transformers"], asked)
+    stored(one, asked, 1, timed_runs=100)
+    assert rows(["transformers"], asked)[0].run_s is None
+
+
+def test_what_ran_out_of_memory_is_not_to_go_and_ends_the_sizes_above_it(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5", BATCH_SIZES="1,8,64")
+    (one,) = planned(["transformers"], asked)
+    stored(dataclasses.replace(one, batch_size=8), asked, 1, status="oom")
+    found = rows(["transformers"], asked)
+    assert [(row.planned.batch_size, row.there, row.to_go) for row in found] == [(1, 0, 5), (8, 5, 0)]
+
+
+def test_a_sweep_until_memory_runs_out_shows_the_next_size_and_that_more_follow(tmp_path, monkeypatch):
+    gpu = gpus.Gpu(0, "GPU-0", "SYNTHETIC GPU", 1 << 36, 0, "9.0")
+    monkeypatch.setattr(gpus, "list_gpus", lambda: [gpu])
+    asked = chosen(ARTICLE="batch-generate", STACK="current", WEIGHTS="random", CASES="batch", VARIANT="controlled", RUNS=str(tmp_path))
+    (one,) = planned(["transformers"], asked)
+    stored(dataclasses.replace(one, batch_size=1), asked, 1, device=gpu.name)
+    found = rows(["transformers"], asked)
+    assert [(row.planned.batch_size, row.there, row.open_ended) for row in found] == [(1, 1, False), (2, 0, True)]
+    assert outlook.summary(found).startswith("2 runs or more, until memory runs out: 1 are there, 1 to go")
+
+
+def test_rows_that_a_claim_rests_on_come_first_in_the_plan_and_in_the_run(tmp_path, monkeypatch):
+    order = []
+
+    def perform(one, options, repeat):
+        order.append((one.case.name, repeat))
+        return synthetic.record(synthetic.job(one.case.name))
+
+    monkeypatch.setattr(runner, "perform", perform)
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="2", CASES="transformers,int8,layer-parallel")
+    every = planned(["transformers", "layer-parallel", "int8"], asked)
+    lines = list(outlook.lines(every, asked))
+    assert [line.split()[0] for line in lines] == [
+        "rows",
+        *(f"inference-tools/{name}" for name in ("layer-parallel", "int8")),
+        "other",
+        "inference-tools/transformers",
+        "6",
+    ]
+    plan.run_all(every, asked, keep_going=True)
+    assert order == [("layer-parallel", 1), ("int8", 1), ("int8", 2), ("layer-parallel", 2), ("transformers", 1), ("transformers", 2)]
+
+
+def test_a_machine_without_a_gpu_can_still_be_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "list_gpus", list)
+    asked = chosen(STACK="current", WEIGHTS="random", RUNS=str(tmp_path), GPUS="2")
+    (row,) = rows(["deepspeed"], asked)
+    assert (row.devices, row.there, row.run_s) == ("2 GPUs", 0, None)
+
+
+def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):
+    typed = [part for name, value in CPU.items() for part in (f"--{name.lower()}", value)]
+    assert invoke(["article", "inference-tools", "--plan", "1", "--runs", str(tmp_path), *typed]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "rows that a claim rests on, which run first:" and shown[-1].startswith("15 runs: 0 are there")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="PLAN is 1 with profile, .*; try make bench-transformers PLAN=1"):
+        invoke(["profile", "transformers", "--plan", "1", *typed])
+
+
+def test_a_claim_rests_on_the_cases_that_its_relations_name():
+    case = Case("a", "transformers", 1, {"dtype": "float32"})
+    others = [dataclasses.replace(case, name=name) for name in "bc"]
+    claims = [{"relations": [{"lowest": "b", "below": ["a"]}]}]
+    article = Article("s", "t", "demo", {}, {}, {}, {}, [case, *others], {}, claims=claims)
+    assert [article.claims_rest_on(one) for one in article.cases] == [True, True, False]
