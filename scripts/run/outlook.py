@@ -107,7 +107,7 @@ def summary(rows: list[Row]) -> str:
     known = [row for row in rows if row.run_s is not None]
     unknown = sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{wanted} runs{more}: {there} are there, {wanted - there} to go"]
+    parts = [f"{wanted} run{'' if wanted == 1 else 's'}{more}: {there} are there, {wanted - there} to go"]
     if wanted > there and unknown < wanted - there:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
     if unknown:
