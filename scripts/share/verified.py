@@ -6,9 +6,7 @@ the bundle's own results, articles and pins. A bundle that was changed throughou
 shows who made it.
 """
 
-import gzip
 import json
-import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -42,8 +40,6 @@ def verify(path: Path) -> list[str]:
                 unpack.unpack(archive, unpacked, LIMIT_BYTES)
         except FileNotFoundError:
             raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; try make verify-bundle BUNDLE={NAME}.tar.gz") from None
-        except (tarfile.TarError, gzip.BadGzipFile, OSError, EOFError, ValueError) as error:
-            raise KitError(f"{path} cannot be unpacked: {error}") from error
         found = list(_problems(unpacked, again))
         if found:
             raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found))
