@@ -169,9 +169,16 @@ def is_plain(path: Path) -> bool:
     return stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_nlink == 1)
 
 
+def _below(folder: Path) -> list[Path]:
+    try:
+        return list(folder.rglob("*"))
+    except RecursionError:
+        raise Refused(f"{folder.name} holds hundreds of folders within each other") from None
+
+
 def check_folder(folder: Path) -> None:
     """Raise Refused where a folder that a guest filled holds anything but folders and regular files with one name."""
-    for path in folder.rglob("*"):
+    for path in _below(folder):
         if not is_plain(path):
             state = path.lstat()
             why = "a symbolic link" if stat.S_ISLNK(state.st_mode) else _kind(state.st_mode) if state.st_nlink == 1 else f"a file of {state.st_nlink} names"

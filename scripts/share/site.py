@@ -66,11 +66,9 @@ def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
-    """Copy what a site shows of a folder: the files of these names that are no links, in it and in its folders."""
+    """Copy what a site shows of a folder that is no link: its files of these names that are no links."""
     for path in sorted(folder.iterdir()) if door.is_plain(folder) else ():
-        if path.is_dir():
-            _shown(path, target / path.name, patterns)
-        elif door.is_plain(path) and any(path.match(pattern) for pattern in patterns):
+        if path.is_file() and door.is_plain(path) and any(path.match(pattern) for pattern in patterns):
             target.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / path.name, follow_symlinks=False)
 
