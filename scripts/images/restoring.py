@@ -40,7 +40,7 @@ def restore(where: Path) -> None:
     if found:
         raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
     names = sorted({pieces.name_of(name) for name in sums})
-    stacks = {name.removesuffix(archive.SUFFIX): pieces.of(where, name) for name in names if name.endswith(archive.SUFFIX)}
+    stacks = {name.removesuffix(archive.SUFFIX): [where / one for one in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
     if not stacks:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]

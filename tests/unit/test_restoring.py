@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,44 @@ def folder(tmp_path: Path, *names: str) -> Path:
 def test_a_file_that_make_archive_does_not_write_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(KitError, match=f"holds what is not the kit's, so nothing was restored:\n  {name}: neither"):
         restoring.restore(folder(tmp_path, "current.oci.tar.zst", name))
+
+
+NAME = "current.oci.tar.zst"
+
+
+@pytest.mark.parametrize("names", [[f"{NAME}.000", f"{NAME}.002"], [f"{NAME}.001"], [NAME, f"{NAME}.000"], [f"{NAME}.000", f"{NAME}.0000"]])
+def test_pieces_that_are_no_whole_file_are_refused(tmp_path: Path, names: list[str]) -> None:
+    with pytest.raises(KitError, match="not the pieces of one file"):
+        restoring.restore(folder(tmp_path, *names))
+
+
+def test_a_piece_that_is_not_listed_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path, NAME)
+    image_archive(tmp_path / f"{NAME}.000", {"manifest.json": manifest("nginx:latest")})
+    read = []
+    monkeypatch.setattr(restoring, "connect", lambda: None)
+    monkeypatch.setattr(restoring, "_restore", lambda client, files, images: read.extend(files) or [])
+    restoring.restore(tmp_path)
+    assert read == [tmp_path / NAME]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/urandom", path), lambda path: os.symlink(path, path)])
+def test_a_list_of_checksums_that_is_no_file_is_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / checksums.NAME)
+    with pytest.raises(KitError, match="SHA256SUMS is missing: .* holds no archive"):
+        restoring.restore(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KitError, match="holds no archive"):
+        restoring.restore(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jcurrent: restored", "a\rb", "a\x1eb", "a\0b"])
+def test_a_name_that_a_terminal_cannot_show_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+    (tmp_path / checksums.NAME).write_bytes(f"{'0' * 64}  {name}\n".encode())
+    with pytest.raises(KitError, match="line 1 names .* allowed are printable characters") as told:
+        restoring.restore(tmp_path)
+    assert name not in str(told.value)
 
 
 def test_a_folder_that_lists_no_images_is_refused(tmp_path: Path) -> None:
