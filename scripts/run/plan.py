@@ -8,7 +8,7 @@ from typing import Any
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
-from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks
 from scripts.machine.steps import Steps
 from scripts.run import run_folders, runner
@@ -115,7 +115,7 @@ class _Sitting:
         except KitError as error:
             if not self.keep_going or isinstance(error, NothingRuns):
                 raise
-            print(f"  error: {error}", file=sys.stderr)
+            print(f"  error: {shown(error)}", file=sys.stderr)
             self.refused.append(error)
             return None
         print(f"  {line_of(record)}\n  {self.asked.runs / record.id / 'result.json'}", flush=True)

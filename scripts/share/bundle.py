@@ -26,7 +26,8 @@ NAME = "llm-repro-bundle"
 #: What git tracks of these, and the results even where they are not committed yet.
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "compose.yaml"),
-    *("bench", "docker", "docs", "scripts/requirements", "reports"),
+    *("bench", "docker", "docs", "scripts/requirements"),
+    *(f"reports/{name}" for name in ("REPORT.md", "FINDINGS.md", "images.json", "instruments", "plots", "runs", "sbom")),
 )
 
 
