@@ -29,12 +29,17 @@ class NothingRuns(PreflightError):
     pass
 
 
+def shown(text: object) -> str:
+    """A text as a terminal can show it: what an error quotes may be a name or a message of others, with characters that move the cursor."""
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in str(text))
+
+
 def run_command(command: Callable[[], int | None]) -> None:
     """Run a command and end the process with its exit code. Errors are printed here and nowhere else."""
     try:
         sys.exit(command() or 0)
     except KitError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

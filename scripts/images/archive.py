@@ -31,6 +31,9 @@ PARTS = ("images", "wheels", "tools", "kit")
 #: How the name of an archive of images ends.
 SUFFIX = ".oci.tar.zst"
 
+#: A line has some hundred bytes, and an archive a few thousand files.
+LARGEST_SUMS_BYTES = 16 << 20
+
 #: Of zstd: the images of a stack with torch shrink to less than half, in about a minute for 5 GB on two cores.
 LEVEL = 6
 
@@ -77,11 +80,12 @@ def write_sums(where: Path) -> None:
 def read_sums(where: Path) -> dict[str, str]:
     """{name: sha256} of an archive folder; KitError where it is none."""
     path = where / checksums.NAME
+    if not path.is_file():
+        raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it")
     try:
-        return checksums.parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it") from error
-    except ValueError as error:
+        with path.open("rb") as stream:
+            return checksums.parse(stream.read(LARGEST_SUMS_BYTES).decode())
+    except (OSError, ValueError) as error:
         raise KitError(f"{path} is damaged: {error}") from error
 
 

@@ -6,11 +6,13 @@ Pieces are plain cuts: `cat NAME.* > NAME` makes the file whole again.
 import contextlib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-PIECE = re.compile(r"\.\d{3,}$")
+from scripts.errors import KitError
+
+PIECE = re.compile(r"\.[0-9]{3,}\Z")
 CHUNK_BYTES = 1 << 20
 
 
@@ -84,6 +86,14 @@ def of(folder: Path, name: str) -> list[Path]:
 def name_of(path: str) -> str:
     """The name of the whole file, of the path of a piece or of the file itself."""
     return PIECE.sub("", path)
+
+
+def listed(names: Iterable[str], name: str) -> list[str]:
+    """Those of `names` that are the file `name`: itself, or its pieces in their order. KitError where these are no whole file."""
+    found = sorted((one for one in names if name_of(one) == name), key=lambda one: (len(one), one))
+    if found not in ([name], [f"{name}.{number:03d}" for number in range(len(found))]):
+        raise KitError(f"{', '.join(found)}: not the pieces of one file, which are {name}.000, {name}.001 and so on")
+    return found
 
 
 def joined(paths: Sequence[Path]) -> Iterator[bytes]:

@@ -20,10 +20,14 @@ from scripts import pins
 from scripts.containers.container import connect
 from scripts.errors import KitError
 from scripts.images import archive, inventory, offline, pieces, verify
+from scripts.machine import unpack
 from scripts.pins import Image, Pins
 
 #: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
 INDEXES = ("manifest.json", "index.json", "repositories")
+
+#: The keys of an index by which it names images, by their letters in lower case.
+KEYS = {key.casefold(): key for key in ("RepoTags", "manifests", "annotations", "io.containerd.image.name", "org.opencontainers.image.ref.name")}
 
 #: An index lists a few dozen images.
 LARGEST_INDEX_BYTES = 1 << 20
@@ -36,7 +40,7 @@ def restore(where: Path) -> None:
     if found:
         raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
     names = sorted({pieces.name_of(name) for name in sums})
-    stacks = {name.removesuffix(archive.SUFFIX): pieces.of(where, name) for name in names if name.endswith(archive.SUFFIX)}
+    stacks = {name.removesuffix(archive.SUFFIX): [where / one for one in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
     if not stacks:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
@@ -73,16 +77,9 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
     """What is in an image archive, whole or in pieces, beside images of these names, a line each; read from its index, nothing is loaded."""
     path = files[0]
     try:
-        with pieces.opened(files) as compressed, zstandard.open(compressed) as plain, tarfile.open(fileobj=plain, mode="r|") as packed:
-            indexes = {}
-            for member in packed:
-                place = PurePosixPath(member.name)
-                if place.is_absolute() or ".." in place.parts or member.isdev():
-                    yield f"{path.name}: its member {member.name!r} leads outside, or is a device"
-                elif member.name in INDEXES:
-                    indexes[member.name] = _index(packed, member)
-        there = {name for kind, index in indexes.items() for name in _names(kind, index)}
-    except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
+            there = {name for kind, index in _indexes(plain).items() for name in _names(kind, index)}
+    except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KitError) as error:
         yield f"{path.name}: no image archive: {error}"
         return
     if not there:
@@ -90,11 +87,43 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
     yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(there - names))
 
 
+def _indexes(plain: Any) -> dict[str, Any]:
+    """{name: content} of an image archive's indexes. ValueError where Docker could read other indexes, or write outside of its folder."""
+    indexes: dict[str, Any] = {}
+    with tarfile.open(fileobj=plain, mode="r|", tarinfo=unpack.Header) as packed:
+        for member in packed:
+            place = PurePosixPath(member.name)
+            if member.isdev() or unpack.leads_outside(member):
+                raise ValueError(f"its member {member.name!r} leads outside, or is a device")
+            if place.name in INDEXES:
+                if member.name != place.name or member.name in indexes:
+                    raise ValueError(f"its member {member.name!r} is a second index, or lies elsewhere than an index does")
+                indexes[member.name] = _index(packed, member)
+        if packed.pax_headers:
+            raise ValueError("it has headers for all members, which not every program reads")
+        assert packed.fileobj is not None
+        while rest := packed.fileobj.read(pieces.CHUNK_BYTES):
+            if rest.strip(b"\0"):
+                raise ValueError("it goes on behind its end")
+    return indexes
+
+
 def _index(packed: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
     stream = packed.extractfile(member) if member.isreg() and member.size <= LARGEST_INDEX_BYTES else None
     if stream is None:
         raise ValueError(f"{member.name} is no file, or too large")
-    return json.load(stream)
+    return json.load(stream, object_pairs_hook=_fields)
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. ValueError for keys that Docker takes for another's: it does not tell upper from lower case, and of two keys takes the last."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object of its index has a key twice")
+    for key in fields:
+        if KEYS.get(key.casefold(), key) != key:
+            raise ValueError(f"its index has the key {key!r} in place of {KEYS[key.casefold()]!r}")
+    return fields
 
 
 def _names(kind: str, index: Any) -> Iterator[str]:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from scripts.errors import KitError
+
 NAME = "SHA256SUMS"
 
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
@@ -19,7 +21,10 @@ def digest_of(path: Path) -> str:
 
 
 def text(digests: Mapping[str, str]) -> str:
-    """The text of SHA256SUMS from {path: sha256}."""
+    """The text of SHA256SUMS from {path: sha256}; raises KitError for a name that has no line of its own."""
+    for name in digests:
+        if not name.isprintable():
+            raise KitError(f"the name {name!r} cannot stand in {NAME}; rename the file, or remove it")
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
@@ -32,8 +37,10 @@ def parse(listed: str) -> dict[str, str]:
             raise ValueError(f"line {number} is no checksum with a file's name")
         digest, name = match.groups()
         place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts or place.as_posix() != name or "\0" in name:
+        if place.is_absolute() or ".." in place.parts or place.as_posix() != name:
             raise ValueError(f"line {number} names {name!r}, allowed are places within the folder")
+        if not name.isprintable():
+            raise ValueError(f"line {number} names {name!r}, allowed are printable characters")
         if name in digests:
             raise ValueError(f"line {number} names {name!r} a second time")
         digests[name] = digest

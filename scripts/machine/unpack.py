@@ -3,10 +3,13 @@
 import contextlib
 import gzip
 import io
+import posixpath
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from scripts.errors import KitError
 
@@ -15,6 +18,25 @@ LIMIT_BYTES = 4 << 30
 
 #: The most members of an archive: more would be slow to write, and no archive of the kit has as many.
 MOST_MEMBERS = 100_000
+
+
+#: No archive of the kit has as many folders within each other; some programs give up on a thousand.
+DEEPEST = 32
+
+#: A header that only tells more of the next member: its long name, its times. `tarfile` takes minutes for some of 1 MiB.
+LARGEST_HEADER_BYTES = 8 << 10
+OF_THE_NEXT = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+
+class Header(tarfile.TarInfo):
+    """A member of an archive that nobody vouches for; KitError where a header of it is too large."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in OF_THE_NEXT and header.size > LARGEST_HEADER_BYTES:
+            raise KitError(f"the archive has a header of {header.size:,} bytes, allowed are {LARGEST_HEADER_BYTES:,}")
+        return header
 
 
 class _Limited(io.RawIOBase):
@@ -36,9 +58,17 @@ class _Limited(io.RawIOBase):
 
 @contextlib.contextmanager
 def opened(path: Path, limit_bytes: int) -> Iterator[tarfile.TarFile]:
-    """A .tar.gz, read once from its beginning to its end; raises KitError within the block where it unpacks to more than `limit_bytes`."""
-    with gzip.open(path) as packed, tarfile.open(fileobj=_Limited(packed, limit_bytes), mode="r|") as archive:
-        yield archive
+    """A .tar.gz that is read once from its beginning to its end; raises KitError within the block where it is damaged, or unpacks to more bytes than the limit.
+
+    Raises FileNotFoundError where there is none.
+    """
+    try:
+        with gzip.open(path) as packed, tarfile.open(fileobj=_Limited(packed, limit_bytes), mode="r|", tarinfo=Header) as archive:
+            yield archive
+    except FileNotFoundError:
+        raise
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError, RecursionError) as error:
+        raise KitError(f"{path} cannot be unpacked: {error}") from error
 
 
 def unpack(archive: tarfile.TarFile, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -65,10 +95,23 @@ def _inside(member: tarfile.TarInfo) -> PurePosixPath:
     """The member's path below the folder; raises KitError where it is no regular file or folder, or leads outside."""
     if not (member.isreg() or member.isdir()):
         raise KitError(f"the archive's member {member.name!r} is a link or a device; allowed are regular files and folders")
+    if leads_outside(member):
+        raise KitError(f"the archive's member {member.name!r} leads outside the archive's folder; allowed are relative names without ..")
+    if len(PurePosixPath(member.name).parts) > DEEPEST:
+        raise KitError(f"the archive's member {member.name[:60]!r}… lies more than {DEEPEST} folders deep")
+    if not member.name.isprintable():
+        raise KitError(f"the archive's member {member.name!r} has a name that a terminal cannot show; allowed are printable characters")
+    return PurePosixPath(member.name)
+
+
+def leads_outside(member: tarfile.TarInfo) -> bool:
+    """Does a member lie outside the archive's folder, or is it a link that leads there?"""
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\0" in member.name:
-        raise KitError(f"the archive's member {member.name!r} leads outside the archive's folder; allowed are relative names without ..")
-    return path
+        return True
+    # A symbolic link starts at its own folder, a hard link at the archive's.
+    target = posixpath.normpath(posixpath.join(path.parent if member.issym() else "", member.linkname)) if member.issym() or member.islnk() else ""
+    return target.startswith(("/", "../")) or target == ".."
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:

@@ -16,11 +16,15 @@ REJECTED = "result.rejected.json"
 
 @dataclass(frozen=True)
 class Seen:
-    """What the host saw of a guest's process: seconds from its start to its end, and the memory in bytes of each GPU that it had."""
+    """What the host saw of a guest's process: seconds from its start to its end, and the memory in bytes of each GPU that it had.
+
+    `resumed` tells whether the host gave it the answers of an earlier process to go on from.
+    """
 
     exit_code: int
     wall_s: float
     gpu_memory_bytes: Sequence[int] = ()
+    resumed: bool = False
 
 
 def read(path: Path) -> Result:
@@ -29,6 +33,10 @@ def read(path: Path) -> Result:
     shapes.check(fields, shapes.Guest, path.name)
     result = result_of(fields)
     result.reason = one_line(result.reason)
+    if result.status != "ok" and not result.reason:
+        raise InvalidDocument(f"its status is {result.status} and its reason is empty")
+    if result.check:
+        result.check.pop("judged", None)  # the judge's word, and no guest's
     return result
 
 
@@ -50,7 +58,7 @@ def disagreement(job: Job, result: Result, seen: Seen) -> str:
     """Where an answer contradicts its job, itself, or what the host saw, in words; "" where it does not."""
     faults = [_of_another_job(job, result)]
     if result.status == "ok":
-        faults += [_ended_badly(seen), _too_long(job, result, seen), contradiction(result)]
+        faults += [_ended_badly(seen), _too_long(result, seen), contradiction(result)]
         faults += _of_kind(job, result, seen)
     return "; ".join(fault for fault in faults if fault)
 
@@ -132,13 +140,30 @@ def _other_batch(job: Job, result: Result) -> str:
     return "" if result.batch_size == asked else f"its batch size is {result.batch_size}, the job's is {asked}"
 
 
-def _too_long(job: Job, result: Result, seen: Seen) -> str:
+#: Wall times among a form's figures: {key: seconds of its unit}.
+WALL_S = {"seconds": 1.0, "wall_ms": 1e-3, "profiled_wall_ms": 1e-3, "first_ms": 1e-3, "all_ms": 1e-3, "us": 1e-6}
+
+
+def _too_long(result: Result, seen: Seen) -> str:
     """More time than the process lived; a resumed workload brings the times of earlier processes along."""
-    if (result.figures.get("workload") or {}).get("resumed"):
-        return ""
     calls = [ms for one in result.measurements for ms in (one.get("cold_ms") or 0, *one.get("warmup_ms", []), *one["timed_ms"])]
-    claimed_s = (result.load_s or 0) + sum(calls) / 1000
-    return "" if claimed_s <= seen.wall_s else f"loading and calls took {claimed_s:.3f} s, its process lived {seen.wall_s:.3f} s"
+    claimed_s = (result.load_s or 0) + (0 if seen.resumed else sum(calls) / 1000)
+    if claimed_s > seen.wall_s:
+        return f"loading and calls took {claimed_s:.3f} s, its process lived {seen.wall_s:.3f} s"
+    longest_s = 0 if seen.resumed else max(_walls_s(result.figures), default=0)
+    return "" if longest_s <= seen.wall_s else f"one of its figures took {longest_s:.3f} s, its process lived {seen.wall_s:.3f} s"
+
+
+def _walls_s(data: Any) -> Iterator[float]:
+    """The wall times in a form's figures, each list as its sum."""
+    for key, inner in data.items() if isinstance(data, dict) else ():
+        if key in WALL_S:
+            times = inner if isinstance(inner, list) else [inner]
+            yield sum(time for time in times if isinstance(time, int | float)) * WALL_S[key]
+        else:
+            yield from _walls_s(inner)
+    for inner in data if isinstance(data, list) else ():
+        yield from _walls_s(inner)
 
 
 def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:

@@ -163,10 +163,23 @@ def move(source: Path, target: Path, most_bytes: int | None = None) -> bool:
     return kept
 
 
+def is_plain(path: Path) -> bool:
+    """Is it a folder of its own, or a regular file with one name? What leaves this machine is nothing else: a link may lead to any file of the host."""
+    state = path.lstat()
+    return stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_nlink == 1)
+
+
+def _below(folder: Path) -> list[Path]:
+    try:
+        return list(folder.rglob("*"))
+    except RecursionError:
+        raise Refused(f"{folder.name} holds hundreds of folders within each other") from None
+
+
 def check_folder(folder: Path) -> None:
     """Raise Refused where a folder that a guest filled holds anything but folders and regular files with one name."""
-    for path in folder.rglob("*"):
-        state = path.lstat()
-        if not stat.S_ISDIR(state.st_mode) and (not stat.S_ISREG(state.st_mode) or state.st_nlink != 1):
+    for path in _below(folder):
+        if not is_plain(path):
+            state = path.lstat()
             why = "a symbolic link" if stat.S_ISLNK(state.st_mode) else _kind(state.st_mode) if state.st_nlink == 1 else f"a file of {state.st_nlink} names"
             raise Refused(f"{path.relative_to(folder)} is {why}; regular files are allowed")

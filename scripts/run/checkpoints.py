@@ -21,7 +21,7 @@ from typing import Any
 from bench.job import Job
 from bench.models import weights
 from scripts.errors import KitError
-from scripts.machine import locks, permissions
+from scripts.machine import locks, permissions, removal
 from scripts.models import store, wanted
 from scripts.results import door
 from scripts.run import jobs
@@ -47,7 +47,7 @@ def _locked(root: Path) -> Iterator[None]:
         permissions.make(root)
         with locks.held(root / ".lock"):
             for left in root.glob(f"{WORK}*"):
-                shutil.rmtree(left, ignore_errors=True)
+                removal.remove(left)
             yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
@@ -63,7 +63,7 @@ def work_folder(root: Path) -> Iterator[Path]:
         path.chmod(0o755)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        removal.remove(path)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
-from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks
 from scripts.machine.steps import Steps
 from scripts.run import cost, run_folders, runner
@@ -132,7 +132,7 @@ class _Sitting:
         except KitError as error:
             if not self.keep_going or isinstance(error, NothingRuns):
                 raise
-            print(f"  error: {error}", file=sys.stderr)
+            print(f"  error: {shown(error)}", file=sys.stderr)
             self.refused.append(error)
             return None
         if (record.host.get("began") or began) < began:

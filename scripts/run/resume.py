@@ -18,14 +18,16 @@ def keep(work: Path) -> None:
     _move(work, work.parent)
 
 
-def hand_over(prefix: str, runs: Path, work: Path) -> None:
-    """Give a run that begins the answers of the latest earlier run of its job that came to no end."""
+def hand_over(prefix: str, runs: Path, work: Path) -> bool:
+    """Give a run that begins the answers of the latest earlier run of its job that came to no end; False where there are none."""
     for name in reversed(results.existing(prefix, runs)):
         left = runs / name / NAME
         if left.exists() and not (left.parent / "work").exists() and not _ended(left.parent):
-            if _move(left.parent, work):
+            moved = _move(left.parent, work)
+            if moved:
                 (work / NAME).chmod(0o666)  # a container's user goes on writing it
-            return
+            return moved
+    return False
 
 
 def _move(source: Path, target: Path) -> bool:

@@ -6,13 +6,12 @@ runs/.claim.lock           held while a new run gets its number
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scripts import results
 from scripts.errors import KitError
-from scripts.machine import locks
+from scripts.machine import locks, removal
 from scripts.results import Record
 from scripts.run import resume
 
@@ -85,6 +84,6 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
             if lock:
                 with lock:
                     resume.keep(work)
-                    shutil.rmtree(work, ignore_errors=True)
+                    removal.remove(work)
                     locks.remove(path)
                 yield work.parent

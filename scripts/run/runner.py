@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from bench.job import Job, to_json, write_whole
 from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
-from scripts.machine import conditions, gpus
+from scripts.machine import conditions, gpus, removal
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
@@ -152,15 +151,14 @@ def _measure(ready: Ready, folder: Path) -> Record:
         with JobDisplay(ready.title, folder / "log.txt") as display:
             job = _with_weights(dataclasses.replace(ready.job, id=run_id), engine, work, display)
             write_whole(folder / "job.json", to_json(checkpoints.without_places(job, engine.models)))
-            if not ready.anew:
-                resume.hand_over(ready.prefix, folder.parent, work)
+            resumed = not ready.anew and resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             facts = host_facts.at_start(engine, ready.asked_at)
             with gpus.MemorySampler(engine.gpus) as sampler, conditions.Watch(engine.gpus, engine.cores) as watch:
                 began = time.monotonic()
                 outcome = engine.run(job, work, display.line)
                 ran_s = time.monotonic() - began
-            result, status, reason = engines.answer(job, work, outcome, engine.gpus)
+            result, status, reason = engines.answer(job, work, outcome, engine.gpus, resumed)
             if result is None:
                 answers.keep_rejected(work, folder)
             began = time.monotonic()
@@ -174,11 +172,11 @@ def _measure(ready: Ready, folder: Path) -> Record:
         return record
     except BaseException:
         if not (folder / "job.json").exists():
-            shutil.rmtree(folder, ignore_errors=True)  # nothing was asked of the guest yet
+            removal.remove(folder)  # nothing was asked of the guest yet
         raise
     finally:
         resume.keep(work)
-        shutil.rmtree(work, ignore_errors=True)
+        removal.remove(work)
 
 
 def _keep_traces(work: Path, folder: Path) -> None:

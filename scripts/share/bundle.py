@@ -9,6 +9,7 @@ The same files give the same archive to the byte.
 import gzip
 import hashlib
 import io
+import os
 import subprocess
 import tarfile
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.paths import ROOT
+from scripts.results import door
 from scripts.share import rebuilt, secrets_scan
 
 NAME = "llm-repro-bundle"
@@ -24,17 +26,22 @@ NAME = "llm-repro-bundle"
 #: What git tracks of these, and the results even where they are not committed yet.
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "compose.yaml"),
-    *("bench", "docker", "docs", "scripts/requirements", "reports"),
+    *("bench", "docker", "docs", "scripts/requirements"),
+    *(f"reports/{name}" for name in ("REPORT.md", "FINDINGS.md", "images.json", "instruments", "plots", "runs", "sbom")),
 )
 
 
 def files(root: Path = ROOT) -> list[Path]:
-    """The files of a bundle relative to the root, sorted."""
+    """The files of a bundle relative to the root, sorted; KitError where one is a link, for that may lead to any file of this machine."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PATHS]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape")
     if done.returncode != 0:
         raise KitError(f"git does not tell which files belong to the kit: {done.stderr.strip()}; run this in a clone of it")
-    return sorted({Path(name) for name in done.stdout.split("\0") if name and (root / name).is_file()})
+    found = sorted({Path(name) for name in done.stdout.split("\0") if name and os.path.lexists(root / name)})
+    links = [path for path in found if not door.is_plain(root / path)]
+    if links:
+        raise KitError(f"no bundle was written, for {str(links[0])!r} is a link; put a file of its own in its place")
+    return [path for path in found if (root / path).is_file()]
 
 
 def contents(root: Path = ROOT) -> dict[str, bytes]:

@@ -26,8 +26,11 @@ KEPT = ("CNAME",)
 
 
 def without_password(text: str) -> str:
-    """A text whose addresses have lost user, password and the values of a query: each may be a token."""
-    return re.sub(r"(\?|&)([^=&\s]+)=[^&\s'\"]+", r"\1\2=…", re.sub(r"://\S*@", "://", text))
+    """A text whose addresses have lost user and password, and what follows their path: each may be a token.
+
+    Git takes `TOKEN@host:path` and `//TOKEN@host` too, so whatever stands before an @ goes.
+    """
+    return re.sub(r"[?#;][^\s'\"]+", "?…", re.sub(r"(\w+://)?\S*@", r"\1", text))
 
 
 class Repository:
@@ -108,6 +111,8 @@ def publish(remote: str, branch: str, runs: Path, out: Path, take_branch: bool =
     """Write the report on `runs` to `out`, make its site, and push it; returns what changed, in words. Raises KitError."""
     if not remote:
         raise UsageError("REMOTE is missing; try make publish REMOTE=git@example.org:you/results.git")
+    if re.search(r"\s|[^ -~]", remote) and re.search("@|://", remote):
+        raise UsageError("REMOTE is an address with a space or a special character, which may be a part of a password; type %20 and the like in its place")
     must_be_branch(branch)
     with tempfile.TemporaryDirectory() as clone:
         fetch(Path(clone), remote, branch, take_branch)  # before the report and its site are made

@@ -7,10 +7,10 @@ elsewhere, so it opens from a disk without a network.
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,16 @@ import yaml
 from scripts import surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
+from scripts.results import door
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
 #: The pages in the order of their tabs: (file beside the report, its place in the site, title).
 PAGES = (("REPORT.md", "index.md", "Report"), ("FINDINGS.md", "FINDINGS.md", "Findings"))
-FOLDERS = ("plots", "instruments")
+
+#: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
+FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
+OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
 
 
 def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, Any]:
@@ -61,15 +65,12 @@ def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".site-", dir=report)
 
 
-def _not_shown(folder: str, names: list[str]) -> set[str]:
-    """What of a folder stays out of the site: hidden files, logs, refused answers, and whatever is no regular file or folder of its own."""
-    private = set(shutil.ignore_patterns("log.txt", "work", "*.rejected.json", ".*")(folder, names))
-    return private | {name for name in names if not _is_plain(Path(folder, name))}
-
-
-def _is_plain(path: Path) -> bool:
-    mode = path.lstat().st_mode
-    return stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and path.lstat().st_nlink == 1)
+def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
+    """Copy what a site shows of a folder that is no link: its files of these names that are no links."""
+    for path in sorted(folder.iterdir()) if door.is_plain(folder) else ():
+        if path.is_file() and door.is_plain(path) and any(path.match(pattern) for pattern in patterns):
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / path.name, follow_symlinks=False)
 
 
 def build(report: Path, runs: Path) -> Path:
@@ -80,17 +81,19 @@ def build(report: Path, runs: Path) -> Path:
         docs.mkdir()
         pages = []
         for name, place, title in PAGES:
-            if (report / name).exists():
+            if (report / name).exists() and door.is_plain(report / name):
                 (docs / place).write_text(_page((report / name).read_text(encoding="utf-8")), encoding="utf-8")
                 pages.append((place, title))
-        for name in FOLDERS:
+        for name, patterns in FOLDERS.items():
             if (report / name).is_dir():
-                shutil.copytree(report / name, docs / name, ignore=_not_shown)
+                _shown(report / name, docs / name, patterns)
         # Where the report's own links lead to: reports/REPORT.md names the runs by their place relative to it.
         place_of_runs = Path(os.path.relpath(runs, report))
         if ".." in place_of_runs.parts:
             raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-        shutil.copytree(runs, docs / place_of_runs, ignore=_not_shown)
+        for run in runs.iterdir():
+            if run.is_dir():
+                _shown(run, docs / place_of_runs / run.name, OF_RUNS)
         shutil.copytree(FILES, docs / "site_files")
         config = Path(work, "mkdocs.yml")
         config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")

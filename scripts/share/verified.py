@@ -6,20 +6,18 @@ the bundle's own results, articles and pins. A bundle that was changed throughou
 shows who made it.
 """
 
-import gzip
 import json
-import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bench.job import InvalidDocument
+from bench.job import InvalidDocument, to_json
 from scripts import __version__, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
 from scripts.share import rebuilt
-from scripts.share.bundle import NAME
+from scripts.share.bundle import NAME, PATHS
 
 #: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
 LIMIT_BYTES = 1 << 30
@@ -42,8 +40,6 @@ def verify(path: Path) -> list[str]:
                 unpack.unpack(archive, unpacked, LIMIT_BYTES)
         except FileNotFoundError:
             raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; try make verify-bundle BUNDLE={NAME}.tar.gz") from None
-        except (tarfile.TarError, gzip.BadGzipFile, OSError, EOFError, ValueError) as error:
-            raise KitError(f"{path} cannot be unpacked: {error}") from error
         found = list(_problems(unpacked, again))
         if found:
             raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found))
@@ -69,11 +65,12 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
 
 
 def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
-    """Every file is listed, and each listed file is there with its checksum."""
+    """Every file is listed and lies where a bundle has files, and each listed file is there with its checksum."""
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {checksums.NAME}
     missing, changed = checksums.compare(folder, listed)
     yield from (f"{name}: missing" for name in missing)
     yield from (f"{name}: not in {checksums.NAME}" for name in sorted(there - listed.keys()))
+    yield from (f"{name}: no bundle holds such a file" for name in sorted(there) if not any(Path(name).is_relative_to(place) for place in PATHS))
     yield from (f"{name}: another content than {checksums.NAME} says" for name in changed)
 
 
@@ -100,15 +97,11 @@ def _runs(folder: Path) -> Iterator[str]:
         except (InvalidDocument, *UNREADABLE) as error:
             yield f"{place}: {error}"
             continue
-        try:
-            asked = json.loads((path.parent / "job.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        asked = path.parent / "job.json"
+        if not asked.is_file():
             yield f"{place}/job.json: missing"
-        except UNREADABLE as error:
-            yield f"{place}/job.json: cannot be read: {error}"
-        else:
-            if asked != of_result:
-                yield f"{place}/job.json: another job than that of result.json"
+        elif asked.read_bytes() != to_json(of_result).encode():  # to the byte: of a key that comes twice, programs take different ones
+            yield f"{place}/job.json: another job than that of result.json"
 
 
 def _report(folder: Path, again: Path) -> Iterator[str]:

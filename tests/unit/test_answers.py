@@ -30,10 +30,10 @@ def ended(exit_code: int = 0, oom_killed: bool = False, timed_out: bool = False,
     return Outcome(exit_code=exit_code, oom_killed=oom_killed, timed_out=timed_out, started_at=1000.0, finished_at=1000.0 + wall_s)
 
 
-def answered(folder: Path, answer: object, outcome: Outcome | None = None, job: Job | None = None) -> tuple[str, str]:
+def answered(folder: Path, answer: object, outcome: Outcome | None = None, job: Job | None = None, resumed: bool = False) -> tuple[str, str]:
     """(status, reason) of a job whose guest wrote `answer`."""
     (folder / "result.json").write_text(answer if isinstance(answer, str) else json.dumps(answer))
-    result, status, reason = engines.answer(job or a_job(), folder, outcome or ended(), GPUS)
+    result, status, reason = engines.answer(job or a_job(), folder, outcome or ended(), GPUS, resumed)
     assert (result is None) == (status in ("failed", "timeout") or (status == "oom" and reason.startswith("the kernel")))
     assert "\n" not in reason
     return status, reason
@@ -158,6 +158,31 @@ def test_forms_that_time_other_things_than_the_jobs_calls_have_calls_or_figures_
 
 def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp_path: Path) -> None:
     counts = dict.fromkeys(("items", "new_tokens", "prompt_tokens", "padded_prompt_tokens", "decode_rows"), 4)
+    figures = {"workload": {**counts, "seconds": 99.0, "resumed": True}}  # a guest may say so; the host knows whether it is
     for resumed, expected in ((True, "ok"), (False, "failed")):
-        figures = {"workload": {**counts, "seconds": 99.0, "resumed": resumed}}
-        assert answered(tmp_path, good(figures=figures, **calls(timed_ms=[99_000.0])), job=a_job(form="workload"))[0] == expected
+        answer = good(figures=figures, **calls(timed_ms=[99_000.0]))
+        assert answered(tmp_path, answer, job=a_job(form="workload"), resumed=resumed)[0] == expected
+        assert answered(tmp_path, {**answer, "load_s": 61.0}, job=a_job(form="workload"), resumed=resumed)[0] == "failed"
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"fusion": [{"region": "mlp", "implementation": "eager", "batch_size": 1, "us": [31e6, 31e6], "reason": ""}]},
+        {"schedules": [schedule([61_000.0], [[1.0, 1.0]])]},
+        {"kv_offload": {"context_tokens": 1, "caches": [{"cache": "a", "most_sequences": 1, "searched_to_the_end": True, "all_ms": [61_000.0]}]}},
+    ],
+)
+def test_a_figure_that_took_longer_than_the_process_lived_fails(tmp_path: Path, figures: dict) -> None:
+    assert "one of its figures took 6" in answered(tmp_path, good(figures=figures))[1]
+
+
+def test_a_guest_s_own_word_of_the_judge_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(good(**part("check", judged={"passed": True, "reason": "forged"}))))
+    assert "judged" not in answers.read(tmp_path / "result.json").check
+
+
+@pytest.mark.parametrize("reason", [" ", "\n\t", "\u3000"])
+def test_a_failure_with_an_empty_reason_is_told(tmp_path: Path, reason: str) -> None:
+    status, told = answered(tmp_path, good(status="unsupported", reason=reason))
+    assert status == "failed" and "its status is unsupported and its reason is empty" in told

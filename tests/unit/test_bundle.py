@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.share import bundle
 from tests.unit import bundles
@@ -64,3 +65,22 @@ def test_the_kit_s_own_bundle_is_a_good_one(tmp_path):
 def test_what_is_no_bundle_ends_in_one_line(tmp_path):
     done = command("verify-bundle", BUNDLE=str(tmp_path / "none.tar.gz"))
     assert done.returncode == 2 and "no file; try make verify-bundle" in done.stderr
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_link_to_a_file_of_this_machine_is_in_no_bundle(kit, tmp_path, make):
+    (tmp_path / "secret").write_text("TOP SECRET")
+    place = sorted((kit / "reports" / "runs").iterdir())[0] / "notes.txt"
+    make(tmp_path / "secret", place)
+    with pytest.raises(KitError, match="no bundle was written, for '.*notes.txt' is a link"):
+        bundle.write(tmp_path / "a.tar.gz", kit)
+    place.unlink()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J"])
+def test_a_name_that_no_line_of_checksums_can_hold_is_in_no_bundle(kit, tmp_path, name):
+    place = kit / "docs" / name
+    place.write_text("x")
+    with pytest.raises(KitError, match="cannot stand in SHA256SUMS"):
+        bundle.write(tmp_path / "a.tar.gz", kit)
+    place.unlink()

@@ -116,6 +116,17 @@ write()
     assert not any(path.is_symlink() or b"root:x" in path.read_bytes() for path in kept.values())
 
 
+def test_a_guest_that_leaves_thousands_of_folders_within_each_other_ends_no_command(folder: Path) -> None:
+    attack = """
+os.chdir(os.path.dirname(path))
+for _ in range(2500):
+    os.mkdir("d"), os.chdir("d")
+write()
+"""
+    record = measured(folder, attack)
+    assert record.status == "ok" and not (folder / "runs" / record.id / "work").exists()
+
+
 def test_a_reason_is_one_line_that_a_terminal_can_show(folder: Path) -> None:
     record = measured(folder, "write(status='failed', reason='a' + chr(27) + '[2Jb' + chr(10) + 'c' + 'x' * 50_000)")
     assert record.status == "failed" and record.reason.startswith("a?[2Jb c") and len(record.reason) <= 2000

@@ -78,12 +78,25 @@ def test_the_domain_of_a_site_stays(remote, folder, tmp_path):
         "https://hunter2@127.0.0.1:1/x.git",
         "https://a:hunter2/@127.0.0.1:1/x.git",
         "https://127.0.0.1:1/x.git?token=hunter2",
+        "https://127.0.0.1:1/x.git?hunter2",
+        "https://127.0.0.1:1/x.git;token=hunter2",
+        "https://127.0.0.1:1/x.git#hunter2",
+        "git://alice:hunter2@127.0.0.1:1/x.git",
+        "//alice:hunter2@127.0.0.1:1/x.git",
+        "alice:hunter2@127.0.0.1:1/x.git",
+        "hunter2@127.0.0.1:1/x.git",
     ],
 )
 def test_a_password_in_the_address_is_in_no_output(remote_with_password):
-    done = run(REMOTE=remote_with_password)
+    done = run(REMOTE=remote_with_password, GIT_TERMINAL_PROMPT="0", GIT_SSH_COMMAND="false")
     assert done.returncode == 1 and "127.0.0.1:1/x.git" in done.stderr and "git ls-remote" in done.stderr
     assert "hunter2" not in done.stdout + done.stderr and "alice" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("remote", ["https://alice:hun ter2@127.0.0.1:1/x", "https://127.0.0.1:1/x?t=a hunter2", "https://a:hunter2\n@127.0.0.1:1/x"])
+def test_an_address_with_a_space_is_refused_and_not_repeated(remote):
+    done = run(REMOTE=remote)
+    assert done.returncode == 2 and "REMOTE is an address with a space" in done.stderr and "ter2" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("branch", ["x.lock", "a..b", "-x", "@", "a b", "x/", "HEAD~1", "@{-1}"])

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,60 @@ def test_what_is_no_image_archive_is_named(tmp_path: Path, files: dict, words: s
     assert any(words in line for line in refused(image_archive(tmp_path / "a.oci.tar.zst", files)))
 
 
+def members(path: Path, *given: tuple[str, object], **headers: dict) -> Path:
+    """An image archive of members in this order; a Path stands for a link to it."""
+    with zstandard.open(path, "wb") as compressed, tarfile.open(fileobj=compressed, mode="w|", **headers) as packed:
+        for name, content in given:
+            entry, data = tarfile.TarInfo(name), content if isinstance(content, bytes) else json.dumps(content, default=str).encode()
+            if isinstance(content, Path):
+                entry.type, entry.linkname, data = tarfile.SYMTYPE, str(content), b""
+            entry.size = len(data)
+            packed.addfile(entry, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("place", ["./manifest.json", ".//manifest.json", "manifest.json", "here/manifest.json"])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_second_index_is_refused_wherever_it_lies(tmp_path: Path, place: str, turn: int) -> None:
+    indexes = [("manifest.json", manifest(OURS[0])), ("here", Path(".")), (place, manifest("nginx:latest"))]
+    (line,) = refused(members(tmp_path / "a.oci.tar.zst", *indexes[::turn]))
+    assert "is a second index, or lies elsewhere than an index does" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("manifest.json", '[{"RepoTags": ["OURS"], "repotags": ["nginx:latest"]}]', "the key 'repotags' in place of 'RepoTags'"),
+        ("manifest.json", '[{"RepoTags": ["nginx:latest"], "RepoTags": ["OURS"]}]', "has a key twice"),
+        ("index.json", '{"manifests": [], "Manifests": [{}]}', "the key 'Manifests' in place of 'manifests'"),
+        ("index.json", '{"manifests": [{"Annotations": {"io.containerd.image.name": "nginx"}}]}', "the key 'Annotations'"),
+        ("manifest.json", "[" * 100_000, "recursion"),
+    ],
+)
+def test_an_index_that_docker_reads_in_another_way_is_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
+    index = (name, text.replace("OURS", OURS[0]).encode())
+    (line,) = refused(members(tmp_path / "a.oci.tar.zst", ("repositories", {OURS[0].rpartition(":")[0]: {OURS[0].rpartition(":")[2]: "0"}}), index))
+    assert words in line
+
+
+def test_an_index_behind_the_end_of_an_archive_or_under_a_name_for_all_members_is_refused(tmp_path: Path) -> None:
+    two = tmp_path / "two"
+    for tag in (OURS[0], "nginx:latest"):
+        with two.open("ab") as whole:
+            whole.write(members(tmp_path / "part", ("manifest.json", manifest(tag))).read_bytes())
+    assert "goes on behind its end" in refused(two)[0]
+    renamed = members(tmp_path / "renamed", ("manifest.json", manifest(OURS[0])), format=tarfile.PAX_FORMAT, pax_headers={"comment": "all"})
+    assert "headers for all members" in refused(renamed)[0]
+
+
+@pytest.mark.parametrize("target", ["/etc", "../outside", "here/../../outside"])
+def test_a_link_out_of_an_archive_is_refused(tmp_path: Path, target: str) -> None:
+    (line,) = refused(members(tmp_path / "a.oci.tar.zst", ("manifest.json", manifest(OURS[0])), ("blobs", Path(target))))
+    assert "'blobs' leads outside" in line
+    inside = members(tmp_path / "b.oci.tar.zst", ("manifest.json", manifest(OURS[0])), ("layers/a", Path("../blobs/a")))
+    assert refused(inside) == []
+
+
 def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.oci.tar.zst").write_bytes(b"garbage")
     assert "a.oci.tar.zst: no image archive" in refused(tmp_path / "a.oci.tar.zst")[0]
@@ -108,6 +164,44 @@ def folder(tmp_path: Path, *names: str) -> Path:
 def test_a_file_that_make_archive_does_not_write_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(KitError, match=f"holds what is not the kit's, so nothing was restored:\n  {name}: neither"):
         restoring.restore(folder(tmp_path, "current.oci.tar.zst", name))
+
+
+NAME = "current.oci.tar.zst"
+
+
+@pytest.mark.parametrize("names", [[f"{NAME}.000", f"{NAME}.002"], [f"{NAME}.001"], [NAME, f"{NAME}.000"], [f"{NAME}.000", f"{NAME}.0000"]])
+def test_pieces_that_are_no_whole_file_are_refused(tmp_path: Path, names: list[str]) -> None:
+    with pytest.raises(KitError, match="not the pieces of one file"):
+        restoring.restore(folder(tmp_path, *names))
+
+
+def test_a_piece_that_is_not_listed_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path, NAME)
+    image_archive(tmp_path / f"{NAME}.000", {"manifest.json": manifest("nginx:latest")})
+    read = []
+    monkeypatch.setattr(restoring, "connect", lambda: None)
+    monkeypatch.setattr(restoring, "_restore", lambda client, files, images: read.extend(files) or [])
+    restoring.restore(tmp_path)
+    assert read == [tmp_path / NAME]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/urandom", path), lambda path: os.symlink(path, path)])
+def test_a_list_of_checksums_that_is_no_file_is_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / checksums.NAME)
+    with pytest.raises(KitError, match="SHA256SUMS is missing: .* holds no archive"):
+        restoring.restore(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KitError, match="holds no archive"):
+        restoring.restore(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jcurrent: restored", "a\rb", "a\x1eb", "a\0b"])
+def test_a_name_that_a_terminal_cannot_show_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+    (tmp_path / checksums.NAME).write_bytes(f"{'0' * 64}  {name}\n".encode())
+    with pytest.raises(KitError, match="line 1 names .* allowed are printable characters") as told:
+        restoring.restore(tmp_path)
+    assert name not in str(told.value)
 
 
 def test_a_folder_that_lists_no_images_is_refused(tmp_path: Path) -> None:

@@ -106,14 +106,27 @@ def test_a_build_waits_for_another_and_leaves_one_whole_site_and_nothing_else(bu
     assert names[0] == names[1]
 
 
-def test_what_a_run_s_folder_hides_or_links_to_stays_out_of_the_site(tmp_path: Path) -> None:
+def test_what_a_folder_hides_links_to_or_would_run_in_a_browser_stays_out_of_the_site(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "a-01"
     run.mkdir(parents=True)
-    for name in ("result.json", "result.rejected.json", "log.txt", ".lock"):
+    for name in ("result.json", "result.rejected.json", "log.txt", ".lock", "page.html", "notes.md", "script.js"):
         (run / name).write_text("{}")
     (run / "trace.json.gz").symlink_to("/etc/passwd")
     (tmp_path / "elsewhere").write_text("secret")
     (run / "outputs.jsonl").hardlink_to(tmp_path / "elsewhere")
     os.mkfifo(run / "tokens.json")
-    shutil.copytree(tmp_path / "runs", tmp_path / "site", ignore=site._not_shown)
-    assert [path.name for path in (tmp_path / "site" / "a-01").iterdir()] == ["result.json"]
+    (tmp_path / "runs" / "b-01").symlink_to(run)
+    for name in ("a-01", "b-01"):
+        site._shown(tmp_path / "runs" / name, tmp_path / "site" / name, site.OF_RUNS)
+    assert [path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.*")] == ["a-01/result.json"]
+
+
+def test_a_folder_or_a_page_beside_the_report_that_is_a_link_stays_out_of_the_site(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "notes.md").write_text("TOP SECRET")
+    (tmp_path / "out" / "runs" / "a-01").mkdir(parents=True)
+    (tmp_path / "out" / "REPORT.md").write_text("# Report")
+    (tmp_path / "out" / "FINDINGS.md").symlink_to(tmp_path / "secret" / "notes.md")
+    (tmp_path / "out" / "instruments").symlink_to(tmp_path / "secret")
+    made = site.build(tmp_path / "out", tmp_path / "out" / "runs").parent
+    assert not [path for path in made.rglob("*") if path.is_file() and b"TOP SECRET" in path.read_bytes()]

@@ -104,13 +104,37 @@ def a_run_less(folder: Path) -> str:
 
 def garbage_in_a_job(folder: Path) -> str:
     (a_run(folder) / "job.json").write_text("garbage")
-    return f"reports/runs/{a_run(folder).name}/job.json: cannot be read"
+    return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
 
 
 def another_job(folder: Path) -> str:
     path = a_run(folder) / "job.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"device_count": 8}))
     return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
+
+
+def a_job_with_a_key_twice(folder: Path) -> str:
+    path = a_run(folder) / "job.json"
+    path.write_text(path.read_text().replace("{", '{\n "device_count": 8,', 1))
+    return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
+
+
+def a_job_with_true_for_one(folder: Path) -> str:
+    path = a_run(folder) / "job.json"
+    path.write_text(path.read_text().replace('"device_count": 1', '"device_count": true'))
+    return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
+
+
+def a_site(folder: Path) -> str:
+    (folder / "reports/site").mkdir()
+    (folder / "reports/site/index.html").write_text("<script>alert(1)</script>")
+    return "reports/site/index.html: no bundle holds such a file"
+
+
+def a_repository(folder: Path) -> str:
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text("[core]\nfsmonitor = evil\n")
+    return ".git/config: no bundle holds such a file"
 
 
 def no_job(folder: Path) -> str:
@@ -144,6 +168,10 @@ def no_runs(folder: Path) -> str:
         a_run_less,
         garbage_in_a_job,
         another_job,
+        a_job_with_a_key_twice,
+        a_job_with_true_for_one,
+        a_site,
+        a_repository,
         no_job,
         no_pins,
         a_lock_less,

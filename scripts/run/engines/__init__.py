@@ -143,7 +143,7 @@ def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") ->
     return HostEngine(image, gpus, asked, wrapper)
 
 
-def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = ()) -> tuple[Result | None, str, str]:
+def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = (), resumed: bool = False) -> tuple[Result | None, str, str]:
     """(guest's result or None, status, reason) of a job that has ended, however it did.
 
     The result comes through the door (scripts/results/answers.py); where it contradicts its job or what the host saw, the job failed.
@@ -154,7 +154,7 @@ def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = ()) -> 
     result, reason = None, ""
     try:
         result = answers.read(work / "result.json")
-        reason = answers.disagreement(job, result, answers.Seen(outcome.exit_code, wall_s, [gpu.memory_total_bytes for gpu in gpus]))
+        reason = answers.disagreement(job, result, answers.Seen(outcome.exit_code, wall_s, [gpu.memory_total_bytes for gpu in gpus], resumed))
     except FileNotFoundError:
         reason = f"the guest ended with {answers.exit_words(outcome.exit_code)} and wrote no result; its log says why"
     except (InvalidDocument, OSError) as error:
