@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scripts.articles.model import Article, Case
 
 #: Keys of a relation that name cases.
-ROLES = ("faster", "slower", "case", "single", "batched", "lowest")
+ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", "gains_more_than")
 
 #: Read before a form sees its options: `items` at scale tiny.
 TINY = "tiny_items"
@@ -116,4 +116,4 @@ def _claims(article: "Article", file: str) -> None:
 
 def _cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
     yield from (relation[role] for role in ROLES if role in relation)
-    yield from relation.get("below", [])
+    yield from relation.get("than", [])

@@ -18,7 +18,7 @@ from scripts.report import failures, headlines, page, terminal
 from scripts.report.page import Content
 from scripts.report.views import VIEWS, claims
 from scripts.results import Record
-from scripts.verdicts import judging, row_groups
+from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
 
@@ -38,12 +38,14 @@ def judged(records: Sequence[Record], known: Mapping[str, Article]) -> Content:
     """The records as groups, and the verdicts on the articles' claims."""
     with failures.part("the groups of rows", records):
         by_article = _by_article(row_groups.build(records, known), known)
-    return Content(records, known, by_article, {slug: _verdicts(groups, known[slug]) for slug, groups in by_article.items() if slug in known}, {})
+    earlier = version_1.read()
+    verdicts = {slug: _verdicts(groups, known[slug], earlier) for slug, groups in by_article.items() if slug in known}
+    return Content(records, known, by_article, verdicts, {})
 
 
-def _verdicts(groups: Sequence[Group], article: Article) -> ArticleVerdicts:
+def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen]) -> ArticleVerdicts:
     with failures.part(f"the verdicts on {article.slug}", page.runs_of(groups)):
-        return judging.judge_article(groups, article)
+        return judging.judge_article(groups, article, earlier)
 
 
 def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str) -> Report:

@@ -14,6 +14,7 @@ from scripts import __version__, surroundings
 from scripts.containers.container import Outcome
 from scripts.machine import gpus
 from scripts.paths import ROOT
+from scripts.results import rules_version
 from scripts.run.engines import Engine
 
 OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability")
@@ -41,6 +42,7 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
         "began": round(outcome.started_at, 3),
         "wall_s": max(0.0, round(outcome.finished_at - outcome.started_at, 3)),  # a clock may be set back
         "kit_version": __version__,
+        "rules_version": rules_version.VERSION,
         "commit": commit,
         "dirty": dirty,
         "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well
