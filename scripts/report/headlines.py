@@ -22,7 +22,7 @@ def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
     reason = claims.common_reason([claim.headline for claim in chosen])
     notes = [Markdown("Verdicts by version {} of [the rules](docs/verdict-rules.md).").format(rules_version.VERSION), claims.said_once(reason)]
-    return blocks(with_header(_columns(reason), chosen), Markdown(" ").join(note for note in notes if note))
+    return blocks(with_header(_columns(reason), chosen), Markdown(" ").join(note for note in notes if note) if chosen else Markdown())
 
 
 def _columns(reason: str) -> list[Column[Lines]]:

@@ -20,7 +20,7 @@ from scripts.verdicts.row_groups import Group
 #: What stands in the columns of the first table, for a reader who has seen nothing else.
 WORDS = {
     "random": "seeded random weights: the texts are not the model's",
-    "random (recipe 2)": "as random, with larger matrices of attention and of the layers' outputs, so that a fault shows in the tokens (docs/output-check.md)",
+    "random (recipe 2)": "seeded random weights, with larger matrices of attention and of the layers' outputs: a fault shows in the tokens",
     "full": "the model's own shape, so that times and memory are those of the real model",
     "tiny": "a model with the same architecture and a few small layers: times and memory say nothing about the real model",
     "hub": "the model's own weights",

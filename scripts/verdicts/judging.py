@@ -149,4 +149,4 @@ def _untested(groups: Sequence[Group], elsewhere: bool) -> Verdict:
     if elsewhere:
         return Verdict(NOT_TESTED, f"the variant {PUBLISHED} was not run here")
     reasons = sorted({group.cannot_judge() for group in groups})
-    return Verdict(NOT_TESTED, f"so far only: {', '.join(reasons)}")
+    return Verdict(NOT_TESTED, f"so far only: {', '.join(reasons)}" if reasons else "nothing was run here")
