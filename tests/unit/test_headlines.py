@@ -95,7 +95,7 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
 
 
 def test_the_committed_table_is_that_of_the_committed_results():
-    document.check_headlines()
+    document.check_pages()
 
 
 def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):
