@@ -107,11 +107,11 @@ def _stack(one: Judged) -> str:
 
 
 def _best(lines: Sequence[Judged]) -> Judged:
-    """Of settings that are equally near the first that tested the claim, else a part of it, else whose weights may judge."""
+    """Of settings that are equally near the first that tested the claim, else a part of it, else whose weights may judge; on the most GPUs."""
 
-    def rank(one: Judged) -> tuple[bool, bool, bool]:
+    def rank(one: Judged) -> tuple[bool, bool, bool, int]:
         able = one.group is not None and any(row.recipe >= lookup.LEAST_RECIPE for row in one.group.rows)
-        return one.verdict.word == NOT_TESTED, not one.verdict.some_part_was_judged, not able
+        return one.verdict.word == NOT_TESTED, not one.verdict.some_part_was_judged, not able, one.verdict.fewer
 
     return min(lines, key=rank)
 

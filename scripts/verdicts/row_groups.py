@@ -224,7 +224,7 @@ class Group:
         return "tiny model on a GPU" if self.key.scale == "tiny" else ""
 
     def row_of(self, case: str, count: int, batch_size: int | None = None) -> "Row | str":
-        """The row of a case on the article's number of GPUs in a batch size, by default the smallest; or why there is none."""
+        """The row of a case on so many GPUs in a batch size, by default the smallest; or why there is none."""
         rows = [row for row in self.rows if row.case == case]
         if batch_size is not None:
             rows = [row for row in rows if row.batch_size == batch_size]
@@ -232,7 +232,7 @@ class Group:
         for row in rows:
             if row.count == count:
                 return row
-        return f"{case} ran on {gpus(rows[0].count)} here, on {count} in the article" if rows else f"{case} was not run here"
+        return f"{case} ran on {gpus(rows[0].count)} here, not on {count}" if rows else f"{case} was not run here"
 
 
 def gpus(count: int) -> str:

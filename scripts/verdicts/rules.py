@@ -23,12 +23,14 @@ class Verdict:
 
     reason  why there are no parts
     gpus    on how many GPUs it was judged where that is not the article's number: "on 1 GPU, 8 in the article"
+    fewer   how many GPUs fewer that is
     judged  each relation with its parts
     """
 
     word: str
     reason: str = ""
     gpus: str = ""
+    fewer: int = 0
     judged: Sequence[tuple[Relation, Sequence[Part]]] = dataclasses.field(default=(), repr=False)
 
     @property
@@ -56,17 +58,18 @@ def check(article: Article) -> None:
 def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: int) -> Verdict:
     """The Verdict on a claim in a group of rows."""
     related = [relations.of(table) for table in claim["relations"]]
-    count, beside = _count(related, group, article, new_tokens)
-    rows = Rows(group, article, new_tokens, count)
-    judged = [(relation, relation.judge(rows)) for relation in related]
-    return Verdict(parts.claim([part.word for _, of_relation in judged for part in of_relation]), gpus=beside, judged=judged)
-
-
-def _count(related: Sequence[Relation], group: Group, article: Article, new_tokens: int) -> tuple[int, str]:
-    """(the number of devices for rows that are named by batch size, in words where it is not the article's)."""
     named = list(dict.fromkeys(row for relation in related for row in relation.rows()))
-    if not named:
-        return 0, ""
-    most = max(case.gpus for case in article.cases if case.name in {name for name, _ in named})
-    count = lookup.count_for(group, named, most, new_tokens)
-    return count, f"on {gpus(count)}, {most} in the article" if count != most else ""
+    in_article, most = _devices(named, group, article, new_tokens)
+    rows = Rows(group, article, new_tokens, most)
+    judged = [(relation, relation.judge(rows)) for relation in related]
+    beside = f"on {gpus(most)}, {in_article} in the article" if most != in_article else ""
+    return Verdict(parts.claim([part.word for _, of_relation in judged for part in of_relation]), "", beside, in_article - most, judged)
+
+
+def _devices(named: Sequence[lookup.Named], group: Group, article: Article, new_tokens: int) -> tuple[int, int]:
+    """(the article's number of devices for a claim that names these rows, on how many at most it is judged here)."""
+    cases = [case for case, _ in named]
+    in_article = max(case.gpus for case in article.cases if case.name in cases)
+    if lookup.is_about_the_number(article, cases):
+        return in_article, in_article
+    return in_article, lookup.devices_for(group, article, named, new_tokens)

@@ -73,7 +73,9 @@ def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path
     changed = page(tmp_path, [one for one in records if one is not gone]).splitlines()
     lost = [line for line in text_of(whole).splitlines() if line not in changed]
     new = [line for line in changed if line not in text_of(whole).splitlines()]
-    assert lost and all(re.search("tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged", line) for line in lost)
+    assert lost and all(
+        re.search("tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged", line) for line in lost
+    )
     assert new and all(re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested|Version 1 of the rules judged", line) for line in new)
 
 

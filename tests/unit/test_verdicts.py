@@ -292,9 +292,33 @@ def test_a_row_without_calls_of_that_length_tests_nothing() -> None:
     assert judge_runs([FASTER], rows, 16).parts[0].why == "layer-parallel has no run of 16 new tokens"
 
 
-def test_a_case_on_another_number_of_gpus_than_the_article_s_judges_no_claim() -> None:
-    part = part_of(FASTER, record(job("deepspeed", 1), 10.0), record(job("layer-parallel", 2), 30.0))
-    assert part.why == "deepspeed ran on 1 GPU here, on 2 in the article"
+# ------------------------------------------------------------------------------------------------ number of GPUs
+def on(count: int, fast_ms: float, slow_ms: float) -> list[Record]:
+    return [record(job(case, count), ms, spread=0.0) for case, ms in (("deepspeed", fast_ms), ("layer-parallel", slow_ms))]
+
+
+def test_a_claim_is_judged_on_the_article_s_number_of_gpus_or_the_nearest_below_which_is_said() -> None:
+    two = judge(FASTER, *on(2, 10.0, 30.0), *on(1, 10.0, 9.0))
+    assert (two.word, two.gpus) == (HOLDS, "")
+    one = judge(FASTER, *on(1, 10.0, 9.0))
+    assert (one.word, one.gpus) == (REFUTED, "on 1 GPU, 2 in the article")
+    mixed = judge_runs([FASTER], [run for row in on(1, 10.0, 9.0) for run in repeated(row)] + on(2, 10.0, 30.0))
+    assert (mixed.word, mixed.gpus) == (REFUTED, "on 1 GPU, 2 in the article"), "single runs on two GPUs measured nothing"
+
+
+def test_more_gpus_than_the_article_s_judge_nothing() -> None:
+    verdict = judge(FASTER, *on(4, 10.0, 30.0))
+    assert (verdict.word, verdict.parts[0].why) == (NOT_TESTED, "deepspeed ran on 4 GPUs here, not on 2")
+
+
+def test_the_rows_of_a_claim_are_of_one_number_of_gpus() -> None:
+    part = part_of(FASTER, on(1, 10.0, 9.0)[0], on(2, 10.0, 30.0)[1])
+    assert part.word == NOT_TESTED and "ran on 1 GPU here" in part.why
+
+
+def test_a_case_that_the_article_ran_on_one_gpu_stays_on_one() -> None:
+    verdict = judge({"faster": "deepspeed", "slower": "int8"}, *on(2, 10.0, 30.0), record(job("int8"), 30.0))
+    assert (verdict.word, verdict.gpus) == (HOLDS, "") and "int8 (1 GPU" in verdict.parts[0].sentence
 
 
 # ------------------------------------------------------------------------------------------------ like with like
@@ -376,6 +400,16 @@ def test_of_equally_near_settings_the_one_that_tests_the_claim_is_the_headline()
     assert one_run.headline.group.key.weights == "random (recipe 2)"
 
 
+def test_of_settings_that_test_the_claim_the_one_on_the_article_s_number_of_gpus_is_the_headline() -> None:
+    few = [run for row in on(1, 10.0, 9.0) for run in repeated(row)]
+    many = rows(10.0, 38.3)
+    for run in many:
+        run.host["machine"] = {**run.host["machine"], "cpu_count": 64}
+    lines = headline(few + [*few, *many])
+    assert (lines.headline.verdict.word, lines.headline.verdict.gpus) == (HOLDS, "")
+    assert [(one.verdict.word, one.verdict.gpus) for one in lines.others] == [(REFUTED, "on 1 GPU, 2 in the article")]
+
+
 # ------------------------------------------------------------------------------------------------ version 1
 def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> None:
     groups = row_groups.build(rows(10.0, 38.3, recipe=1) + rows(10.0, 38.3), {ARTICLE.slug: ARTICLE})
@@ -433,7 +467,7 @@ EVERY_RELATION = [(article, relation) for article in articles.load_all().values(
 def test_a_relation_without_rows_has_its_parts_nevertheless(article: articles.Article, table: dict) -> None:
     (group,) = row_groups.build([record(job("of no article", article=article.slug))], {})
     relation = relations.of(table)
-    judged = relation.judge(Rows(group, article, 1))
+    judged = relation.judge(Rows(group, article, 1, most=8))
     assert len(judged) == len(relation.names()) and all(part.name and part.word == NOT_TESTED and part.why for part in judged)
 
 

@@ -1,11 +1,12 @@
 """What every relation of a claim is and can do. A kind of relation is one class in one file of this folder."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
-from scripts.verdicts.lookup import Rows
+from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import NOT_TESTED, NotTested, Part
 
 
@@ -24,9 +25,9 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The cases that it names."""
         raise NotImplementedError
 
-    def rows(self) -> list[tuple[str, int]]:
-        """The (case, batch size) of each row that it names; [] where it names no batch size."""
-        return []
+    def rows(self) -> Sequence[Named]:
+        """The rows that it names."""
+        return [(case, None) for case in self.cases()]
 
     def published(self, part: Part) -> tuple[float, str] | None:
         """(the article's ratio, the case that it is over) beside one of its parts, where it gives one."""

@@ -1,10 +1,11 @@
 """`from_batch`, `to_batch`: what a case gains from a larger batch, by itself or beside another case."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from scripts import stats
 from scripts.verdicts import lookup, parts
-from scripts.verdicts.lookup import Rows
+from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
@@ -37,7 +38,7 @@ class Gain(Relation, frozen=True, kw_only=True):
     def cases(self) -> list[str]:
         return [self.case]
 
-    def rows(self) -> list[tuple[str, int]]:
+    def rows(self) -> Sequence[Named]:
         return [(self.case, self.from_batch), (self.case, self.to_batch)]
 
     @property
@@ -50,7 +51,7 @@ class Gain(Relation, frozen=True, kw_only=True):
         return [f"{self.case} gains {'less than' if self.gain_below is not None else 'at least'} {self.bound:g} times"]
 
     def parts(self, rows: Rows) -> list[Part]:
-        small, large = (rows.in_batch(case, size) for case, size in self.rows())
+        small, large = (rows.usable(case, size) for case, size in self.rows())
         pair = pairs.of_times(large, small, rows.new_tokens)
         value, beside = pairs.told(pair, self.ratio)
         words = f"{pairs.on(small)}: its ms/token fall {value} times from batch {self.from_batch} to {self.to_batch}{beside}, the bound is {self.bound:g}"
@@ -73,14 +74,14 @@ class GainOver(Relation, frozen=True, kw_only=True):
     def cases(self) -> list[str]:
         return [self.case, self.gains_more_than]
 
-    def rows(self) -> list[tuple[str, int]]:
+    def rows(self) -> Sequence[Named]:
         return [(case, size) for case in self.cases() for size in (self.from_batch, self.to_batch)]
 
     def names(self) -> list[str]:
         return [f"gains at least {self.at_least:g} times as much as {self.gains_more_than}"]
 
     def parts(self, rows: Rows) -> list[Part]:
-        own, other = ([rows.in_batch(case, size) for size in (self.from_batch, self.to_batch)] for case in self.cases())
+        own, other = ([rows.usable(case, size) for size in (self.from_batch, self.to_batch)] for case in self.cases())
         times = [pairs.comparable_ms(two, rows.new_tokens) for two in (own, other)]
         (own_small, own_large), (other_small, other_large) = times
         ratio = stats.quotient_over_runs([own_small, other_large], [own_large, other_small])

@@ -1,9 +1,10 @@
 """`faster`, `slower`: one case takes less time than another, by so much."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from scripts.verdicts import parts
-from scripts.verdicts.lookup import Rows
+from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
@@ -38,8 +39,8 @@ class Speed(Relation, frozen=True, kw_only=True):
     def cases(self) -> list[str]:
         return [self.faster, self.slower]
 
-    def rows(self) -> list[tuple[str, int]]:
-        return [(case, self.batch_size) for case in self.cases()] if self.batch_size is not None else []
+    def rows(self) -> Sequence[Named]:
+        return [(case, self.batch_size) for case in self.cases()]
 
     def published(self, part: Part) -> tuple[float, str] | None:
         ratio = self.size or self.ratio
@@ -59,7 +60,7 @@ class Speed(Relation, frozen=True, kw_only=True):
         return parts.ABOVE_ONE if self.at_most is None else Range(most=self.at_most)
 
     def parts(self, rows: Rows) -> list[Part]:
-        faster, slower = (rows.usable(case) if self.batch_size is None else rows.in_batch(case, self.batch_size) for case in self.cases())
+        faster, slower = (rows.usable(*named) for named in self.rows())
         pair = pairs.of_times(faster, slower, rows.new_tokens)
         value, beside = pairs.told(pair, self.size or self.ratio)
         words = f"{pairs.on(faster)} is {value} times as fast as {pairs.on(slower)}{beside}"
