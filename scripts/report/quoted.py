@@ -4,6 +4,7 @@
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
 number stands for all its runs that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits.
+A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
 """
 
 import re
@@ -21,7 +22,7 @@ from scripts.verdicts import row_groups
 PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md")
 
 #: {what a number is: how many ids it needs}.
-KINDS = {"mean_ms": 1, "peak_gib": 1, "ratio": 2, "ratio_interval": 2}
+KINDS = {"mean_ms": 1, "peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2}
 OPTIONS = ("tokens", "decimals")
 
 BEGIN = re.compile(rf"<!-- ({'|'.join(KINDS)}) ([^>]*?) -->")
@@ -70,7 +71,10 @@ def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Re
     if kind == "mean_ms":
         return digits(stats.over_runs(means[0]).value)
     ratio = stats.ratio_over_runs(*means)
-    if kind == "ratio":
+    if kind == "item_ratio":
+        slower, faster = (row_groups.batch_size_of(of_id[0]) for of_id in runs)
+        ratio = stats.scaled(ratio, faster / slower)
+    if kind != "ratio_interval":
         return digits(ratio.value)
     if ratio.low is None or ratio.high is None:
         raise ValueError(f"fewer than {stats.LEAST_RUNS} runs carry no interval")

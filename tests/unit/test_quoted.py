@@ -1,5 +1,7 @@
 """scripts/report/quoted.py: a number in a hand-written page is that of its result, or make check fails."""
 
+import dataclasses
+
 import pytest
 
 from scripts import results
@@ -38,6 +40,11 @@ def test_a_number_is_that_of_the_runs_that_its_marker_names(marker, digits):
 def test_the_rest_of_the_page_stays_as_it_is():
     text = f"A <!-- comment --> and <!-- mean_ms {SLOWER} -->1<!-- end --> ms.\n"
     assert quoted.filled("PAGE.md", text, RUNS) == text.replace(">1<", ">30.0<")
+
+
+def test_an_item_ratio_counts_the_items_of_a_call():
+    batch = record(dataclasses.replace(FAST.job, case="batch", prompt={**FAST.job.prompt, "batch_size": 8}), (10.0, 90.0), spread=0.0)
+    assert number(f"item_ratio {SLOWER} {batch.id} tokens=1 decimals=1", [*RUNS, batch]) == "24.0"
 
 
 @pytest.mark.parametrize(
