@@ -39,8 +39,8 @@ def _columns(reason: str) -> list[Column[Lines]]:
 def _verdict(judged: Judged) -> Markdown:
     """The word; of a claim of several parts that came out differently each part's."""
     parts = judged.verdict.parts
-    apart = f" ({claims.in_short(parts)})" if len({part.word for part in parts}) > 1 else ""
-    return claims.word(judged) + apart
+    apart = [f"({claims.in_short(parts)})"] if len({part.word for part in parts}) > 1 else []
+    return Markdown(" ").join([claims.word(judged), *apart])
 
 
 def _ratios(judged: Judged, reason: str) -> tuple[object, object]:
