@@ -29,8 +29,15 @@ BEGIN = re.compile(rf"<!-- ({'|'.join(KINDS)}) ([^>]*?) -->")
 NUMBER = re.compile(BEGIN.pattern + r"([^<]*)<!-- end -->")
 
 
-def filled(page: str, text: str, records: Sequence[Record]) -> str:
-    """The text of a page with the numbers that these results give; raises KitError, which names page and marker, for a marker that is wrong."""
+class NoRun(ValueError):
+    """A run that a marker names is not there."""
+
+
+def filled(page: str, text: str, records: Sequence[Record], strict: bool = True) -> str:
+    """The text of a page with the numbers that these results give; raises KitError, which names page and marker, for a marker that is wrong.
+
+    Where a run is not there a number stays as it is, unless `strict`: whoever measures anew need not keep the runs that a page quotes.
+    """
     of_prefix: dict[str, list[Record]] = {}
     for record in records:
         for name in (record.id, record.id.rpartition("-")[0]):
@@ -40,9 +47,12 @@ def filled(page: str, text: str, records: Sequence[Record]) -> str:
         raise KitError(f"{page}: no <!-- end --> follows the number of {opened}; try {opened}0<!-- end -->")
 
     def put(match: re.Match[str]) -> str:
-        kind, words, _ = match.groups()
+        kind, words, number = match.groups()
         try:
             number = _number(kind, words.split(), of_prefix)
+        except NoRun as error:
+            if strict:
+                raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
         except ValueError as error:
             raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
         return f"<!-- {kind} {words} -->{number}<!-- end -->"
@@ -59,7 +69,7 @@ def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Re
     if len(ids) != KINDS[kind]:
         raise ValueError(f"it names {len(ids)} runs, {KINDS[kind]} are needed")
     if missing := [name for name in ids if not of_prefix.get(name)]:
-        raise ValueError(f"there is no run {missing[0]}; try ls reports/runs")
+        raise NoRun(f"there is no run {missing[0]}; try ls reports/runs")
     runs = [[run for run in of_prefix[name] if run.status == "ok"] for name in ids]
     digits: Callable[[float], str] = stats.significant
     if "decimals" in options:
@@ -102,21 +112,21 @@ def _peaks_bytes(runs: Sequence[Record], name: str) -> list[int]:
 
 
 def save(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
-    """Put the numbers into the pages that are there."""
-    for page, text, new in _pages(records, pages):
+    """Put the numbers of the runs that are there into the pages that are there."""
+    for page, text, new in _pages(records, pages, strict=False):
         if new != text:
             write_whole(page, new)
 
 
 def check(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
-    """Raise KitError where a number is not that of the results."""
-    for page, text, new in _pages(records, pages):
+    """Raise KitError where a number is not that of the results, or its run is not there."""
+    for page, text, new in _pages(records, pages, strict=True):
         pairs = zip(NUMBER.finditer(text), NUMBER.finditer(new), strict=True)
         if stale := next(((old, now) for old, now in pairs if old[0] != now[0]), None):
             raise KitError(f"{page.name}: {stale[0][0]} is now {stale[1][3]}. Try: make report")
 
 
-def _pages(records: Sequence[Record], pages: Sequence[Path]) -> list[tuple[Path, str, str]]:
+def _pages(records: Sequence[Record], pages: Sequence[Path], strict: bool) -> list[tuple[Path, str, str]]:
     """(page, its text, the text as it has to be)."""
     texts = [(page, page.read_text(encoding="utf-8")) for page in pages if page.is_file()]
-    return [(page, text, filled(page.name, text, records)) for page, text in texts]
+    return [(page, text, filled(page.name, text, records, strict)) for page, text in texts]

@@ -234,6 +234,13 @@ def test_more_gpus_than_the_article_s_never_count() -> None:
     verdict = judge("2.5", published_cells(16) + published_cells(4))
     assert verdict.gpus == "on 4 GPUs, 8 in the article" and "16 GPUs" not in told(verdict)
     assert judge("2.5", published_cells(16)).word == NOT_TESTED
+    assert judge("2.5", published_cells(16) + published_cells(8)).gpus == ""
+
+
+def test_where_no_number_of_gpus_has_all_rows_the_one_with_most_rows_of_five_runs_is_told() -> None:
+    zero = [run for record in published_cells(4) if record.job.case == "ds-zero" for run in synthetic.repeated(record, 5, 0.001)]
+    verdict = rules.judge(claim_of("2.5"), group_of(published_cells(8) + zero), ARTICLE, 100)
+    assert (verdict.gpus, verdict.parts[2].word) == ("on 4 GPUs, 8 in the article", HOLDS)
 
 
 def test_a_row_that_ran_out_of_memory_was_measured() -> None:

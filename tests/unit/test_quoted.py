@@ -88,6 +88,15 @@ def test_a_stale_number_is_an_error_until_it_is_written_again(tmp_path):
     assert page.read_text() == f"It takes <!-- mean_ms {SLOWER} -->30.0<!-- end --> ms.\n"
 
 
+def test_a_number_whose_run_is_gone_stays_in_the_report_and_fails_the_check(tmp_path):
+    page = tmp_path / "FINDINGS.md"
+    page.write_text(f"<!-- mean_ms {SLOWER} -->29.9<!-- end --> and <!-- mean_ms of-no-run -->7.7<!-- end -->\n")
+    quoted.save(RUNS, [page])
+    assert ">30.0<" in page.read_text() and ">7.7<" in page.read_text()
+    with pytest.raises(KitError, match="there is no run of-no-run"):
+        quoted.check(RUNS, [page])
+
+
 def test_a_run_that_did_not_end_well_gives_no_number():
     runs = [*RUNS, record(job("layer-parallel", 2), status="failed", reason="synthetic", number=6)]
     assert number(f"mean_ms {SLOWER}", runs) == "30.0"
