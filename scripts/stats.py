@@ -132,13 +132,19 @@ def over_runs(values: Sequence[float]) -> Estimate:
 
 
 def ratio_over_runs(above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """The ratio of two rows' geometric means, each over one positive value from each run, with Welch's t interval on the logarithms.
+    """The ratio of two rows' geometric means, each over one positive value from each run, with Welch's t interval on the logarithms."""
+    return quotient_over_runs([above], [below])
+
+
+def quotient_over_runs(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]]) -> Estimate:
+    """The product of some rows' geometric means over that of others', each over one positive value from each run, with Welch's t interval.
 
     Logarithms make the interval of a ratio and that of its reciprocal agree. Degrees of freedom by Welch and Satterthwaite (B. L. Welch,
     Biometrika 34, 1947). No interval where a row has fewer than LEAST_RUNS runs.
     """
-    logs = [numpy.log(numpy.asarray(values, dtype=float)) for values in (above, below)]
-    difference = float(logs[0].mean() - logs[1].mean())
+    logs = [numpy.log(numpy.asarray(values, dtype=float)) for values in (*above, *below)]
+    means = [float(values.mean()) for values in logs]
+    difference = sum(means[: len(above)]) - sum(means[len(above) :])
     value = math.exp(difference)
     if min(map(len, logs)) < LEAST_RUNS:
         return Estimate(value)

@@ -1,6 +1,8 @@
 """Made-up runs for the tests of the report: nothing here was ever measured."""
 
+import copy
 import dataclasses
+import math
 import random
 from pathlib import Path
 
@@ -30,6 +32,7 @@ def job(
     new_tokens: tuple[int, ...] = (1,),
     timed_runs: int = 10,
     prompt: str = "synthetic",
+    recipe: int = 2,
 ) -> Job:
     return Job(
         id="",
@@ -48,6 +51,7 @@ def job(
             "weights": weights,
             "scale": scale,
             "seed": 0,
+            **({"recipe": recipe} if recipe > 1 else {}),
             "revision": None,
             "path": "",
         },
@@ -167,6 +171,19 @@ def record(
     if answer:
         answer.id = run_id
     return Record(run_id, status, dataclasses.replace(asked, id=run_id), facts_of_host, answer, reason)
+
+
+def repeated(one: Record, count: int = 5, scatter: float = 0.01) -> list[Record]:
+    """Runs of the very same job, the given one among them at its times: the others lie around it, up to `scatter` of its times away."""
+    runs = []
+    for number in range(1, count + 1):
+        run = copy.deepcopy(one)
+        place = 2 * (number - 1) / (count - 1) - 1 if count > 1 else 0.0
+        for measurement in run.guest.measurements if run.guest else []:
+            measurement["timed_ms"] = [ms * math.exp(scatter * place) for ms in measurement["timed_ms"]]
+        run.host["started_at"] = f"2026-11-2{number % 10}T04:10:00Z"
+        runs.append(dataclasses.replace(run, id=f"{one.id.rsplit('-', 1)[0]}-{number:02d}"))
+    return runs
 
 
 def article_runs() -> list[Record]:

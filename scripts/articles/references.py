@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scripts.articles.model import Article, Case
 
 #: Keys of a relation that name cases.
-ROLES = ("faster", "slower", "case", "single", "batched", "lowest")
+ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", "gains_more_than")
 
 #: The option that replaces `items` at scale tiny; the kit reads it before the form gets its options.
 TINY = "tiny_items"
@@ -118,4 +118,4 @@ def _claims(article: "Article", file: str) -> None:
 def cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
     """The names of the cases that a claim's relation compares."""
     yield from (relation[role] for role in ROLES if role in relation)
-    yield from relation.get("below", [])
+    yield from relation.get("than", [])

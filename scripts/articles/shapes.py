@@ -116,25 +116,28 @@ class Case(Table):
 class Relation(Table):
     """All keys of all kinds of relations (scripts/verdicts); each kind takes some of them."""
 
+    part: str | None = None
     faster: Name | None = None
     slower: Name | None = None
+    fastest: Name | None = None
+    slowest: Name | None = None
+    than: list[Name] | None = None
     case: Name | None = None
     single: Name | None = None
     batched: Name | None = None
-    lowest: Name | None = None
-    below: list[Name] | None = None
+    gains_more_than: Name | None = None
     batch_size: AtLeastOne | None = None
     batch_sizes: list[AtLeastOne] | None = None
     from_batch: AtLeastOne | None = None
     to_batch: AtLeastOne | None = None
+    size: Positive | None = None
     ratio: Positive | None = None
-    within: Positive | None = None
+    ratios: list[Positive] | None = None
     at_least: Positive | None = None
     at_most: Positive | None = None
     gain_at_least: Positive | None = None
     gain_below: Positive | None = None
     share_of_linear: Positive | None = None
-    item_ratio_at_least: Positive | None = None
     peak_memory_below_bytes: AtLeastOne | None = None
     check_passes: bool | None = None
     rate_grows_with_batch: bool | None = None

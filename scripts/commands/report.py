@@ -19,11 +19,11 @@ OUT = option("OUT", values.Folder(), "the folder of the report; by default besid
 @RUNS
 @OUT
 @option("FORMAT", values.Choice("md", "html"), "html writes a site too", "md")
-@click.option("--check", is_flag=True, help="write nothing; fail where the README's headlines are not those of the results")
+@click.option("--check", is_flag=True, help="write nothing; fail where the README's headlines or a quoted number are not those of the results")
 def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
     if check:
-        document.check_headlines()
+        document.check_pages()
         return
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")

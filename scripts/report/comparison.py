@@ -22,8 +22,7 @@ from scripts.paths import ROOT
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks
 from scripts.verdicts import row_groups
-from scripts.verdicts.relations.pairs import ratios_over_runs
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row_groups import Group, Row, ratios_over_runs
 
 #: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
 ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}
@@ -110,7 +109,7 @@ def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]
     means = (stats.summarise(below).mean, stats.summarise(above).mean)
     if ratio.low is None or ratio.high is None:
         return Difference(*name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
-    # As for a claim: the direction has to hold in every pair of repeated runs too.
+    # One run may be off: the direction has to hold in every pair of repeated runs too.
     over_runs = ratios_over_runs(before, after, count)
     if min([ratio.low, *over_runs]) > 1:
         return Difference(*name, SLOWER, ratio, means)

@@ -1,4 +1,4 @@
-"""From a folder of runs to REPORT.md, its plots and the README's headlines: the same runs give the same bytes."""
+"""From a folder of runs to REPORT.md, its plots, the README's headlines and quoted numbers: the same runs give the same bytes."""
 
 import dataclasses
 import itertools
@@ -14,11 +14,11 @@ from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.machine.steps import Steps
-from scripts.report import failures, headlines, page, terminal
+from scripts.report import failures, headlines, page, quoted, terminal
 from scripts.report.page import Content
 from scripts.report.views import VIEWS, claims
 from scripts.results import Record
-from scripts.verdicts import judging, row_groups
+from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
 
@@ -38,12 +38,14 @@ def judged(records: Sequence[Record], known: Mapping[str, Article]) -> Content:
     """The records as groups, and the verdicts on the articles' claims."""
     with failures.part("the groups of rows", records):
         by_article = _by_article(row_groups.build(records, known), known)
-    return Content(records, known, by_article, {slug: _verdicts(groups, known[slug]) for slug, groups in by_article.items() if slug in known}, {})
+    earlier = version_1.read()
+    verdicts = {slug: _verdicts(groups, known[slug], earlier) for slug, groups in by_article.items() if slug in known}
+    return Content(records, known, by_article, verdicts, {})
 
 
-def _verdicts(groups: Sequence[Group], article: Article) -> ArticleVerdicts:
+def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen]) -> ArticleVerdicts:
     with failures.part(f"the verdicts on {article.slug}", page.runs_of(groups)):
-        return judging.judge_article(groups, article)
+        return judging.judge_article(groups, article, earlier)
 
 
 def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str) -> Report:
@@ -96,11 +98,12 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
     return dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
 
 
-def check_headlines() -> None:
-    """Raise KitError where the README's table of headlines is not what the kit's own results give."""
-    known = articles.load_all()
-    content, _ = failures.made_of(results.load_all(results.RUNS)[0], results.RUNS, lambda records: judged(records, known))
+def check_pages() -> None:
+    """Raise KitError where the README's table of headlines, or a number in a page written by hand, is not what the kit's own results give."""
+    known, records = articles.load_all(), results.load_all(results.RUNS)[0]
+    content, _ = failures.made_of(records, results.RUNS, lambda records: judged(records, known))
     headlines.check(headlines.table(content.verdicts))
+    quoted.check(records)
 
 
 def write(runs: Path, out: Path) -> Path:
@@ -115,6 +118,7 @@ def write(runs: Path, out: Path) -> Path:
     path = save(out, text, content.pictures)
     if (runs, out) == (results.RUNS, results.RUNS.parent):
         headlines.save(headlines.table(content.verdicts))
+        quoted.save(records)
     terminal.show(content.groups, skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
     print(path)
     return path

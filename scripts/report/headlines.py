@@ -1,45 +1,55 @@
-"""The README's table of headlines: the claims that the articles' files call so, each with its verdict nearest to the article's setting."""
+"""The README's table of headlines: the claims that the articles' files call so, each with its verdict in the published variant nearest to the article."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from bench.job import write_whole
-from scripts import stats
 from scripts.errors import KitError
 from scripts.images import marked_sections
 from scripts.paths import ROOT
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, with_header
-from scripts.report.text import Markdown, link, prose
-from scripts.verdicts.judging import ArticleVerdicts, Judged
+from scripts.report.text import Markdown, blocks, link, prose
+from scripts.report.views import claims
+from scripts.results import rules_version
+from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 
 README = ROOT / "README.md"
 
-COLUMNS: list[Column[Judged]] = [
-    Column("claim", lambda judged: prose(judged.claim["text"]), words=True),
-    Column("published", lambda judged: _ratios(judged)[0], words=True),
-    Column("measured (95 % interval)", lambda judged: _ratios(judged)[1], words=True),
-    Column("verdict", lambda judged: Markdown("**{}**").format(judged.verdict.word), words=True),
-    Column("measured on", lambda judged: _place(judged), words=True),
-]
-
 
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
-    """A row a headline, with its verdict in the setting nearest to the article's."""
-    nearest = [lines[0] for of_article in verdicts.values() for lines in of_article.by_claim()]
-    return with_header(COLUMNS, [judged for judged in nearest if judged.claim.get("headline")])
+    """A row a headline: the published variant nearest to the article. Below them stands what their words mean, once."""
+    chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
+    reason = claims.common_reason([claim.headline for claim in chosen])
+    notes = [Markdown("Verdicts by version {} of [the rules](docs/verdict-rules.md).").format(rules_version.VERSION), claims.said_once(reason)]
+    return blocks(with_header(_columns(reason), chosen), Markdown(" ").join(note for note in notes if note) if chosen else Markdown())
 
 
-def _ratios(judged: Judged) -> tuple[str, str]:
-    """(published, measured) of the relation whose finding the verdict's sentence names first; where that has no ratio, the sentence."""
-    reason = judged.verdict.reason
-    named = [pair for pair in judged.verdict.findings if pair[1].reason in reason]
-    relation, finding = min(named, key=lambda pair: reason.index(pair[1].reason), default=(None, None))
-    published = relation.published() if relation else None
-    if not finding or not finding.ratio or not published:
-        return NONE, reason
-    ratio, against = published
-    return f"{ratio:g} × {against}", f"{stats.in_words(finding.ratio, least=2)} × {against}"
+def _columns(reason: str) -> list[Column[Lines]]:
+    return [
+        Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
+        Column("published", lambda claim: _ratios(claim.headline, reason)[0], words=True),
+        Column("measured (95 % interval)", lambda claim: _ratios(claim.headline, reason)[1], words=True),
+        Column("verdict", lambda claim: _verdict(claim.headline), words=True),
+        Column("version 1", lambda claim: claim.version_1 or NONE, words=True),
+        Column("measured on", lambda claim: _place(claim.headline), words=True),
+    ]
+
+
+def _verdict(judged: Judged) -> Markdown:
+    """The word; of a claim of several parts that came out differently each part's."""
+    parts = judged.verdict.parts
+    apart = [f"({claims.in_short(parts)})"] if len({part.word for part in parts}) > 1 else []
+    return Markdown(" ").join([claims.word(judged), *apart])
+
+
+def _ratios(judged: Judged, reason: str) -> tuple[object, object]:
+    """(published, measured) of the first part that is a ratio; where there is none, the sentence."""
+    for relation, parts in judged.verdict.judged:
+        for part in parts:
+            if part.ratio and (published := relation.published(part)):
+                return f"{published[0]:g} × {published[1]}", f"{part.number} × {published[1]}"
+    return NONE, claims.numbers(judged, reason)
 
 
 def _place(judged: Judged) -> Markdown:

@@ -12,14 +12,15 @@ from scripts.report.tables import Column, with_header
 from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
 from scripts.report.views import VIEWS, claims, profiles, provenance
-from scripts.results import Record, Skipped
+from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts.judging import ArticleVerdicts
+from scripts.verdicts.parts import SIZE_FACTOR
 from scripts.verdicts.row_groups import Group
 
 #: What stands in the columns of the first table, for a reader who has seen nothing else.
 WORDS = {
     "random": "seeded random weights: the texts are not the model's",
-    "random (recipe 2)": "as random, with larger matrices of attention and of the layers' outputs, so that a fault shows in the tokens (docs/output-check.md)",
+    "random (recipe 2)": "seeded random weights, with larger matrices of attention and of the layers' outputs: a fault shows in the tokens",
     "full": "the model's own shape, so that times and memory are those of the real model",
     "tiny": "a model with the same architecture and a few small layers: times and memory say nothing about the real model",
     "hub": "the model's own weights",
@@ -59,7 +60,7 @@ def body(content: Content, runs_link: str) -> dict[str, object]:
     with failures.part("the tables of all runs", content.records):
         parts: dict[str, object] = {
             "any_run": bool(content.records),
-            "in_short": lines(*(short for verdicts in content.verdicts.values() if (short := claims.in_short(verdicts)))),
+            "in_short": in_short(content),
             "glossary": glossary(content.groups),
             "ran_on": ran_on(content.groups),
             "claims": claim_sections(content),
@@ -109,11 +110,34 @@ def _right_rows(group: Group) -> str:
     return f"{len(right)} of {len(group.rows)}" + (f", {unchecked} of them without an output to check" if unchecked else "")
 
 
+def in_short(content: Content) -> Markdown:
+    """The headlines of all articles, and why those that were not tested were not."""
+    chosen = [one.headline for verdicts in content.verdicts.values() for one in claims.headline_claims(verdicts)]
+    reason = claims.common_reason(chosen)
+    return blocks(claims.said_once(reason), lines(*(short for verdicts in content.verdicts.values() if (short := claims.in_short_lines(verdicts, reason)))))
+
+
 def claim_sections(content: Content) -> Markdown:
     """The claims of each article that was run, and the names of those that were not."""
-    judged = [(verdicts.article, claims.first_page(verdicts)) for verdicts in content.verdicts.values() if verdicts.lines]
-    not_run = [article for slug, article in content.known.items() if article.claims and slug not in content.verdicts]
-    return render("claims", judged=judged, not_run=not_run) if judged else Markdown()
+    known = [verdicts for verdicts in content.verdicts.values() if verdicts.claims]
+    if not known:
+        return Markdown()
+    reason = claims.common_reason([judged for verdicts in known for judged in claims.first_lines(verdicts)])
+    return render(
+        "claims",
+        judged=[(verdicts.article, claims.first_page(verdicts, reason)) for verdicts in known],
+        not_run=[article for slug, article in content.known.items() if article.claims and slug not in content.verdicts],
+        rules=rules_version,
+        size_factor=SIZE_FACTOR,
+        first=_first_judged(content.records),
+        reason=claims.said_once(reason),
+    )
+
+
+def _first_judged(records: Sequence[Record]) -> str:
+    """ "all 187 results": how many were first judged by an earlier version of the rules."""
+    earlier = sum(rules_version.first_judged_by(record) < rules_version.VERSION for record in records)
+    return "" if not earlier else f"all {earlier}" if earlier == len(records) else f"{earlier} of the {len(records)}"
 
 
 def article_section(slug: str, content: Content) -> Markdown:

@@ -92,6 +92,7 @@ class Host(Shape):
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
     oom_killed   whether the kernel killed any of its processes for memory
     differences  from the pins, a line each
+    rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
 
     engine: Literal["docker", "host"]
@@ -101,6 +102,7 @@ class Host(Shape):
     prepare_s: Amount | None = None
     container_s: Amount | None = None
     judge_s: Amount | None = None
+    rules_version: AtLeastOne | None = None
     commit: str | None = None
     dirty: bool | None = None
     pins_id: str | None = None

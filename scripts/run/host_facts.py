@@ -14,6 +14,7 @@ from scripts import __version__, surroundings
 from scripts.containers.container import Outcome
 from scripts.machine import gpus
 from scripts.paths import ROOT
+from scripts.results import rules_version
 from scripts.run.engines import Engine
 
 OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability")
@@ -46,6 +47,7 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
         "container_s": max(0.0, round(ran_s - (outcome.finished_at - outcome.started_at), 3)),
         "judge_s": round(judge_s, 3),
         "kit_version": __version__,
+        "rules_version": rules_version.VERSION,
         "commit": commit,
         "dirty": dirty,
         "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well

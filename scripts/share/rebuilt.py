@@ -18,7 +18,7 @@ from scripts.paths import ROOT
 CODE = ("scripts/**/*", "bench/**/*.py")
 
 #: What a report follows from. Python imports nothing of that name or from that place.
-DATA = ("README.md", "bench/**/*.toml", "docker/**/*.toml", "docker/**/*.txt", "reports/runs/**/*", "reports/FINDINGS.md")
+DATA = ("README.md", "bench/**/*.toml", "docker/**/*.toml", "docker/**/*.txt", "reports/runs/**/*", "reports/FINDINGS.md", "reports/verdicts-version-1.json")
 
 #: Of the user's command, not of this report.
 NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")
@@ -28,7 +28,7 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: reports/REPORT.md, its plots, and README.md with its headlines.
+    """{place: content} of what follows from a folder's data: reports/REPORT.md, its plots, and README.md and reports/FINDINGS.md with their numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
@@ -43,7 +43,8 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
         raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
-    made = [work / "README.md", work / "reports" / "REPORT.md", *(work / "reports" / "plots").glob("*.svg")]
+    pages = [work / "README.md", work / "reports" / "REPORT.md", work / "reports" / "FINDINGS.md"]
+    made = [*(page for page in pages if page.is_file()), *(work / "reports" / "plots").glob("*.svg")]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
 
 

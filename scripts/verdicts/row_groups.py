@@ -82,6 +82,19 @@ class Row:
         return self.record.status
 
     @property
+    def ok_runs(self) -> list[Record]:
+        """The runs that came to an end."""
+        return [run for run in self.runs if run.status == "ok"]
+
+    def runs_of(self, new_tokens: int) -> list[Record]:
+        """Of those the runs with calls of so many new tokens, oldest first."""
+        return [run for run in self.ok_runs if series(run).get(new_tokens)]
+
+    def run_means_ms(self, new_tokens: int) -> list[float]:
+        """The mean call of each of them."""
+        return [statistics.fmean(series(run)[new_tokens]) for run in self.runs_of(new_tokens)]
+
+    @property
     def guest(self) -> Result | None:
         return self.record.guest
 
@@ -108,6 +121,17 @@ class Row:
         """As the guest found it on the loaded model; what was asked for where it never got there."""
         used = self.guest.used.get("dtype") if self.guest else None
         return str(used or self.record.job.load.get("dtype", ""))
+
+    @property
+    def recipe(self) -> int:
+        """Of its random weights; real weights are as good as those of the newest."""
+        model = self.record.job.model
+        return weights.recipe_of(model) if model.get("weights") == "random" else weights.RECIPE
+
+    def version(self, package: str) -> str:
+        """Of a package in the guest's environment; "" where it did not tell."""
+        environment = self.guest.environment if self.guest else {}
+        return str((environment.get("packages") or {}).get(package, ""))
 
     @property
     def is_workload(self) -> bool:
@@ -140,13 +164,12 @@ class Row:
 
     def peak_used_bytes(self) -> dict[str, int]:
         """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
-        sampled = self.record.host.get("gpu_memory") or []
-        return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
+        return _peak_used_bytes(self.record)
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
         """The most that any of its GPUs held; None without a sample."""
-        return max(self.peak_used_bytes().values(), default=None)
+        return peak_of_a_gpu_bytes(self.record)
 
     @property
     def cold_ms(self) -> float | None:
@@ -160,14 +183,16 @@ class Row:
         return max((device[name] for device in devices), default=None)
 
     def unusable(self, new_tokens: int | None = None) -> str:
-        """Why this row cannot support a claim, or ""."""
-        if self.status != "ok":
+        """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
+        if self.status != "ok" and len(self.ok_runs) < stats.LEAST_RUNS:
             return f"{self.name} is {self.status}: {self.record.reason}"
-        if not self.check:
+        checks = [run.guest.check if run.guest else None for run in self.ok_runs]
+        if not all(checks):
             return f"{self.name}'s output was not checked"
-        if not self.check.get("passed"):
-            return f"{self.name}'s {wrong_output(self.check)}: its numbers do not count"
-        if new_tokens is not None and not self.timed_ms(new_tokens):
+        wrong = next((check for check in checks if check and not check.get("passed")), None)
+        if wrong:
+            return f"{self.name}'s {wrong_output(wrong)}: its numbers do not count"
+        if new_tokens is not None and not self.runs_of(new_tokens):
             return f"{self.name} has no run of {new_tokens} new tokens"
         return ""
 
@@ -199,7 +224,7 @@ class Group:
         return "tiny model on a GPU" if self.key.scale == "tiny" else ""
 
     def row_of(self, case: str, count: int, batch_size: int | None = None) -> "Row | str":
-        """The row of a case on the article's number of GPUs in a batch size, by default the smallest; or why there is none."""
+        """The row of a case on so many GPUs in a batch size, by default the smallest; or why there is none."""
         rows = [row for row in self.rows if row.case == case]
         if batch_size is not None:
             rows = [row for row in rows if row.batch_size == batch_size]
@@ -207,7 +232,7 @@ class Group:
         for row in rows:
             if row.count == count:
                 return row
-        return f"{case} ran on {gpus(rows[0].count)} here, on {count} in the article" if rows else f"{case} was not run here"
+        return f"{case} ran on {gpus(rows[0].count)} here, not on {count}" if rows else f"{case} was not run here"
 
 
 def gpus(count: int) -> str:
@@ -216,8 +241,9 @@ def gpus(count: int) -> str:
 
 
 def apart(row: Row, other: Row) -> bool:
-    """Did two rows run on different GPUs? What lies between them may then be their hosts."""
-    return bool(row.gpu_uuids and other.gpu_uuids) and not set(row.gpu_uuids) & set(other.gpu_uuids)
+    """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
+    one, two = ({gpu["uuid"] for run in each.runs for gpu in run.host.get("gpus") or []} for each in (row, other))
+    return bool(one and two) and not one & two
 
 
 def wrong_output(check: Mapping[str, Any]) -> str:
@@ -231,6 +257,16 @@ def wrong_output(check: Mapping[str, Any]) -> str:
     return f"output failed its check ({check.get('reason') or 'no reason given'})"
 
 
+def _peak_used_bytes(record: Record) -> dict[str, int]:
+    sampled = record.host.get("gpu_memory") or []
+    return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
+
+
+def peak_of_a_gpu_bytes(record: Record) -> int | None:
+    """The most that any GPU of a run held; None without a sample."""
+    return max(_peak_used_bytes(record).values(), default=None)
+
+
 def batch_size_of(record: Record) -> int:
     """The sequences of a call."""
     return record.job.prompt.get("batch_size") or 1
@@ -242,10 +278,10 @@ def series(record: Record) -> dict[int, list[float]]:
     return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
 
 
-def run_means_ms(row: Row, new_tokens: int) -> list[float]:
-    """The mean of each run of this row's job that came to an end, oldest first."""
-    timed = [series(record).get(new_tokens) for record in row.runs if record.status == "ok"]
-    return [statistics.fmean(samples) for samples in timed if samples]
+def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
+    """The smallest and the largest ratio of a run's mean of one row to a run's mean of the other; empty unless one of them was repeated."""
+    above, below = slower.run_means_ms(new_tokens), faster.run_means_ms(new_tokens)
+    return [min(above) / max(below), max(above) / min(below)] if len(above) * len(below) > 1 else []
 
 
 def _device(record: Record) -> tuple[str, str, str]:

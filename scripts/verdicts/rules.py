@@ -1,8 +1,7 @@
-"""The rule that turns a claim of an article into a verdict.
+"""The rule that turns a claim of an article into a verdict: version 2 of docs/verdict-rules.md.
 
-A claim is a list of relations between cases (bench/articles/*.toml); it is judged within one group of rows, for one number of new tokens.
-Each kind of relation is a class of scripts/verdicts/relations. One not reproduced relation makes the claim not reproduced, else one not
-tested relation makes it not tested.
+A claim is a list of relations between cases (bench/articles/*.toml), each of which makes a part or two; it is judged within one group of rows,
+for one number of new tokens. Each kind of relation is a class of scripts/verdicts/relations.
 """
 
 import dataclasses
@@ -11,32 +10,36 @@ from typing import Any
 
 from scripts.articles import Article
 from scripts.errors import KitError
-from scripts.verdicts import relations
-from scripts.verdicts.findings import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Finding, Rows, barest
-from scripts.verdicts.relations import Relation, pairs
-from scripts.verdicts.row_groups import Group, Place, Row
+from scripts.verdicts import lookup, parts, relations
+from scripts.verdicts.lookup import Rows
+from scripts.verdicts.parts import NOT_TESTED, Part
+from scripts.verdicts.relations import Relation
+from scripts.verdicts.row_groups import Group, gpus
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """`holding`: how many of the claim's relations were reproduced; `findings`: each relation with what it came to."""
+    """The word on a claim, and its parts.
+
+    reason  why there are no parts
+    gpus    on how many GPUs it was judged where that is not the article's number: "on 1 GPU, 8 in the article"
+    fewer   how many GPUs fewer that is
+    judged  each relation with its parts
+    """
 
     word: str
-    reason: str
-    holding: int = 0
-    findings: Sequence[tuple[Relation, Finding]] = dataclasses.field(default=(), compare=False, repr=False)
+    reason: str = ""
+    gpus: str = ""
+    fewer: int = 0
+    judged: Sequence[tuple[Relation, Sequence[Part]]] = dataclasses.field(default=(), repr=False)
 
+    @property
+    def parts(self) -> list[Part]:
+        return [part for _, of_relation in self.judged for part in of_relation]
 
-def rows_by_case(group: Group, article: Article) -> Rows:
-    """The row of each of the article's cases on the article's number of devices, or why there is none.
-
-    Where a case was run in several batch sizes its name stands for the smallest, and "batch b8" for one of them; (case, batch
-    size, devices) is each row that there is, whatever its number of devices.
-    """
-    gpus = {case.name: case.gpus for case in article.cases}
-    rows: dict[str | Place, Row | str] = {row.place: row for row in group.rows}
-    rows |= {row.name: row for row in group.rows if row.count == gpus.get(row.case)}
-    return rows | {name: group.row_of(name, count) for name, count in gpus.items()}
+    @property
+    def some_part_was_judged(self) -> bool:
+        return any(part.word != NOT_TESTED for part in self.parts)
 
 
 def check(article: Article) -> None:
@@ -52,25 +55,21 @@ def check(article: Article) -> None:
                 raise KitError(f"{article.slug}.toml: claim {claim['id']} names the case {unknown[0]!r}, known are {known}")
 
 
-def judge(claim: Mapping[str, Any], rows: Rows, new_tokens: int) -> Verdict:
-    """The Verdict on a claim with the one number behind it: the relation that decides, or the one that holds most barely."""
+def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: int) -> Verdict:
+    """The Verdict on a claim in a group of rows."""
     related = [relations.of(table) for table in claim["relations"]]
-    count = pairs.common_count(rows, related, new_tokens)
-    findings = [relation.judge(rows, new_tokens, count) for relation in related]
-    judged = list(zip(related, findings, strict=True))
-    holding = [finding for finding in findings if finding.word == REPRODUCED]
-    for word in (NOT_REPRODUCED, NOT_TESTED):
-        against = [finding for finding in findings if finding.word == word]
-        if against:
-            return Verdict(word, against[0].reason + _rest(holding, len(findings)), len(holding), judged)
-    parts = "both" if len(holding) == 2 else f"all {len(holding)}"
-    closest = f"{parts} parts hold, the closest: " if len(holding) > 1 else ""
-    return Verdict(REPRODUCED, closest + barest(holding).reason, len(holding), judged)
+    named = list(dict.fromkeys(row for relation in related for row in relation.rows()))
+    in_article, most = _devices(named, group, article, new_tokens)
+    rows = Rows(group, article, new_tokens, most)
+    judged = [(relation, relation.judge(rows)) for relation in related]
+    beside = f"on {gpus(most)}, {in_article} in the article" if most != in_article else ""
+    return Verdict(parts.claim([part.word for _, of_relation in judged for part in of_relation]), "", beside, in_article - most, judged)
 
 
-def _rest(holding: list[Finding], total: int) -> str:
-    """How a claim's other parts fared: "; 3 of its 4 parts hold, the closest: …"."""
-    if not holding:
-        return ""
-    hold = "holds" if len(holding) == 1 else "hold, the closest"
-    return f"; {len(holding)} of its {total} parts {hold}: {barest(holding).reason}"
+def _devices(named: Sequence[lookup.Named], group: Group, article: Article, new_tokens: int) -> tuple[int, int]:
+    """(the article's number of devices for a claim that names these rows, on how many at most it is judged here)."""
+    cases = [case for case, _ in named]
+    in_article = max(case.gpus for case in article.cases if case.name in cases)
+    if lookup.is_about_the_number(article, cases):
+        return in_article, in_article
+    return in_article, lookup.devices_for(group, article, named, new_tokens)

@@ -5,10 +5,12 @@ the article's   time of the calls over all tokens that `generate` appended, the 
 corrected       over the tokens that were really made, once
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scripts import stats
 from scripts.articles import Article, Case
+from scripts.results import Record
 from scripts.verdicts.row_groups import Group, Row
 
 FORMULAS = ("article", "corrected")
@@ -29,11 +31,20 @@ def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
 
 def tokens_of_a_call(row: Row, formula: str) -> int:
     """How many tokens a call of this row counts; 0 for a row that does not tell."""
-    cycles = row.figures.get("cycles") or {}
+    return tokens_of_run(row.record, formula)
+
+
+def tokens_of_run(run: Record, formula: str) -> int:
+    """The same of one run."""
+    cycles = _cycles(run)
     if formula == "corrected":
         return int(cycles.get("real_tokens") or 0)
-    times = int(cycles.get("ranks") or 1) if row.options.get("tokens_times_ranks") else 1
+    times = int(cycles.get("ranks") or 1) if (run.job.options or {}).get("tokens_times_ranks") else 1
     return int(cycles.get("counted_tokens") or 0) * times
+
+
+def _cycles(run: Record) -> Mapping[str, Any]:
+    return (run.guest.figures or {}).get("cycles") or {} if run.guest else {}
 
 
 def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
@@ -50,8 +61,12 @@ def padding_error(row: Row) -> float | None:
 
 
 def wrong_when_padded(row: Row) -> bool:
-    """Is the first sentence's answer another one among padded sentences, by more than the output check allows?"""
-    if "padded_logits_relative_error" not in (row.figures.get("cycles") or {}):
+    """Is the first sentence's answer another one among padded sentences, in any run by more than the output check allows?"""
+    return any(_wrong_when_padded(run) for run in [row.record, *row.ok_runs])
+
+
+def _wrong_when_padded(run: Record) -> bool:
+    if "padded_logits_relative_error" not in (cycles := _cycles(run)):
         return False
-    error, allowed = padding_error(row), row.record.job.tolerance
+    error, allowed = cycles["padded_logits_relative_error"], run.job.tolerance
     return error is None or (allowed is not None and error > allowed)

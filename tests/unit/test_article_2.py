@@ -17,8 +17,8 @@ from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
 from scripts.verdicts import judging, row_groups, rules, token_times
+from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
 from tests import synthetic
 from tests.synthetic import check
 from tests.typed import chosen
@@ -62,9 +62,16 @@ def group_of(records: list[Record]) -> Group:
     return group
 
 
-def judge(claim_id: str, records: list[Record]) -> rules.Verdict:
+def judge(claim_id: str, records: list[Record], runs: int = 5) -> rules.Verdict:
+    """The verdict on a claim where each of these records ran so often."""
     claim = next(one for one in ARTICLE.claims if one["id"] == claim_id)
-    return rules.judge(claim, rules.rows_by_case(group_of(records), ARTICLE), claim["new_tokens"])
+    every = [run for record in records for run in synthetic.repeated(record, runs, 0.001)]
+    return rules.judge(claim, group_of(every), ARTICLE, claim["new_tokens"])
+
+
+def told(verdict: rules.Verdict) -> str:
+    """All sentences and reasons of its parts."""
+    return "; ".join(part.told for part in verdict.parts)
 
 
 def changed(records: list[Record], case: str, batch_size: int, record: Record | None) -> list[Record]:
@@ -127,7 +134,7 @@ def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_clai
     shown = next(line[-1] for line in table_of(records) if line[0] == "ds-zero, measured")
     assert shown.endswith("✗") is not right
     verdict = judge("2.7", records)
-    assert verdict.word == (REPRODUCED if right else NOT_TESTED) and (right or "when padded" in verdict.reason)
+    assert verdict.word == (HOLDS if right else NOT_TESTED) and (right or "when padded" in told(verdict))
 
 
 def commands_of(records: list[Record]) -> list[str]:
@@ -191,101 +198,158 @@ def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
 
 # ------------------------------------------------------------------------------------------------ claims
 @pytest.mark.parametrize("claim", ["2.4", "2.5", "2.6", "2.7"])
-@pytest.mark.parametrize("count", [8, 4])
-def test_the_article_s_own_table_reproduces_its_claims_on_any_number_of_gpus(claim: str, count: int) -> None:
-    assert judge(claim, published_cells(count)).word == REPRODUCED
+@pytest.mark.parametrize(("count", "beside"), [(8, ""), (4, "on 4 GPUs, 8 in the article")])
+def test_the_article_s_own_table_holds_on_its_number_of_gpus_and_on_fewer_which_is_said(claim: str, count: int, beside: str) -> None:
+    verdict = judge(claim, published_cells(count))
+    assert (verdict.word, verdict.gpus) == (HOLDS, beside)
 
 
-def test_one_cell_in_which_another_is_lower_breaks_the_lowest() -> None:
+def test_one_cell_in_which_another_is_lower_refutes_the_lowest() -> None:
     verdict = judge("2.4", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 0.2)))
-    assert verdict.word == NOT_REPRODUCED and "ds-zero" in verdict.reason and "batch 128" in verdict.reason and "17 of 18" in verdict.reason
+    assert verdict.word == REFUTED and "ds-zero" in told(verdict) and "batch 128; 17 of 18" in told(verdict)
 
 
 @pytest.mark.parametrize(
-    ("record", "words"), [(None, "accelerate-int8 b64 was not run on 8 GPUs"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")]
+    ("record", "words"), [(None, "accelerate-int8 b64 was not run here"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")]
 )
 def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record: Record | None, words: str) -> None:
     verdict = judge("2.4", changed(published_cells(), "accelerate-int8", 64, record))
-    assert verdict.word == NOT_TESTED and words in verdict.reason
+    assert verdict.word == NOT_TESTED and words in told(verdict)
 
 
 def test_cases_on_different_numbers_of_gpus_are_not_compared() -> None:
     records = [one for one in published_cells() if one.job.case != "ds-zero"] + [cell("ds-zero", size, 1.0, count=4) for size in SIZES]
     verdict = judge("2.4", records)
-    assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
+    assert verdict.word == NOT_TESTED and told(verdict) == "ds-zero b1 ran on 4 GPUs here, not on 8"
 
 
-def test_a_claim_is_judged_on_the_gpus_that_most_of_its_rows_ran_on() -> None:
-    """Two rows on 16 GPUs do not leave a claim untested that 8 GPUs have all rows of, nor mix the two numbers in it."""
-    few = [cell("ds-inference", 32, 9.0, count=16), cell("ds-inference", 128, 9.0, count=16)]
+def test_a_claim_is_judged_on_the_nearest_number_of_gpus_below_the_article_s_that_has_all_its_rows() -> None:
+    some = [cell("ds-inference", 32, 9.0, count=8), cell("ds-inference", 128, 9.0, count=8)]
     for claim in ("2.4", "2.5"):
-        verdict = judge(claim, published_cells() + few)
-        assert verdict.word == REPRODUCED and "(8 GPUs, " in verdict.reason and "16 GPUs" not in verdict.reason
-    assert "(16 GPUs, " in judge("2.5", published_cells() + published_cells(16)).reason
+        verdict = judge(claim, published_cells(4) + published_cells(2) + some)
+        assert (verdict.word, verdict.gpus) == (HOLDS, "on 4 GPUs, 8 in the article") and "8 GPUs" not in told(verdict)
 
 
-def test_a_look_with_two_calls_on_more_gpus_undoes_no_verdict() -> None:
-    """Rows of two timed calls carry no interval; they only count where no number of GPUs has rows that do."""
-    looks = published_cells(16)
+def test_more_gpus_than_the_article_s_never_count() -> None:
+    verdict = judge("2.5", published_cells(16) + published_cells(4))
+    assert verdict.gpus == "on 4 GPUs, 8 in the article" and "16 GPUs" not in told(verdict)
+    assert judge("2.5", published_cells(16)).word == NOT_TESTED
+    assert judge("2.5", published_cells(16) + published_cells(8)).gpus == ""
+
+
+def test_where_no_number_of_gpus_has_all_rows_the_one_with_most_rows_of_five_runs_is_told() -> None:
+    zero = [run for record in published_cells(4) if record.job.case == "ds-zero" for run in synthetic.repeated(record, 5, 0.001)]
+    verdict = rules.judge(claim_of("2.5"), group_of(published_cells(8) + zero), ARTICLE, 100)
+    assert (verdict.gpus, verdict.parts[2].word) == ("on 4 GPUs, 8 in the article", HOLDS)
+
+
+def test_a_row_that_ran_out_of_memory_was_measured() -> None:
+    full = changed(published_cells(), "accelerate-int8", 128, cell("accelerate-int8", 128, 1.0, status="oom", reason="full"))
+    assert judge("2.4", full + published_cells(4)).gpus == ""
+
+
+def test_a_look_on_more_gpus_undoes_no_verdict() -> None:
+    """Rows of one run, or of two timed calls, where fewer GPUs have rows of five runs; and the rows with most calls where none has."""
+    looks = published_cells(8)
     for record in looks:
         for measurement in record.guest.measurements:
             measurement["timed_ms"] = measurement["timed_ms"][:2]
+    below = [run for record in published_cells(4) for run in synthetic.repeated(record, 5, 0.001)]
     for claim in ("2.4", "2.5", "2.6", "2.7"):
-        assert judge(claim, published_cells() + looks) == judge(claim, published_cells())
-        assert "(16 GPUs, " in judge(claim, looks).reason, "what there is is told, where nothing can be judged"
+        both = rules.judge(claim_of(claim), group_of(below + looks), ARTICLE, 100)
+        assert (both.word, both.gpus) == (HOLDS, "on 4 GPUs, 8 in the article")
+        assert judge(claim, published_cells(4) + looks, runs=1).gpus == "on 4 GPUs, 8 in the article"
 
 
-def test_cases_that_ran_in_other_batch_sizes_only_are_named_with_their_gpus() -> None:
+def claim_of(claim_id: str) -> dict:
+    return next(one for one in ARTICLE.claims if one["id"] == claim_id)
+
+
+def test_a_case_that_ran_in_other_batch_sizes_only_is_named() -> None:
     verdict = judge("2.7", [cell("ds-zero", 2, 9.0)])
-    assert (verdict.word, verdict.reason) == (NOT_TESTED, "ds-zero b1 was not run on 8 GPUs here")
+    assert verdict.word == NOT_TESTED and verdict.parts[0].why == "ds-zero b1 was not run here"
 
 
 def test_a_case_that_never_ran_is_named() -> None:
     verdict = judge("2.4", [one for one in published_cells() if one.job.case != "accelerate-int8"])
-    assert (verdict.word, verdict.reason) == (NOT_TESTED, "accelerate-int8 was not run here")
+    assert verdict.word == NOT_TESTED and told(verdict) == "accelerate-int8 b1 was not run here"
 
 
-@pytest.mark.parametrize(("at_128", "word"), [(3.69 / 1.4, REPRODUCED), (3.69 / 1.6, NOT_REPRODUCED), (3.69 * 1.2, REPRODUCED)])
+@pytest.mark.parametrize(("at_128", "word"), [(3.69 / 1.4, HOLDS), (3.69 / 1.6, REFUTED), (3.69 * 1.2, HOLDS)])
 def test_accelerate_stops_gaining_below_the_bound(at_128: float, word: str) -> None:
     verdict = judge("2.5", changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, at_128)))
-    assert verdict.word == word and (word == REPRODUCED or "the bound is 1.5" in verdict.reason)
+    part = verdict.parts[0]
+    assert (part.name, part.word) == ("accelerate stops gaining", word) and "the bound is 1.5" in part.sentence
+    assert verdict.word == (HOLDS if word == HOLDS else IN_PART)
 
 
-@pytest.mark.parametrize(("at_128", "word"), [(0.63 / 1.6, REPRODUCED), (0.63 / 1.4, NOT_REPRODUCED)])
-def test_ds_inference_goes_on_gaining_above_the_bound(at_128: float, word: str) -> None:
-    assert judge("2.5", changed(published_cells(), "ds-inference", 128, cell("ds-inference", 128, at_128))).word == word
+@pytest.mark.parametrize(("case", "at_32", "place"), [("ds-inference", 0.63, 1), ("ds-zero", 4.62, 2)])
+@pytest.mark.parametrize(("gain", "word"), [(1.6, HOLDS), (1.4, REFUTED)])
+def test_deepspeed_goes_on_gaining_above_the_bound(case: str, at_32: float, place: int, gain: float, word: str) -> None:
+    assert judge("2.5", changed(published_cells(), case, 128, cell(case, 128, at_32 / gain))).parts[place].word == word
 
 
 @pytest.mark.parametrize(
-    ("int8_at_1", "int8_at_128", "word"),
-    [(89.64, 3.38 * 1.24, REPRODUCED), (89.64, 3.38 * 1.26, NOT_REPRODUCED), (30.0, 3.82, NOT_REPRODUCED), (89.64, 3.0, REPRODUCED)],
+    ("int8_at_1", "int8_at_128", "words"),
+    [(89.64, 3.38 * 1.24, [HOLDS, HOLDS]), (89.64, 3.38 * 1.26, [HOLDS, REFUTED]), (30.0, 3.82, [REFUTED, HOLDS]), (89.64, 3.0, [HOLDS, HOLDS])],
 )
-def test_int8_is_slower_at_one_and_near_at_128(int8_at_1: float, int8_at_128: float, word: str) -> None:
+def test_int8_is_slower_at_one_and_near_at_128(int8_at_1: float, int8_at_128: float, words: list[str]) -> None:
     records = changed(published_cells(), "accelerate-int8", 1, cell("accelerate-int8", 1, int8_at_1))
-    assert judge("2.6", changed(records, "accelerate-int8", 128, cell("accelerate-int8", 128, int8_at_128))).word == word
+    verdict = judge("2.6", changed(records, "accelerate-int8", 128, cell("accelerate-int8", 128, int8_at_128)))
+    assert [part.word for part in verdict.parts] == words
 
 
-@pytest.mark.parametrize(("gain", "word"), [(0.81 * 128, REPRODUCED), (0.79 * 128, NOT_REPRODUCED)])
+@pytest.mark.parametrize(("gain", "word"), [(0.81 * 128, HOLDS), (0.79 * 128, REFUTED)])
 def test_zero_gains_four_fifths_of_the_batch_or_more(gain: float, word: str) -> None:
-    assert judge("2.7", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 145.6 / gain))).word == word
+    assert judge("2.7", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 145.6 / gain))).parts[0].word == word
+
+
+@pytest.mark.parametrize(("accelerate_gain", "word"), [(124.44 / 1.27, HOLDS), (124.44 / 1.23, REFUTED), (115.0, REFUTED)])
+def test_zero_gains_a_quarter_more_than_accelerate_too(accelerate_gain: float, word: str) -> None:
+    verdict = judge("2.7", changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, 34.04 / accelerate_gain)))
+    assert [part.word for part in verdict.parts] == [HOLDS, word]
+    assert f"is {124.44 / accelerate_gain:.2f}"[:6] in verdict.parts[1].sentence and "published 12.36" in verdict.parts[1].sentence
+
+
+def test_the_interval_of_a_gain_over_another_has_the_scatter_of_all_four_rows() -> None:
+    calm = judge("2.7", published_cells()).parts[1].ratio
+    wild = [run for record in published_cells() for run in synthetic.repeated(record, 5, 0.05 if record.job.case == "accelerate-fp16" else 0.001)]
+    ratio = rules.judge(claim_of("2.7"), group_of(wild), ARTICLE, 100).parts[1].ratio
+    assert ratio.value == pytest.approx(calm.value, rel=0.01) and ratio.high / ratio.low > 1.1 > calm.high / calm.low
+
+
+def test_a_gain_over_another_needs_five_runs_of_each_of_its_four_rows() -> None:
+    every = [run for record in published_cells() for run in synthetic.repeated(record, 4 if record.job.case == "accelerate-fp16" else 5, 0.001)]
+    assert rules.judge(claim_of("2.7"), group_of(every), ARTICLE, 100).parts[1].why == "4 runs, 5 are needed"
 
 
 def gptj(case: str, mean_ms: float, count: int = 1, new_tokens: int = 128) -> Record:
     return synthetic.record(job(case, 1, count, new_tokens), mean_ms, spread=0.001)
 
 
-@pytest.mark.parametrize(("fast_ms", "word"), [(2413.18, REPRODUCED), (5357.65 / 2.02, REPRODUCED), (5357.65 / 1.98, NOT_REPRODUCED)])
-def test_more_than_double_is_more_than_two(fast_ms: float, word: str) -> None:
+@pytest.mark.parametrize(("fast_ms", "word"), [(2413.18, HOLDS), (5357.65 / 2.02, HOLDS), (5357.65 / 1.98, REFUTED)])
+def test_double_is_two_or_more(fast_ms: float, word: str) -> None:
     verdict = judge("2.1", [gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", fast_ms)])
-    assert verdict.word == word and (word == REPRODUCED or "the bound is 2" in verdict.reason)
+    assert (verdict.word, verdict.parts[0].name) == (word, "at least 2 times as fast")
 
 
 @pytest.mark.parametrize(
-    ("four_ms", "word"), [(551.79, REPRODUCED), (1482.22 / 2.1, NOT_REPRODUCED), (1482.22 / 3.4, NOT_REPRODUCED), (1500.0, NOT_REPRODUCED)]
+    ("four_ms", "words"),
+    [
+        (551.79, [HOLDS, HOLDS]),
+        (1482.22 / 2.1, [HOLDS, REFUTED]),
+        (1482.22 / 3.4, [HOLDS, REFUTED]),
+        (1500.0, [REFUTED, REFUTED]),
+    ],
 )
-def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, word: str) -> None:
+def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, words: list[str]) -> None:
     records = [gptj("pipeline-deepspeed-1", 1482.22, 1, 42), gptj("pipeline-deepspeed-4", four_ms, 4, 42)]
-    assert judge("2.3", records).word == word
+    assert [part.word for part in judge("2.3", records).parts] == words
+
+
+def test_a_claim_about_four_gpus_is_not_judged_on_one() -> None:
+    records = [gptj("pipeline-deepspeed-1", 1482.22, 1, 42), gptj("pipeline-deepspeed-4", 1482.22, 1, 42)]
+    assert judge("2.3", records).parts[0].why == "pipeline-deepspeed-4 ran on 1 GPU here, not on 4"
 
 
 def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:

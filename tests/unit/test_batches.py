@@ -11,7 +11,7 @@ from scripts.report import document
 from scripts.report.plots import throughput
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import rates, row_groups, rules
-from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED
+from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
 from tests import synthetic
 from tests.synthetic import check, job, record
 
@@ -58,9 +58,10 @@ def group_of(records: list[results.Record]) -> row_groups.Group:
     return group
 
 
-def judge(relation: dict, *records: results.Record) -> rules.Verdict:
-    claim = {"relations": [relation]}
-    return rules.judge(claim, rules.rows_by_case(group_of(list(records)), ARTICLE), 256)
+def judge(relation: dict, *records: results.Record, runs: int = 5, new_tokens: int = 256) -> list[Part]:
+    """The parts of a claim of one relation where each of these records ran so often; one with its own number of runs is given run by run."""
+    every = [run for one in records for run in (synthetic.repeated(one, runs, 0.002) if one.number == 1 else [one])]
+    return rules.judge({"relations": [relation]}, group_of(every), ARTICLE, new_tokens).parts
 
 
 def row_of(one: results.Record) -> row_groups.Row:
@@ -90,63 +91,63 @@ def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() 
     assert rates.tokens_per_s(row) == pytest.approx(20, rel=0.01) and rates.items_per_s(row).value == pytest.approx(0.2, rel=0.01)
 
 
-TOO_LARGE = a_run("batch", batch_size=4096, status="oom", reason="synthetic")
-IN_TIME = {"single": "single", "batched": "batch", "item_ratio_at_least": 60}
+SIXTY = {"single": "single", "batched": "batch", "size": 60}
 
 
 def test_the_best_batch_size_is_held_against_one_at_a_time() -> None:
-    verdict = judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 50, 70, 65))
-    assert verdict.word == REPRODUCED and verdict.reason.startswith("batch b4 makes 69.8 (")
-    assert "2.39 min instead of 2.77 h" in verdict.reason
+    direction, size = judge(SIXTY, a_run("single", 1000.0), *sweep(1, 50, 70, 65))
+    assert (direction.name, direction.word, size.name, size.word) == ("faster in batches", HOLDS, "60 times", HOLDS)
+    assert size.sentence.startswith("batch b4 makes 69.8") and "published 60" in size.sentence and "2.39 min instead of 2.77 h" in size.sentence
 
 
-@pytest.mark.parametrize(("rate", "word"), [(61.0, REPRODUCED), (60.0, NOT_REPRODUCED), (59.0, NOT_REPRODUCED)])
-def test_the_whole_interval_has_to_reach_the_bound(rate: float, word: str) -> None:
-    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, rate), TOO_LARGE).word == word
-
-
-def test_a_sweep_that_has_not_met_the_end_of_the_memory_says_nothing_against_the_claim() -> None:
-    verdict = judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30))
-    assert verdict.word == NOT_TESTED and verdict.reason.endswith("but no batch size was so large that memory ran out")
-    assert judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 70)).word == REPRODUCED
+@pytest.mark.parametrize(
+    ("rate", "words"), [(60, [HOLDS, HOLDS]), (391, [HOLDS, REFUTED]), (30, [HOLDS, REFUTED]), (0.9, [REFUTED, REFUTED]), (75, [HOLDS, UNDECIDED])]
+)
+def test_a_gain_of_391_refutes_a_size_of_60_as_one_of_30_does(rate: float, words: list[str]) -> None:
+    batch = a_run("batch", 1000 * 2 / rate, 2, spread=0.0)
+    assert [part.word for part in judge(SIXTY, a_run("single", 1000.0, spread=0.0), batch)] == words
 
 
 def test_a_batch_with_a_wrong_output_is_not_the_best() -> None:
     wrong = a_run("batch", 10.0, 8, checked=check(0.3, passed=False))
-    assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), wrong).reason
+    assert "batch b2 makes 29.9" in judge(SIXTY, a_run("single", 1000.0), *sweep(1, 30), wrong)[0].sentence
 
 
 def test_without_both_sides_nothing_is_tested() -> None:
-    assert judge(IN_TIME, *sweep(1, 70)) == rules.Verdict(NOT_TESTED, "single was not run here")
-    assert judge(IN_TIME, a_run("single")) == rules.Verdict(NOT_TESTED, "batch was not run here")
-    assert judge(IN_TIME, a_run("single", 1000.0, timed_runs=4), *sweep(1, 70)).reason == "single has no row of 5 timed calls, fewer carry no interval"
-    assert judge(IN_TIME, a_run("single"), a_run("batch", timed_runs=1)).reason == "batch has no row of 5 timed calls, fewer carry no interval"
+    assert judge(SIXTY, *sweep(1, 70))[0].why == "single was not run here"
+    assert judge(SIXTY, a_run("single"))[1].why == "batch was not run here"
+    assert judge(SIXTY, a_run("single", 1000.0), *sweep(1, 70), runs=4)[0].why == "4 runs, 5 are needed"
 
 
-def test_a_batch_that_was_only_tried_whether_it_fits_judges_nothing() -> None:
-    tried = a_run("batch", 10.0, 8, timed_runs=1)
-    assert "batch b2 makes 29.9" in judge(IN_TIME, a_run("single", 1000.0), *sweep(1, 30), tried).reason
-    verdict = judge(GROWS, *sweep(10, 19), a_run("batch", 9000.0, 8, timed_runs=1))
-    assert verdict.word == REPRODUCED and verdict.reason.endswith("; too few calls to judge: 8")
+def a_look(mean_ms: float, batch_size: int) -> results.Record:
+    """One run of a batch: its number keeps it from being repeated."""
+    return a_run("batch", mean_ms, batch_size, number=2)
+
+
+def test_a_batch_of_fewer_runs_judges_nothing() -> None:
+    assert "batch b2 makes 29.9" in judge(SIXTY, a_run("single", 1000.0), *sweep(1, 30), a_look(10.0, 8))[0].sentence
+    (part,) = judge(GROWS, *sweep(10, 19), a_look(9000.0, 8))
+    assert part.word == HOLDS and part.sentence.endswith("; too few runs to judge: 8")
     wrong = a_run("batch", 9000.0, 8, checked=synthetic.check(0.4, passed=False))
-    assert "too few" not in judge(GROWS, *sweep(10, 19), wrong).reason
+    assert "too few" not in judge(GROWS, *sweep(10, 19), wrong)[0].sentence
 
 
 GROWS = {"case": "batch", "rate_grows_with_batch": True}
 
 
 def test_every_larger_batch_has_to_gain() -> None:
-    verdict = judge(GROWS, *sweep(10, 19, 30, 33))
-    assert verdict.word == REPRODUCED and "from batch size 1 to 8 the least gain: batch size 8 makes 1.099 (" in verdict.reason
-    assert judge(GROWS, *sweep(10, 19, 18.9, 33)).word == NOT_REPRODUCED
+    (part,) = judge(GROWS, *sweep(10, 19, 30, 33))
+    assert part.word == HOLDS and "from batch size 1 to 8 the least gain: batch size 8 makes 1.099 times" in part.sentence
+    (part,) = judge(GROWS, *sweep(10, 19, 18, 33))
+    assert part.word == REFUTED and "batch size 4 makes 0.9" in part.sentence and part.sentence.endswith("; 2 of 3 steps hold")
 
 
 def test_the_batch_that_ran_out_of_memory_is_no_step() -> None:
-    assert judge(GROWS, *sweep(10, 19), a_run("batch", batch_size=4, status="oom", reason="synthetic")).word == REPRODUCED
+    assert judge(GROWS, *sweep(10, 19), a_run("batch", batch_size=4, status="oom", reason="synthetic"))[0].word == HOLDS
 
 
 def test_one_batch_size_tests_nothing() -> None:
-    assert judge(GROWS, *sweep(10)).reason == "batch has 1 batch size with a right output and 5 timed calls, two or more are needed"
+    assert judge(GROWS, *sweep(10))[0].why == "batch has 1 batch size with a right output, two or more are needed"
 
 
 LEFT = {"case": "padding", "left_padding_needed": True}
@@ -155,19 +156,28 @@ LEFT = {"case": "padding", "left_padding_needed": True}
 @pytest.mark.parametrize(
     ("side", "errors", "word"),
     [
-        ("left", [0.01, 0.08, 0.0], REPRODUCED),
-        ("left", [0.01, 0.081, 0.0], NOT_REPRODUCED),
-        ("right", [0.6, 0.081, 0.0], REPRODUCED),
-        ("right", [0.6, 0.08, 0.0], NOT_REPRODUCED),
+        ("left", [0.01, 0.08, 0.0], HOLDS),
+        ("left", [0.01, 0.081, 0.0], REFUTED),
+        ("right", [0.6, 0.081, 0.0], HOLDS),
+        ("right", [0.6, 0.08, 0.0], REFUTED),
     ],
 )
 def test_left_padding_has_to_be_within_the_tolerance_and_right_padding_beyond_it(side: str, errors: list[float], word: str) -> None:
     found = {**PADDING, side: {**PADDING[side], "logits_relative_error": errors}}
-    assert judge(LEFT, a_run("padding", figures={"padding": found})).word == word
+    right, other = (a_run("padding", figures={"padding": figure}) for figure in (PADDING, found))
+    assert judge(LEFT, other, new_tokens=64)[0].word == word
+    runs = [*synthetic.repeated(right, 4), synthetic.repeated(other, 5)[4]]
+    (part,) = rules.judge({"relations": [LEFT]}, group_of(runs), ARTICLE, 64).parts
+    assert part.word == word, "in every run"
+
+
+def test_fewer_than_five_runs_say_nothing_of_padding() -> None:
+    assert judge(LEFT, a_run("padding", figures={"padding": PADDING}), runs=4, new_tokens=64)[0].why == "4 runs, 5 are needed"
 
 
 def test_texts_of_one_length_say_nothing_of_padding() -> None:
-    assert judge(LEFT, a_run("padding", figures={"padding": {**PADDING, "prompt_tokens": [9, 9, 9]}})).word == NOT_TESTED
+    (part,) = judge(LEFT, a_run("padding", figures={"padding": {**PADDING, "prompt_tokens": [9, 9, 9]}}), new_tokens=64)
+    assert part.word == NOT_TESTED and part.why == "padding has no padded text or no tolerance"
 
 
 def whole() -> list[results.Record]:
@@ -216,9 +226,10 @@ def test_padding_on_both_sides_stands_beside_the_text_alone(page: str) -> None:
 
 
 def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: str) -> None:
-    verdicts_told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and "](#" in line]
-    assert [line.split(" ")[1] for line in verdicts_told] == ["3.1", "3.2", "3.3"]
-    assert "**not reproduced**" in verdicts_told[0] and "**reproduced**" in verdicts_told[1] and "64 new tokens" in verdicts_told[2]
+    told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and ", controlled |" in line]
+    assert [line.split(" ")[1] for line in told] == ["3.1,", "3.2,", "3.3,"] and "64 new tokens" in told[2]
+    assert page.count("| not tested | the variant published was not run here |") == 3
+    assert page.count("*Not tested*, where no other reason stands: 1 run, 5 are needed.") == 2, "above the first tables, and in the group"
 
 
 def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path) -> None:

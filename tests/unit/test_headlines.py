@@ -7,7 +7,9 @@ import pytest
 from scripts import articles, results
 from scripts.errors import KitError
 from scripts.report import document, headlines
+from scripts.report.views import claims
 from scripts.verdicts import judging
+from tests import synthetic
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def readme(tmp_path):
 
 def rows_of(verdicts):
     """The rows of the table, each a line."""
-    return headlines.table(verdicts).splitlines()[2:]
+    return [line for line in headlines.table(verdicts).splitlines()[2:] if line.startswith("|")]
 
 
 def _headlines(known):
@@ -37,12 +39,31 @@ def test_every_headline_of_a_measured_article_has_a_row(judged):
     assert all(any(row.startswith(f"| {claim['text']} |") for row in rows) for claim in _headlines(known))
 
 
-def test_a_row_has_the_verdict_of_the_report(judged):
+def test_a_row_has_the_verdict_of_the_report_and_the_word_of_version_1(judged):
     rows = rows_of(judged[0])
-    words = {line.claim["text"]: line.verdict.word for verdicts in judged[0].values() for line in reversed(verdicts.lines)}
+    of = {one.headline.claim["text"]: one for verdicts in judged[0].values() for one in verdicts.claims}
     for row in rows:
-        claim, *_, verdict, _ = row.strip("| ").split(" | ")
-        assert verdict == f"**{words[claim]}**"
+        claim, *_, verdict, version_1, _ = row.strip("| ").split(" | ")
+        assert verdict.startswith(str(claims.word(of[claim].headline)))
+        assert version_1 == of[claim].version_1 != ""
+
+
+def of_five_runs(slow_ms):
+    """The verdicts on DeepSpeed's row and layer parallelism's, five runs each."""
+    records = [synthetic.record(synthetic.job(case, 2), ms, spread=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", slow_ms))]
+    known = articles.load_all()
+    return document.judged([run for one in records for run in synthetic.repeated(one)], known).verdicts
+
+
+def test_the_parts_of_a_claim_that_came_out_differently_stand_beside_its_word():
+    row = next(row for row in rows_of(of_five_runs(30.0)) if "3.83 times" in row)
+    assert "| **holds in part** (faster: holds; 3.83 times: refuted, 3.00 (2.9" in row and "| 3.83 × layer-parallel | 3.00 (2.9" in row
+    assert "| **holds** |" in next(row for row in rows_of(of_five_runs(38.3)) if "3.83 times" in row)
+
+
+def test_a_reason_that_all_share_is_told_once_below_the_table(judged):
+    text = str(headlines.table(judged[0]))
+    assert text.count("weights of recipe 1") == 1 and "weights of recipe 1" in text.splitlines()[-1] and "docs/verdict-rules.md" in text.splitlines()[-1]
 
 
 def test_a_published_ratio_stands_beside_the_measured_one_of_the_same_pair(judged):
@@ -59,14 +80,14 @@ def test_no_results_give_a_table_without_rows():
 def test_a_claim_that_nothing_judged_is_a_row_without_numbers(judged):
     article = next(article for article in judged[1].values() if any(claim.get("headline") for claim in article.claims))
     row = rows_of({article.slug: judging.judge_article([], article)})[0]
-    assert "**not tested**" in row and "×" not in row
+    assert "| nothing was run here | not tested |" in row and "×" not in row
 
 
 def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
     table = headlines.table(judged[0])
     headlines.save(table, readme)
     headlines.check(table, readme)
-    readme.write_text(readme.read_text().replace("**reproduced**", "**not reproduced**", 1))
+    readme.write_text(readme.read_text().replace("| not tested |", "| **holds** |", 1))
     with pytest.raises(KitError, match="make report"):
         headlines.check(table, readme)
     headlines.save(table, readme)
@@ -74,7 +95,7 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
 
 
 def test_the_committed_table_is_that_of_the_committed_results():
-    document.check_headlines()
+    document.check_pages()
 
 
 def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):

@@ -59,7 +59,9 @@ def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> No
 
 def test_the_words_of_the_first_table_are_told_before_it(whole: Path, tmp_path: Path) -> None:
     before = text_of(whole).partition("| article | device |")[0]
-    assert "- *current*: today's versions" in before and "- *random*: seeded random weights" in before and "- *published*: the article's own" in before
+    assert (
+        "- *current*: today's versions" in before and "- *random (recipe 2)*: seeded random weights" in before and "- *published*: the article's own" in before
+    )
     assert "*hopper*" not in before
     hopper = page(tmp_path, [record(job("int8", stack="hopper"), 50.0)]).partition("| article | device |")[0]
     assert "- *hopper*: the first article's libraries" in hopper and "*current*" not in hopper
@@ -71,8 +73,10 @@ def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path
     changed = page(tmp_path, [one for one in records if one is not gone]).splitlines()
     lost = [line for line in text_of(whole).splitlines() if line not in changed]
     new = [line for line in changed if line not in text_of(whole).splitlines()]
-    assert lost and all(re.search("tensor-parallel|Tensor parallelism|5 of 6|not exactly|Not exactly", line) for line in lost)
-    assert new and all(re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested", line) for line in new)
+    assert lost and all(
+        re.search("tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged", line) for line in lost
+    )
+    assert new and all(re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested|Version 1 of the rules judged", line) for line in new)
 
 
 def test_a_damaged_result_is_named_and_the_report_still_comes(tmp_path: Path) -> None:
@@ -177,18 +181,45 @@ def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_oth
 def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
     text = text_of(whole)
     caveat, table = text.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), text.index("| 1.1 ")
-    assert caveat < text.index("*Not reproduced*: it does not") < text.index("](#measured-inference-tools)") < table
+    assert caveat < text.index("*Refuted*: it lies elsewhere") < text.index("](#measured-inference-tools)") < table
     other = articles.find("deepspeed-inference")
     assert f"none of the {len(other.claims)} claims of “{other.title}” was tested; `make article-{other.slug}` does" in text
     demo = page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
-    assert "Not run yet" not in demo and "*Not reproduced*" not in demo
+    assert "Not run yet" not in demo and "*Refuted*" not in demo
 
 
-def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
-    short = text_of(whole).partition("## In short")[2].partition("## What was run on what")[0]
-    assert re.search(r"- DeepSpeed takes 3\.83 times less .* \*\*not reproduced\*\*: deepspeed \(2 GPUs, float32\) is 4\.9\d* times .*, on \[SYNTHETIC", short)
+@pytest.fixture(scope="module")
+def of_five_runs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report on five runs of each row of the first article."""
+    times_ms = (("layer-parallel", 2, 61.5), ("tensor-parallel", 2, 40.25), ("int8", 1, 90.0), ("deepspeed", 2, 12.5), ("bminf", 1, 700.0))
+    rows = [record(job(case, count), ms) for case, count, ms in times_ms]
+    return page(tmp_path_factory.mktemp("five"), [run for row in rows for run in synthetic.repeated(row)])
+
+
+def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(of_five_runs: str, tmp_path: Path) -> None:
+    short = of_five_runs.partition("## In short")[2].partition("## What was run on what")[0]
+    words = (
+        r"\*\*holds in part\*\*: faster: holds; 3\.83 times: refuted, 4\.9\d* \(4.* to .*\)\. deepspeed \(2 GPUs, float32\) is 4\.9\d* times .*, on \[SYNTHETIC"
+    )
+    assert re.search(rf"- DeepSpeed takes 3\.83 times less .* {words}", short), short
     assert [line[:19] for line in short.strip().splitlines() if line.startswith("- ")] == ["- DeepSpeed-Inferen", "- DeepSpeed takes 3", "- As published, the"]
     assert "## In short" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
+
+
+def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(whole: Path) -> None:
+    text = text_of(whole)
+    assert re.search(r"\n\*Not tested\*, where no other reason stands: 1 run, 5 are needed\.\n", text)
+    assert not [line for line in text.splitlines() if line.startswith(("|", "- ")) and "1 run, 5 are needed" in line]
+
+
+def test_the_report_names_its_rules_and_what_earlier_ones_judged_first(of_five_runs: str, tmp_path: Path) -> None:
+    assert "follow version 2 of the rules (docs/verdict-rules.md), of 2026-11-23." in of_five_runs
+    assert "Version 1 of the rules judged all 25 results first." in of_five_runs
+    one, other = record(job("int8"), 50.0), record(job("deepspeed", 2), 10.0)
+    one.host["rules_version"] = 2
+    assert "Version 1 of the rules judged 1 of the 2 results first." in page(tmp_path, [one, other])
+    other.host["rules_version"] = 2
+    assert "Version 1 of the rules judged" not in page(tmp_path, [one, other])
 
 
 def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
@@ -198,17 +229,20 @@ def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
     assert "](FINDINGS.md)" in document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
 
 
-def test_claims_are_judged_on_the_first_page(whole: Path) -> None:
-    first = text_of(whole).partition("## LLM inference tools compared")[0]
-    assert re.search(
-        r"1\.2 .* \| \*\*reproduced\*\* \| tensor-parallel \(2 GPUs, float32\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs, float32\)", first
-    )
-    assert re.search(r"1\.5 .* \| \*\*not reproduced\*\* \| deepspeed \(2 GPUs, float32\) is 4\.9\d* times", first)
+def test_claims_are_judged_on_the_first_page(of_five_runs: str) -> None:
+    first = of_five_runs.partition("## LLM inference tools compared")[0]
+    assert re.search(r"1\.2 .* \| \*\*holds\*\* \| tensor-parallel \(2 GPUs, float32\) is 1\.5\d+ times as fast as layer-parallel \(2 GPUs, float32\)", first)
+    assert re.search(r"1\.5 .* \| \*\*holds in part\*\* \| faster: holds; 3\.83 times: refuted, 4\.9", first)
+    assert re.search(r"1\.4 .* \| \*\*holds\*\* \| slowest: holds, 7\.\d* .*; fits one card: holds, 10\.00 GiB; no loss of precision: holds\. ", first)
+
+
+def test_published_speed_ups_stand_beside_measured_ones_of_every_pair(of_five_runs: str) -> None:
+    assert re.search(r"\| deepspeed over int8 \| 4\.66 \| 7\.2\d* \(7", of_five_runs) and re.search(r"\| int8 over bminf \| 5\.02 \| 7\.", of_five_runs)
 
 
 def test_a_tiny_model_on_a_cpu_leaves_every_claim_not_tested(tmp_path: Path) -> None:
     text = page(tmp_path, [record(job("deepspeed", 2, device="cpu", scale="tiny")), record(job("int8", device="cpu", scale="tiny"))])
-    assert "reproduced**" not in text
+    assert "holds**" not in text and "refuted**" not in text
     assert text.count("| not tested | so far only: tiny model on a CPU |") == len(articles.find("inference-tools").claims)
 
 

@@ -1,3 +1,5 @@
+"""Version 2 of the rules of the verdicts, at their edges, on made-up runs."""
+
 import dataclasses
 
 import msgspec
@@ -7,158 +9,442 @@ from scripts import articles
 from scripts.articles import shapes
 from scripts.errors import KitError
 from scripts.results import Record
-from scripts.verdicts import judging, relations, row_groups, rules
-from scripts.verdicts.row_groups import Row
-from scripts.verdicts.rules import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Verdict
+from scripts.verdicts import judging, parts, relations, row_groups, rules
+from scripts.verdicts.lookup import Rows
+from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED, Part, Range
+from scripts.verdicts.rules import Verdict
+from scripts.verdicts.version_1 import Frozen
 from tests import synthetic
-from tests.synthetic import check, job, record
+from tests.synthetic import check, job, record, repeated
 
-FASTER = {"faster": "deepspeed", "slower": "int8"}
-
-
-def row(asked: Record) -> Row:
-    return Row(asked.job.case, asked.job.device_count, asked, (asked,))
-
-
-def judge(relation: dict, *records: Record) -> Verdict:
-    return rules.judge({"relations": [relation]}, {one.job.case: row(one) for one in records}, 1)
+ARTICLE = articles.load_all()["inference-tools"]
+FASTER = {"faster": "deepspeed", "slower": "layer-parallel"}
+FITS = {"case": "int8", "peak_memory_below_bytes": 24 * synthetic.GIB}
+RIGHT = {"case": "bminf", "check_passes": True}
 
 
-def pair(fast_ms: float, slow_ms: float, **facts: object) -> tuple[Record, Record]:
-    return record(job("deepspeed"), fast_ms, **facts), record(job("int8"), slow_ms, seed=3, **facts)
+def group_of(records: list[Record]) -> row_groups.Group:
+    (group,) = row_groups.build(records, {ARTICLE.slug: ARTICLE})
+    return group
 
 
-def test_an_interval_above_one_reproduces_and_tells_the_ratio() -> None:
-    verdict = judge({**FASTER, "ratio": 4.66}, *pair(10.0, 30.0))
-    assert verdict.word == REPRODUCED
-    assert verdict.reason.startswith("deepspeed (1 GPU, float32) is 3.0") and "published 4.66" in verdict.reason
+def judge_runs(claim: list[dict], records: list[Record], new_tokens: int = 1) -> Verdict:
+    """A claim of these relations on these runs."""
+    return rules.judge({"relations": claim}, group_of(records), ARTICLE, new_tokens)
 
 
-def test_a_ratio_of_rows_on_different_gpus_says_so() -> None:
+def judge(relation: dict, *records: Record, scatter: float = 0.01, count: int = 5) -> Verdict:
+    """A claim of one relation on so many runs like each of these."""
+    return judge_runs([relation], [run for one in records for run in repeated(one, count, scatter)])
+
+
+def part_of(*arguments: object, **typed: object) -> Part:
+    """The only part of that verdict."""
+    (part,) = judge(*arguments, **typed).parts
+    return part
+
+
+def pair(fast_ms: float, slow_ms: float, **asked: object) -> tuple[Record, Record]:
+    """DeepSpeed's row and layer parallelism's, whose calls are all the same."""
+    return record(job("deepspeed", 2, **asked), fast_ms, spread=0.0), record(job("layer-parallel", 2, **asked), slow_ms, spread=0.0)
+
+
+# ------------------------------------------------------------------------------------------------ words
+@pytest.mark.parametrize(
+    ("where", "interval", "word"),
+    [
+        (parts.ABOVE_ONE, (1.001, 1.2), HOLDS),
+        (parts.ABOVE_ONE, (1.0, 1.2), UNDECIDED),
+        (parts.ABOVE_ONE, (0.8, 1.001), UNDECIDED),
+        (parts.ABOVE_ONE, (0.8, 1.0), REFUTED),
+        (parts.ABOVE_ONE, (1.0, 1.0), REFUTED),
+        (Range(least=2), (2.0, 2.2), HOLDS),
+        (Range(least=2), (1.9, 2.0), UNDECIDED),
+        (Range(least=2), (1.9, 1.999), REFUTED),
+        (Range(most=1.25), (1.0, 1.25), HOLDS),
+        (Range(most=1.25), (1.25, 1.3), UNDECIDED),
+        (Range(most=1.25), (1.251, 1.3), REFUTED),
+        (parts.below(1.5), (1.0, 1.499), HOLDS),
+        (parts.below(1.5), (1.0, 1.5), UNDECIDED),
+        (parts.below(1.5), (1.5, 1.6), REFUTED),
+        (parts.size(2.0), (1.6, 2.5), HOLDS),
+        (parts.size(2.0), (1.599, 2.5), UNDECIDED),
+        (parts.size(2.0), (1.6, 2.501), UNDECIDED),
+        (parts.size(2.0), (2.501, 2.6), REFUTED),
+        (parts.size(2.0), (1.5, 1.599), REFUTED),
+        (parts.size(2.0), (1.0, 3.0), UNDECIDED),
+    ],
+)
+def test_the_word_on_an_interval_at_the_edges_of_what_a_claim_says(where: Range, interval: tuple[float, float], word: str) -> None:
+    assert where.word(*interval) == word
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        ([HOLDS, HOLDS], HOLDS),
+        ([REFUTED, REFUTED], REFUTED),
+        ([HOLDS, REFUTED], IN_PART),
+        ([HOLDS, UNDECIDED], IN_PART),
+        ([HOLDS, REFUTED, NOT_TESTED], IN_PART),
+        ([HOLDS, NOT_TESTED], NOT_TESTED),
+        ([REFUTED, NOT_TESTED], NOT_TESTED),
+        ([UNDECIDED, NOT_TESTED], NOT_TESTED),
+        ([REFUTED, UNDECIDED], UNDECIDED),
+        ([NOT_TESTED], NOT_TESTED),
+    ],
+)
+def test_the_word_on_a_claim_of_several_parts(words: list[str], word: str) -> None:
+    assert parts.claim(words) == word
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [([HOLDS, REFUTED, NOT_TESTED], REFUTED), ([HOLDS, NOT_TESTED, UNDECIDED], NOT_TESTED), ([HOLDS, UNDECIDED], UNDECIDED), ([HOLDS, HOLDS], HOLDS)],
+)
+def test_the_word_on_a_part_that_says_every(words: list[str], word: str) -> None:
+    assert parts.every(words) == word
+
+
+# ------------------------------------------------------------------------------------------------ the unit is the run
+def test_a_direction_holds_where_the_interval_over_runs_lies_above_one() -> None:
+    part = part_of({**FASTER, "ratio": 4.66}, *pair(10.0, 30.0))
+    assert part.word == HOLDS and part.ratio.low > 1
+    assert part.sentence.startswith("deepspeed (2 GPUs, float32) is 3.0") and "95 % interval" in part.sentence and "published 4.66" in part.sentence
+
+
+def test_the_interval_is_welchs_over_the_runs_means() -> None:
     fast, slow = pair(10.0, 30.0)
-    assert "different GPUs" not in judge(FASTER, fast, slow).reason
-    slow.host["gpus"][0]["uuid"] = "GPU-another"
-    assert judge(FASTER, fast, slow).reason.endswith("; on different GPUs)")
+    runs = [repeated(one, 6, 0.05) for one in (slow, fast)]
+    means = [[run.guest.measurements[0]["timed_ms"][0] for run in of_row] for of_row in runs]
+    assert judge_runs([FASTER], [*runs[0], *runs[1]]).parts[0].ratio == parts.stats.ratio_over_runs(*means)
 
 
-def test_an_interval_that_reaches_one_does_not_reproduce() -> None:
-    assert judge(FASTER, *pair(100.0, 100.2, spread=0.05)).word == NOT_REPRODUCED
+def test_runs_that_scatter_leave_a_direction_undecided_however_steady_their_calls_are() -> None:
+    assert part_of(FASTER, *pair(100.0, 102.0), scatter=0.05).word == UNDECIDED
+    assert part_of(FASTER, *pair(100.0, 102.0), scatter=0.001).word == HOLDS
 
 
-def judge_runs(fast_runs_ms: list[float], slow_ms: float) -> Verdict:
-    """A case that ran several times, the last one counting, against one that ran once."""
-    runs = tuple(record(job("deepspeed"), mean_ms, number=number) for number, mean_ms in enumerate(fast_runs_ms, start=1))
-    slow = record(job("int8"), slow_ms, seed=3)
-    rows = {"deepspeed": Row("deepspeed", runs[-1].job.device_count, runs[-1], runs), "int8": row(slow)}
-    return rules.judge({"relations": [FASTER]}, rows, 1)
+@pytest.mark.parametrize(("fast_ms", "word"), [(100.0, REFUTED), (130.0, REFUTED)])
+def test_the_other_direction_and_none_at_all_refute(fast_ms: float, word: str) -> None:
+    assert part_of(FASTER, *pair(fast_ms, 100.0), scatter=0.0).word == word
 
 
-def test_the_ratios_of_repeated_runs_stand_beside_the_interval_of_one() -> None:
-    verdict = judge_runs([15.0, 10.0], 30.0)
-    assert verdict.word == REPRODUCED and "2.00 to 3.00 over repeated runs" in verdict.reason
+@pytest.mark.parametrize(("count", "why"), [(1, "1 run, 5 are needed"), (4, "4 runs, 5 are needed"), (5, "")])
+def test_fewer_than_five_runs_judge_nothing_and_show_their_ratio_without_an_interval(count: int, why: str) -> None:
+    part = part_of(FASTER, *pair(10.0, 30.0), count=count)
+    assert (part.word, part.why) == (NOT_TESTED if why else HOLDS, why)
+    assert part.number.startswith("3.00") and ("to" in part.number) is not why
+    assert ("over pairs of runs" in part.sentence) is (count == 4)
 
 
-def test_a_direction_that_another_run_of_the_same_case_turns_does_not_reproduce() -> None:
-    assert judge_runs([31.0, 10.0], 30.0).word == NOT_REPRODUCED
+def test_both_rows_need_their_runs() -> None:
+    fast, slow = pair(10.0, 30.0)
+    few = judge_runs([FASTER], [*repeated(fast, 5), *repeated(slow, 3)])
+    assert (few.word, few.parts[0].why) == (NOT_TESTED, "3 runs, 5 are needed")
 
 
-def test_exactly_one_does_not_reproduce() -> None:
-    assert judge(FASTER, *pair(100.0, 100.0, spread=0.0)).word == NOT_REPRODUCED
+def test_a_run_that_failed_is_none_of_the_five_and_does_not_undo_them() -> None:
+    fast, slow = pair(10.0, 30.0)
+    failed = dataclasses.replace(repeated(record(fast.job, status="failed", reason="synthetic"), 9)[8], reason="synthetic")
+    assert judge_runs([FASTER], [*repeated(fast, 5), failed, *repeated(slow)]).word == HOLDS
+    assert judge_runs([FASTER], [*repeated(fast, 4), failed, *repeated(slow)]).word == NOT_TESTED
 
 
-def test_the_other_direction_does_not_reproduce() -> None:
-    assert judge(FASTER, *pair(30.0, 10.0)).word == NOT_REPRODUCED
+def test_weights_of_recipe_1_judge_nothing_and_the_reason_says_so() -> None:
+    part = part_of(FASTER, *pair(10.0, 30.0, recipe=1))
+    assert (part.word, part.why) == (NOT_TESTED, "weights of recipe 1")
+    assert part_of(FASTER, *pair(10.0, 30.0, recipe=1, weights="hub")).word == HOLDS
+    for relation, case in ((FITS, "int8"), (RIGHT, "bminf")):
+        assert part_of(relation, record(job(case, recipe=1))).why == "weights of recipe 1"
 
 
-@pytest.mark.parametrize(("slow_ms", "word"), [(25.0, REPRODUCED), (16.0, REPRODUCED), (15.9, NOT_REPRODUCED), (25.1, NOT_REPRODUCED)])
-def test_a_size_counts_as_near_up_to_its_factor_on_both_sides(slow_ms: float, word: str) -> None:
-    assert judge({**FASTER, "ratio": 2.0, "within": 1.25}, *pair(10.0, slow_ms, spread=0.0)).word == word
+# ------------------------------------------------------------------------------------------------ size and bounds
+@pytest.mark.parametrize(
+    ("slow_ms", "word"), [(20.0, HOLDS), (16.5, HOLDS), (24.5, HOLDS), (15.0, REFUTED), (26.0, REFUTED), (16.0, UNDECIDED), (25.0, UNDECIDED)]
+)
+def test_a_size_is_refuted_by_too_much_as_by_too_little(slow_ms: float, word: str) -> None:
+    direction, size = judge({**FASTER, "size": 2.0}, *pair(10.0, slow_ms)).parts
+    assert (direction.name, direction.word, size.name, size.word) == ("faster", HOLDS, "2 times", word)
 
 
-def test_few_timed_calls_test_nothing() -> None:
-    verdict = judge(FASTER, record(job("deepspeed", timed_runs=4), 10.0), record(job("int8"), 30.0))
-    assert verdict.word == NOT_TESTED and "fewer than 5 timed calls" in verdict.reason
+def test_a_claim_with_a_size_may_hold_in_part() -> None:
+    assert judge({**FASTER, "size": 2.0}, *pair(10.0, 30.0)).word == IN_PART
+    assert judge({**FASTER, "size": 2.0}, *pair(10.0, 20.0)).word == HOLDS
+    assert judge({**FASTER, "size": 2.0}, *pair(10.0, 9.0)).word == REFUTED
 
 
+@pytest.mark.parametrize(("slow_ms", "word"), [(20.5, HOLDS), (20.0, UNDECIDED), (19.5, REFUTED)])
+def test_at_least_is_a_bound_from_below(slow_ms: float, word: str) -> None:
+    assert part_of({**FASTER, "at_least": 2.0}, *pair(10.0, slow_ms)).word == word
+
+
+@pytest.mark.parametrize(("slow_ms", "word"), [(12.0, HOLDS), (12.5, UNDECIDED), (13.0, REFUTED), (5.0, HOLDS)])
+def test_at_most_is_a_bound_from_above_whichever_is_faster(slow_ms: float, word: str) -> None:
+    assert part_of({**FASTER, "at_most": 1.25}, *pair(10.0, slow_ms)).word == word
+
+
+# ------------------------------------------------------------------------------------------------ every, fastest
+FASTEST = {"fastest": "deepspeed", "than": ["layer-parallel", "bminf"], "ratios": [3.83, 23.38]}
+
+
+def test_the_fastest_is_faster_than_every_other_and_the_closest_is_told() -> None:
+    rows = [*pair(10.0, 30.0), record(job("bminf"), 90.0, spread=0.0)]
+    part = part_of(FASTEST, *rows)
+    assert part.word == HOLDS and part.sentence.startswith("the closest of 2: deepspeed") and "as fast as layer-parallel" in part.sentence
+    (relation, _), *_ = judge(FASTEST, *rows).judged
+    assert relation.published(part) == (3.83, "layer-parallel")
+
+
+def test_one_that_is_faster_refutes_the_fastest_whatever_else_was_not_run() -> None:
+    refuted = part_of(FASTEST, *pair(10.0, 9.0))
+    assert refuted.word == REFUTED and refuted.sentence.endswith("; 0 of 2 comparisons hold")
+    missing = part_of(FASTEST, *pair(10.0, 30.0))
+    assert (missing.word, missing.why) == (NOT_TESTED, "bminf was not run here")
+
+
+def test_the_slowest_is_slower_than_every_other() -> None:
+    slowest = {"slowest": "bminf", "than": ["layer-parallel", "deepspeed"]}
+    assert part_of(slowest, *pair(10.0, 30.0), record(job("bminf"), 90.0)).word == HOLDS
+    assert part_of(slowest, *pair(10.0, 30.0), record(job("bminf"), 20.0)).word == REFUTED
+
+
+# ------------------------------------------------------------------------------------------------ memory, output
+@pytest.mark.parametrize(("peak_gib", "word"), [(23.99, HOLDS), (24.0, REFUTED), (30.0, REFUTED)])
+def test_memory_has_to_stay_below_the_bound(peak_gib: float, word: str) -> None:
+    part = part_of(FITS, record(job("int8"), peak_gib=peak_gib, memory_gib=80))
+    assert part.word == word and part.number == f"{peak_gib:.2f} GiB"
+
+
+def test_the_largest_peak_of_any_run_counts() -> None:
+    runs = repeated(record(job("int8"), peak_gib=9.0, memory_gib=80))
+    runs[1].host["gpu_memory"][0]["peak_used_bytes"] = 25 * synthetic.GIB
+    (part,) = judge_runs([FITS], runs).parts
+    assert (part.word, part.number) == (REFUTED, "25.00 GiB")
+    assert part_of(FITS, record(job("int8")), count=4).why == "4 runs, 5 are needed"
+
+
+@pytest.mark.parametrize(("memory_gib", "word"), [(24, REFUTED), (16, NOT_TESTED)])
+def test_running_out_of_memory_once_speaks_against_fitting_where_there_was_enough(memory_gib: int, word: str) -> None:
+    assert part_of(FITS, record(job("int8"), status="oom", reason="synthetic", memory_gib=memory_gib), count=1).word == word
+
+
+def test_memory_that_was_not_sampled_in_every_run_tests_nothing() -> None:
+    runs = repeated(record(job("int8")))
+    runs[2].host["gpu_memory"] = []
+    assert judge_runs([FITS], runs).word == NOT_TESTED
+
+
+def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
+    assert part_of(RIGHT, record(job("bminf"))).word == HOLDS
+    assert part_of(RIGHT, record(job("bminf"), checked=check(0.2, passed=False))).word == REFUTED
+    assert part_of(RIGHT, record(job("bminf"), unchecked=True)).word == NOT_TESTED
+    assert part_of(RIGHT, record(job("bminf")), count=4).word == NOT_TESTED
+
+
+def test_the_output_has_to_be_right_in_every_run() -> None:
+    runs = repeated(record(job("bminf")))
+    runs[0].guest.check = check(0.2, passed=False)
+    assert judge_runs([RIGHT], runs).word == REFUTED
+    assert judge_runs([{"slowest": "bminf", "than": ["int8"]}], [*runs, *repeated(record(job("int8"), 10.0))]).word == NOT_TESTED
+    runs[0].guest.check = None
+    assert judge_runs([RIGHT], runs).word == NOT_TESTED
+
+
+# ------------------------------------------------------------------------------------------------ rows that support nothing
 def test_a_wrong_output_supports_no_claim() -> None:
-    verdict = judge(FASTER, record(job("deepspeed"), 10.0, checked=check(0.33, passed=False)), record(job("int8"), 30.0))
-    assert verdict == Verdict(NOT_TESTED, "deepspeed's output differs by 33 % from transformers': its numbers do not count")
+    fast, slow = pair(10.0, 30.0)
+    fast.guest.check = check(0.33, passed=False)
+    part = part_of(FASTER, fast, slow)
+    assert (part.word, part.why, part.number) == (NOT_TESTED, "deepspeed's output differs by 33 % from transformers': its numbers do not count", "")
 
 
 def test_an_unchecked_output_supports_no_claim() -> None:
-    assert "was not checked" in judge(FASTER, record(job("deepspeed"), 10.0, unchecked=True), record(job("int8"), 30.0)).reason
+    fast, slow = pair(10.0, 30.0)
+    fast.guest.check = None
+    assert "was not checked" in part_of(FASTER, fast, slow).why
 
 
 @pytest.mark.parametrize("status", ["oom", "timeout", "unsupported", "failed"])
 def test_a_row_that_did_not_run_supports_no_claim(status: str) -> None:
-    verdict = judge(FASTER, record(job("deepspeed"), status=status, reason="synthetic"), record(job("int8"), 30.0))
-    assert verdict == Verdict(NOT_TESTED, f"deepspeed is {status}: synthetic")
+    part = part_of(FASTER, record(job("deepspeed", 2), status=status, reason="synthetic"), pair(10.0, 30.0)[1])
+    assert (part.word, part.why) == (NOT_TESTED, f"deepspeed is {status}: synthetic")
 
 
 def test_a_missing_row_tests_nothing() -> None:
-    assert judge(FASTER, record(job("deepspeed"), 10.0)) == Verdict(NOT_TESTED, "int8 was not run here")
+    assert part_of(FASTER, pair(10.0, 30.0)[0]).why == "layer-parallel was not run here"
+
+
+def test_a_case_of_the_other_variant_is_named() -> None:
+    article = articles.find("batch-generate")
+    (group,) = row_groups.build([record(job("single", article=article.slug))], {article.slug: article})
+    claim = next(claim for claim in article.claims if claim["id"] == "3.3")
+    assert rules.judge(claim, group, article, 64).parts[0].why == "padding is no case of the variant published"
 
 
 def test_rows_that_were_asked_different_things_are_not_compared() -> None:
-    verdict = judge(FASTER, record(job("deepspeed"), 10.0), record(job("int8", prompt="another"), 30.0))
-    assert verdict.word == NOT_TESTED and "different models or prompts" in verdict.reason
+    part = part_of(FASTER, record(job("deepspeed", 2), 10.0), record(job("layer-parallel", 2, prompt="another"), 30.0))
+    assert part.word == NOT_TESTED and "different models or prompts" in part.why
 
 
 def test_a_row_without_calls_of_that_length_tests_nothing() -> None:
-    rows = {one.job.case: row(one) for one in (record(job("deepspeed", new_tokens=(1, 16)), (10.0, 90.0)), record(job("int8"), 30.0))}
-    assert rules.judge({"relations": [FASTER]}, rows, 16) == Verdict(NOT_TESTED, "int8 has no run of 16 new tokens")
+    rows = [*repeated(record(job("deepspeed", 2, new_tokens=(1, 16)), (10.0, 90.0))), *repeated(record(job("layer-parallel", 2), 30.0))]
+    assert judge_runs([FASTER], rows, 16).parts[0].why == "layer-parallel has no run of 16 new tokens"
 
 
-FITS = {"case": "int8", "peak_memory_below_bytes": 24 * synthetic.GIB}
+# ------------------------------------------------------------------------------------------------ number of GPUs
+def on(count: int, fast_ms: float, slow_ms: float) -> list[Record]:
+    return [record(job(case, count), ms, spread=0.0) for case, ms in (("deepspeed", fast_ms), ("layer-parallel", slow_ms))]
 
 
-@pytest.mark.parametrize(("peak_gib", "word"), [(23.99, REPRODUCED), (24.0, NOT_REPRODUCED), (30.0, NOT_REPRODUCED)])
-def test_memory_has_to_stay_below_the_bound(peak_gib: float, word: str) -> None:
-    verdict = judge(FITS, record(job("int8"), peak_gib=peak_gib, memory_gib=80))
-    assert verdict.word == word and f"{peak_gib:.2f} GiB" in verdict.reason
+def test_a_claim_is_judged_on_the_article_s_number_of_gpus_or_the_nearest_below_which_is_said() -> None:
+    two = judge(FASTER, *on(2, 10.0, 30.0), *on(1, 10.0, 9.0))
+    assert (two.word, two.gpus) == (HOLDS, "")
+    one = judge(FASTER, *on(1, 10.0, 9.0))
+    assert (one.word, one.gpus) == (REFUTED, "on 1 GPU, 2 in the article")
+    mixed = judge_runs([FASTER], [run for row in on(1, 10.0, 9.0) for run in repeated(row)] + on(2, 10.0, 30.0))
+    assert (mixed.word, mixed.gpus) == (REFUTED, "on 1 GPU, 2 in the article"), "single runs on two GPUs measured nothing"
 
 
-@pytest.mark.parametrize(("memory_gib", "word"), [(24, NOT_REPRODUCED), (16, NOT_TESTED)])
-def test_running_out_of_memory_speaks_against_fitting_only_where_there_was_enough(memory_gib: int, word: str) -> None:
-    assert judge(FITS, record(job("int8"), status="oom", reason="synthetic", memory_gib=memory_gib)).word == word
+def test_more_gpus_than_the_article_s_judge_nothing() -> None:
+    verdict = judge(FASTER, *on(4, 10.0, 30.0))
+    assert (verdict.word, verdict.parts[0].why) == (NOT_TESTED, "deepspeed ran on 4 GPUs here, not on 2")
 
 
-def test_memory_that_was_not_sampled_tests_nothing() -> None:
-    assert judge(FITS, record(job("int8", device="cpu"))).word == NOT_TESTED
+def test_the_rows_of_a_claim_are_of_one_number_of_gpus() -> None:
+    part = part_of(FASTER, on(1, 10.0, 9.0)[0], on(2, 10.0, 30.0)[1])
+    assert part.word == NOT_TESTED and "ran on 1 GPU here" in part.why
 
 
-def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
-    right = {"case": "bminf", "check_passes": True}
-    assert judge(right, record(job("bminf"))).word == REPRODUCED
-    assert judge(right, record(job("bminf"), checked=check(0.2, passed=False))).word == NOT_REPRODUCED
-    assert judge(right, record(job("bminf"), unchecked=True)).word == NOT_TESTED
+def test_a_case_that_the_article_ran_on_one_gpu_stays_on_one() -> None:
+    verdict = judge({"faster": "deepspeed", "slower": "int8"}, *on(2, 10.0, 30.0), record(job("int8"), 30.0))
+    assert (verdict.word, verdict.gpus) == (HOLDS, "") and "int8 (1 GPU" in verdict.parts[0].sentence
 
 
-def test_a_claim_holds_where_all_its_relations_hold_and_tells_the_barest() -> None:
-    rows = {one.job.case: row(one) for one in (record(job("deepspeed"), 10.0), record(job("int8"), 30.0), record(job("bminf"), 90.0))}
-    both = [{"faster": "deepspeed", "slower": "bminf"}, FASTER]
-    assert "as fast as int8" in rules.judge({"relations": both}, rows, 1).reason
-    untested = [*both, {"faster": "deepspeed", "slower": "layer-parallel"}]
-    assert rules.judge({"relations": untested}, rows, 1).word == NOT_TESTED
-    assert "2 of its 3 parts hold" in rules.judge({"relations": untested}, rows, 1).reason
-    against = [*untested, {"faster": "bminf", "slower": "int8"}]
-    assert rules.judge({"relations": against}, rows, 1).word == NOT_REPRODUCED
+# ------------------------------------------------------------------------------------------------ like with like
+def test_what_the_rows_differ_in_beside_the_system_is_told() -> None:
+    fast, slow = pair(10.0, 30.0)
+    assert part_of(FASTER, fast, slow).differs == () and "differ" not in part_of(FASTER, fast, slow).sentence
+    fast.guest.used["dtype"] = "float16"
+    fast.guest.environment["packages"] = {**synthetic.PACKAGES, "transformers": "4.43.4"}
+    assert part_of(FASTER, fast, slow).sentence.endswith("the rows differ in dtype and transformers (4.43.4 and 8.8.8))")
+    one_gpu = part_of({"faster": "deepspeed", "slower": "int8"}, fast, record(job("int8"), 30.0))
+    assert one_gpu.differs[:2] == ("dtype", "number of GPUs")
 
 
+def test_rows_on_different_gpus_say_so() -> None:
+    fast, slow = pair(10.0, 30.0)
+    for place, gpu in enumerate(slow.host["gpus"]):
+        gpu["uuid"] = f"GPU-another-{place}"
+    assert part_of(FASTER, fast, slow).sentence.endswith("; on different GPUs)")
+    runs = repeated(slow)
+    runs[0].host["gpus"] = fast.host["gpus"]
+    assert "different GPUs" not in judge_runs([FASTER], [*repeated(fast), *runs]).parts[0].sentence
+
+
+def both_variants(scatter: float = 0.01) -> judging.ArticleVerdicts:
+    """Published: float16 beside float32. Controlled: float16 on both sides, and less of a lead."""
+    fast, slow = pair(10.0, 30.0)
+    fast.guest.used["dtype"] = "float16"
+    controlled = [record(job(case, 2, variant="controlled"), ms, spread=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 12.0))]
+    records = [run for one in (fast, slow, *controlled) for run in repeated(one, scatter=scatter)]
+    return judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)
+
+
+def test_a_like_for_like_row_stands_beside_a_comparison_that_is_none() -> None:
+    (lines,) = [one for one in both_variants().claims if one.headline.claim["id"] == "1.5"]
+    assert [part.number[:4] for part in lines.headline.alike] == ["1.20", "1.20"]
+    assert not lines.controlled.alike
+
+
+# ------------------------------------------------------------------------------------------------ settings
+def headline(records: list[Record], claim: str = "1.5") -> judging.Lines:
+    judged = judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)
+    return next(one for one in judged.claims if one.headline.claim["id"] == claim)
+
+
+def rows(fast_ms: float, slow_ms: float, count: int = 5, **asked: object) -> list[Record]:
+    return [run for one in pair(fast_ms, slow_ms, **asked) for run in repeated(one, count)]
+
+
+def test_the_published_variant_is_the_headline_and_the_controlled_one_a_second_line() -> None:
+    lines = headline(rows(10.0, 20.0, variant="controlled") + rows(10.0, 9.0))
+    assert (lines.headline.verdict.word, lines.controlled.verdict.word, lines.others) == (REFUTED, IN_PART, [])
+
+
+def test_the_controlled_variant_never_stands_in_for_the_published_one() -> None:
+    lines = headline(rows(10.0, 38.3, variant="controlled"))
+    assert (lines.headline.verdict.word, lines.headline.verdict.reason) == (NOT_TESTED, "the variant published was not run here")
+    assert lines.controlled.verdict.word == HOLDS
+    few = headline(rows(10.0, 38.3, variant="controlled") + rows(10.0, 38.3, count=1))
+    assert few.headline.verdict.word == NOT_TESTED and few.headline.group.key.variant == "published"
+
+
+def test_the_article_s_own_libraries_come_before_their_port_and_that_before_today_s() -> None:
+    today, port, own = (rows(10.0, slow_ms, stack=stack) for stack, slow_ms in (("current", 9.0), ("hopper", 38.3), (ARTICLE.stack, 20.0)))
+    assert headline(today).headline.verdict.word == REFUTED
+    assert headline(today + port).headline.verdict.word == HOLDS
+    assert headline(today + port + own).headline.verdict.word == IN_PART
+    assert [one.group.key.stack for one in headline(today + port + own).others] == ["hopper", "current"]
+
+
+def test_no_other_setting_changes_the_headline() -> None:
+    lines = headline(rows(10.0, 38.3, stack="current") + rows(10.0, 38.3, stack="hopper", count=1))
+    assert (lines.headline.verdict.word, lines.headline.group.key.stack) == (NOT_TESTED, "hopper")
+
+
+def test_of_equally_near_settings_the_one_that_tests_the_claim_is_the_headline() -> None:
+    lines = headline(rows(10.0, 38.3, recipe=1) + rows(10.0, 38.3))
+    assert lines.headline.group.key.weights == "random (recipe 2)"
+    one_run = headline(rows(10.0, 38.3, recipe=1) + rows(10.0, 38.3, count=1))
+    assert one_run.headline.group.key.weights == "random (recipe 2)"
+
+
+def test_of_settings_that_test_the_claim_the_one_on_the_article_s_number_of_gpus_is_the_headline() -> None:
+    few = [run for row in on(1, 10.0, 9.0) for run in repeated(row)]
+    many = rows(10.0, 38.3)
+    for run in many:
+        run.host["machine"] = {**run.host["machine"], "cpu_count": 64}
+    lines = headline(few + [*few, *many])
+    assert (lines.headline.verdict.word, lines.headline.verdict.gpus) == (HOLDS, "")
+    assert [(one.verdict.word, one.verdict.gpus) for one in lines.others] == [(REFUTED, "on 1 GPU, 2 in the article")]
+
+
+# ------------------------------------------------------------------------------------------------ version 1
+def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> None:
+    groups = row_groups.build(rows(10.0, 38.3, recipe=1) + rows(10.0, 38.3), {ARTICLE.slug: ARTICLE})
+    old = next(group for group in groups if group.key.weights == "random")
+    earlier = {
+        ("1.5", old.slug, 1): Frozen("1.5", old.slug, 1, "not reproduced", True),
+        ("1.1", "elsewhere", 1): Frozen("1.1", "elsewhere", 1, "reproduced", True),
+    }
+    judged = judging.judge_article(groups, ARTICLE, earlier)
+    assert {one.group.key.weights: one.version_1 for one in judged.everywhere if one.claim["id"] == "1.5"} == {
+        "random": "not reproduced",
+        "random (recipe 2)": "",
+    }
+    assert {one.headline.claim["id"]: one.version_1 for one in judged.claims if one.version_1} == {"1.5": "not reproduced"}
+
+
+# ------------------------------------------------------------------------------------------------ the articles' files
 @pytest.mark.parametrize(
     ("relation", "words"),
     [
         ({"case": "int8", "beauty": 1}, "relation of beauty, case is of no kind; each has one of faster, .*check_passes"),
-        ({**FASTER, "withn": 1.25}, "unknown field `withn`; allowed are faster, slower, ratio, within"),
+        ({**FASTER, "siz": 1.25}, "unknown field `siz`; allowed are part, faster, slower, size"),
         ({**FASTER, "ratio": "4.66"}, "Expected `float | null`, got `str`"),
-        ({**FASTER, "within": 1.25}, "`within` stands beside the `ratio`"),
+        ({**FASTER, "size": 1.25, "ratio": 1.25}, "`size` is the published ratio"),
+        ({**FASTER, "size": 1.25, "at_most": 1.25}, "one of `size`, `at_least` and `at_most`"),
+        ({"fastest": "deepspeed", "than": []}, "`than` names at least one case"),
+        ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0, 2.0]}, "one for each of the 1 cases of `than`, found 2"),
+        ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0], "batch_sizes": [1]}, "`ratios` are of no batch size"),
         ({"case": "int8", "from_batch": 1, "to_batch": 8}, "one of `gain_at_least`"),
+        ({"case": "int8", "check_passes": False}, "Invalid enum value False"),
         ({"faster": "deepspeed", "slower": "int9"}, "names the case 'int9', known are bminf"),
     ],
 )
 def test_a_relation_that_the_article_s_file_has_wrong_is_named_with_what_is_allowed(relation: dict, words: str) -> None:
-    article = articles.load_all()["inference-tools"]
-    wrong = dataclasses.replace(article, claims=[{"id": "1.1", "text": "", "relations": [relation]}])
+    wrong = dataclasses.replace(ARTICLE, claims=[{"id": "1.1", "text": "", "relations": [relation]}])
     with pytest.raises(KitError, match=f"^inference-tools.toml: claim 1.1.*{words}") as caught:
         judging.judge_article([], wrong)
     assert "\n" not in str(caught.value)
@@ -174,16 +460,19 @@ def test_every_relation_of_the_kit_s_articles_can_be_judged(article: articles.Ar
     rules.check(article)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"stack": "2023-02"},
-        {"weights": "hub"},
-        {"variant": "controlled"},
-        {"scale": "tiny"},
-        {"device": "cpu"},
-    ],
-)
+EVERY_RELATION = [(article, relation) for article in articles.load_all().values() for claim in article.claims for relation in claim["relations"]]
+
+
+@pytest.mark.parametrize(("article", "table"), EVERY_RELATION, ids=str)
+def test_a_relation_without_rows_has_its_parts_nevertheless(article: articles.Article, table: dict) -> None:
+    (group,) = row_groups.build([record(job("of no article", article=article.slug))], {})
+    relation = relations.of(table)
+    judged = relation.judge(Rows(group, article, 1, most=8))
+    assert len(judged) == len(relation.names()) and all(part.name and part.word == NOT_TESTED and part.why for part in judged)
+
+
+# ------------------------------------------------------------------------------------------------ groups
+@pytest.mark.parametrize("other", [{"stack": "2023-02"}, {"weights": "hub"}, {"recipe": 1}, {"variant": "controlled"}, {"scale": "tiny"}, {"device": "cpu"}])
 def test_rows_of_different_settings_are_in_different_groups(other: dict) -> None:
     found = row_groups.build([record(job("deepspeed"), 10.0), record(job("int8", **other), 30.0)], articles.load_all())
     assert [len(group.rows) for group in found] == [1, 1]
@@ -207,24 +496,3 @@ def test_rows_of_different_gpus_are_in_different_groups(facts: dict) -> None:
 def test_a_cpu_or_a_tiny_model_judges_no_claim(facts: dict, reason: str) -> None:
     (group,) = row_groups.build([record(job("deepspeed", **facts))], articles.load_all())
     assert group.cannot_judge() == reason
-
-
-def test_a_case_on_another_number_of_gpus_than_the_article_s_judges_no_claim() -> None:
-    known = articles.load_all()
-    (group,) = row_groups.build([record(job("deepspeed", 1), 10.0), record(job("layer-parallel", 2), 30.0)], known)
-    rows = rules.rows_by_case(group, known["inference-tools"])
-    assert rows["deepspeed"] == "deepspeed ran on 1 GPU here, on 2 in the article"
-    assert isinstance(rows["layer-parallel"], Row)
-
-
-def test_how_many_parts_hold_is_said_in_good_english() -> None:
-    rows = {one.job.case: row(one) for one in (*pair(10.0, 30.0), record(job("bminf"), 90.0, seed=5))}
-    holds, fails = {"faster": "int8", "slower": "bminf"}, {"faster": "bminf", "slower": "int8"}
-
-    def reason(*relations: dict) -> str:
-        return rules.judge({"relations": list(relations)}, rows, 1).reason
-
-    assert reason(FASTER, holds).startswith("both parts hold, the closest: ")
-    assert reason(FASTER, holds, FASTER).startswith("all 3 parts hold, the closest: ")
-    assert "; 1 of its 2 parts holds: " in reason(FASTER, fails)
-    assert "; 2 of its 3 parts hold, the closest: " in reason(FASTER, holds, fails)

@@ -10,7 +10,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row, run_means_ms
+from scripts.verdicts.row_groups import Group, Row
 
 
 def gpu_letters(group: Group) -> dict[str, str]:
@@ -66,7 +66,7 @@ def drift(samples: Sequence[float]) -> str:
 
 def run_to_run(row: Row) -> str:
     """ "117.1 to 118.0 in 3 runs", of the row's shortest calls; a single run has no spread."""
-    means = run_means_ms(row, row.new_tokens[0])
+    means = row.run_means_ms(row.new_tokens[0])
     if len(means) < 2:
         return NONE
     places = stats.decimals(max(means) - min(means))

@@ -1,5 +1,6 @@
 """The claims of an article as tables: verdicts for the report's first page and for each group, speed-ups beside published ones."""
 
+import collections
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -7,16 +8,20 @@ from scripts import stats
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, lines, link, prose
-from scripts.verdicts.findings import NOT_TESTED, REPRODUCED
-from scripts.verdicts.judging import ArticleVerdicts, Judged
+from scripts.report.text import Markdown, blocks, lines, link, prose
+from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
+from scripts.verdicts.parts import HOLDS, NOT_TESTED, Part
+from scripts.verdicts.relations.extreme import Extreme
 from scripts.verdicts.relations.speed import Speed
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.rules import Verdict
 
 
-def word(verdict: Verdict) -> Markdown:
-    return Markdown("**{}**" if verdict.word != NOT_TESTED else "{}").format(verdict.word)
+def word(judged: Judged) -> Markdown:
+    """ "**holds** on 1 GPU, 8 in the article"."""
+    verdict = judged.verdict
+    shown = Markdown("**{}**" if verdict.word != NOT_TESTED else "{}").format(verdict.word)
+    beside = verdict.gpus if any(part.has_rows for part in verdict.parts) else ""
+    return Markdown(" ").join([shown, beside]) if beside else shown
 
 
 def title(judged: Judged) -> Markdown:
@@ -31,68 +36,141 @@ def setting(judged: Judged) -> Markdown:
     return link(words, f"#{judged.group.slug}") + f", {cells.tokens(judged.new_tokens)}"
 
 
-def elsewhere(others: Sequence[Judged], slug: str) -> Markdown:
-    """In how many of the settings further from the article's a claim is reproduced."""
-    good = sum(judged.verdict.word == REPRODUCED for judged in others)
-    return link(f"reproduced in {good} of {len(others)}", f"#verdicts-{slug}") if others else Markdown(NONE)
+def elsewhere(claim: Lines, slug: str) -> Markdown:
+    """In how many of the other settings a claim holds, of those that test it."""
+    tested = [judged for judged in claim.others if judged.verdict.word != NOT_TESTED]
+    if not tested:
+        return Markdown(NONE)
+    return link(f"holds in {sum(judged.verdict.word == HOLDS for judged in tested)} of {len(tested)}", f"#verdicts-{slug}")
+
+
+def common_reason(judged: Sequence[Judged]) -> str:
+    """Why most parts of these verdicts were not tested though there are rows: tables say it once; "" where it is not said twice."""
+    reasons = collections.Counter(part.why for one in judged for part in one.verdict.parts if part.why and part.has_rows)
+    reason, count = max(reasons.items(), key=lambda pair: pair[1], default=("", 0))
+    return reason if count > 1 else ""
+
+
+def said_once(reason: str) -> Markdown:
+    """The sentence that tells the common reason."""
+    return Markdown("*Not tested*, where no other reason stands: {}.").format(reason) if reason else Markdown()
+
+
+def numbers(judged: Judged, reason: str = "") -> Markdown:
+    """The parts with their words, then the numbers behind them; `reason` is told elsewhere."""
+    parts = judged.verdict.parts
+    told = list(dict.fromkeys(part.told for part in parts)) or [judged.verdict.reason]
+    if any(part.word != NOT_TESTED or (part.has_rows and part.why != reason) for part in parts):
+        if len(parts) > 1:
+            told.insert(0, in_short(parts, reason))
+        elif parts[0].why:
+            told.insert(0, parts[0].why)
+    return Markdown(". ").join(told + list(dict.fromkeys(_alike(part) for part in judged.alike)))
+
+
+def _alike(part: Part) -> str:
+    """ "Like for like, controlled: 1.16 (1.12 to 1.19) × layer-parallel"."""
+    return f"Like for like, controlled: {part.number}" + (f" × {part.cases[1]}" if part.cases else "")
+
+
+def in_short(parts: Sequence[Part], reason: str = "") -> str:
+    """ "faster: holds; 3.83 times: refuted, 2.9 (2.6 to 3.2)": a number that two neighbours share stands behind the second."""
+    words = []
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        why = f" ({part.why})" if part.why and part.has_rows and part.why != reason else ""
+        number = f", {part.number}" if part.number and not (following and following.number == part.number) else ""
+        words.append(f"{part.name}: {part.word}{why}{number}")
+    return "; ".join(words)
 
 
 def for_terminal(verdicts: ArticleVerdicts) -> list[str]:
     """A line a claim for the terminal."""
-    return [f"{nearest.claim['id']} {nearest.verdict.word}: {nearest.claim['text']}" for nearest, *_ in verdicts.by_claim()]
+    return [f"{one.headline.claim['id']} {one.headline.verdict.word}: {one.headline.claim['text']}" for one in verdicts.claims]
 
 
-def in_short(verdicts: ArticleVerdicts) -> Markdown:
-    """The claims that the article's file calls its headlines, a sentence each, and what qualifies them."""
+def in_short_lines(verdicts: ArticleVerdicts, reason: str) -> Markdown:
+    """The claims that the article's file calls its headlines, a sentence each, and what qualifies them; `reason` is told elsewhere."""
     headlines = []
-    for nearest, *others in verdicts.by_claim():
-        if nearest.claim.get("headline"):
-            where = Markdown(", on {}").format(setting(nearest)) if nearest.group else ""
-            further = Markdown("; in other settings {}").format(elsewhere(others, verdicts.article.slug)) if others else ""
-            claim, verdict = prose(nearest.claim["text"]), nearest.verdict
-            headlines.append(Markdown("- {} {}: {}{}{}.").format(claim, word(verdict), verdict.reason, where, further))
+    for one in headline_claims(verdicts):
+        nearest = one.headline
+        where = Markdown(", on {}").format(setting(nearest)) if nearest.group else ""
+        before = Markdown("; version 1 of the rules: {}").format(one.version_1) if one.version_1 else ""
+        claim = prose(nearest.claim["text"])
+        headlines.append(Markdown("- {} {}: {}{}{}.").format(claim, word(nearest), numbers(nearest, reason), where, before))
     if headlines and verdicts.article.caveat:
         headlines.append(Markdown("- {}").format(prose(verdicts.article.caveat)))
     return lines(*headlines)
 
 
+def headline_claims(verdicts: ArticleVerdicts) -> list[Lines]:
+    """The claims that the article's file calls its headlines."""
+    return [one for one in verdicts.claims if one.headline.claim.get("headline")]
+
+
+def first_lines(verdicts: ArticleVerdicts) -> list[Judged]:
+    """Of each claim the headline and the line below it."""
+    return [judged for one in verdicts.claims for judged in (one.headline, one.controlled) if judged]
+
+
 CLAIM: Column[Judged] = Column("claim", title, words=True)
-VERDICT: Column[Judged] = Column("verdict", lambda judged: word(judged.verdict), words=True)
-NUMBER: Column[Judged] = Column("the number behind it", lambda judged: judged.verdict.reason, words=True)
+VERDICT: Column[Judged] = Column("verdict", word, words=True)
 
 
-def first_page(verdicts: ArticleVerdicts) -> Markdown:
-    """One line a claim: its verdict in the setting nearest to the article's, and in how many of the other settings it is reproduced."""
-    others = {nearest.claim["id"]: further for nearest, *further in verdicts.by_claim()}
+def _numbers(reason: str) -> Column[Judged]:
+    return Column("its parts and the numbers behind it", lambda judged: numbers(judged, reason), words=True)
+
+
+def _version_1(judged: Sequence[Judged]) -> Column[Judged]:
+    return Column("version 1", lambda one: one.version_1 or NONE, words=True, when=any(one.version_1 for one in judged))
+
+
+def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
+    """A claim's verdict in the published variant nearest to the article, below it the controlled one, and how it fares elsewhere."""
+    of = {id(judged): one for one in verdicts.claims for judged in (one.headline, one.controlled) if judged}
+
+    def is_headline(judged: Judged) -> bool:
+        return of[id(judged)].headline is judged
+
+    def other(judged: Judged) -> Markdown:
+        return elsewhere(of[id(judged)], verdicts.article.slug) if is_headline(judged) else Markdown()
+
+    def before(judged: Judged) -> str:
+        return (of[id(judged)].version_1 if is_headline(judged) else judged.version_1) or NONE
+
     columns = [
-        *(CLAIM, VERDICT, NUMBER),
-        Column("measured on, nearest to the article", setting, words=True),
-        Column("other settings", lambda judged: elsewhere(others[judged.claim["id"]], verdicts.article.slug), words=True),
+        Column[Judged]("claim", lambda judged: title(judged) if is_headline(judged) else f"{judged.claim['id']}, controlled", words=True),
+        *(VERDICT, _numbers(reason)),
+        Column[Judged]("version 1", before, words=True, when=any(one.version_1 for one in verdicts.claims)),
+        Column[Judged]("measured on", setting, words=True),
+        Column[Judged]("other settings", other, words=True, when=any(other(one.headline) != NONE for one in verdicts.claims)),
     ]
-    return table(columns, [nearest for nearest, *_ in verdicts.by_claim()])
+    return table(columns, first_lines(verdicts))
 
 
 def everywhere(verdicts: ArticleVerdicts) -> Markdown:
-    """Every claim in every setting that tested it, where one line a claim does not tell all."""
-    if len(verdicts.lines) <= len(verdicts.article.claims):
+    """Every claim in every setting, where the first page does not tell all."""
+    judged = [one for claim in verdicts.claims for one in claim.all if one.group]
+    if not any(claim.others for claim in verdicts.claims):
         return Markdown()
-    nearest = {id(judged) for judged, *_ in verdicts.by_claim()}
-    claim = Column[Judged]("claim", lambda judged: title(judged) if id(judged) in nearest else judged.claim["id"], words=True)
-    return table([claim, VERDICT, NUMBER, Column("measured on", setting, words=True)], verdicts.lines)
+    reason, headlines = common_reason(judged), {id(claim.headline) for claim in verdicts.claims}
+    claim = Column[Judged]("claim", lambda one: title(one) if id(one) in headlines else one.claim["id"], words=True)
+    columns = [claim, VERDICT, _numbers(reason), _version_1(judged), Column[Judged]("measured on", setting, words=True)]
+    return blocks(said_once(reason), table(columns, judged))
 
 
 def of_group(judged: Sequence[Judged]) -> Markdown:
-    """Claim, new tokens, verdict and number within one group, those not tested included."""
+    """Claim, new tokens, verdict and numbers within one group, those not tested included."""
+    reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
-    return table([CLAIM, calls, VERDICT, NUMBER], judged)
+    return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged))
 
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A relation of two times, and its claim's verdicts within one group."""
+    """A comparison of two times, and its ratios within one group by the number of new tokens; None where the rows have none."""
 
     relation: Speed
-    judged: Sequence[Judged]
+    ratios: dict[int, stats.Estimate | None]
 
     @property
     def words(self) -> str:
@@ -101,32 +179,41 @@ class SpeedUp:
 
     def measured(self, new_tokens: int) -> str:
         """The ratio for calls of so many new tokens; a dash where the claim is about others."""
-        for judged in self.judged:
-            if judged.new_tokens == new_tokens:
-                finding = next(finding for relation, finding in judged.verdict.findings if relation == self.relation)
-                return NOT_TESTED if finding.ratio is None else stats.in_words(finding.ratio, least=2)
-        return NONE
+        if new_tokens not in self.ratios:
+            return NONE
+        ratio = self.ratios[new_tokens]
+        return NOT_TESTED if ratio is None else stats.in_words(ratio, least=2)
 
 
 def speed_ups(group: Group, judged: Sequence[Judged]) -> Markdown:
     """The speed-ups that the article gives or that its numbers imply, published beside measured."""
 
     def measured(new_tokens: int) -> Column[SpeedUp]:
-        return Column(f"measured, {cells.tokens(new_tokens)} (95 % interval)", lambda speed_up: speed_up.measured(new_tokens))
+        return Column(f"measured, {cells.tokens(new_tokens)} (95 % interval over runs)", lambda speed_up: speed_up.measured(new_tokens))
 
     columns = [
         Column[SpeedUp]("how many times as fast", lambda speed_up: speed_up.words, words=True),
-        Column[SpeedUp]("published", lambda speed_up: cells.decimal(speed_up.relation.ratio, 2)),
+        Column[SpeedUp]("published", lambda speed_up: cells.decimal(speed_up.relation.size or speed_up.relation.ratio, 2)),
         *(measured(count) for count in group.new_tokens),
     ]
-    return table(columns, list(_speed_ups(judged)) if group.new_tokens else [])
+    return table(columns, _speed_ups(judged) if group.new_tokens else [])
 
 
-def _speed_ups(judged: Sequence[Judged]) -> Iterator[SpeedUp]:
+def _speed_ups(judged: Sequence[Judged]) -> list[SpeedUp]:
     """Each pair of cases in a batch size once, as the first claim that names it has it."""
-    seen = set()
-    for first in judged:
-        for relation, _ in first.verdict.findings:
-            if isinstance(relation, Speed) and (pair := (relation.faster, relation.slower, relation.batch_size)) not in seen:
-                seen.add(pair)
-                yield SpeedUp(relation, [other for other in judged if other.claim is first.claim])
+    found: dict[tuple[str, str, int | None], tuple[str, SpeedUp]] = {}
+    for one in judged:
+        for speed, part in _comparisons(one):
+            claim, speed_up = found.setdefault((speed.faster, speed.slower, speed.batch_size), (one.claim["id"], SpeedUp(speed, {})))
+            if claim == one.claim["id"]:
+                speed_up.ratios[one.new_tokens] = part.ratio
+    return [speed_up for _, speed_up in found.values()]
+
+
+def _comparisons(judged: Judged) -> Iterator[tuple[Speed, Part]]:
+    """The comparisons of two times with a published ratio, each judged."""
+    for relation, parts in judged.verdict.judged:
+        if isinstance(relation, Speed):
+            yield relation, parts[0]
+        elif isinstance(relation, Extreme) and relation.ratios:
+            yield from zip(relation.speeds(), parts[0].compared, strict=True)

@@ -1,4 +1,4 @@
-"""The kinds of relations that a claim may make, each a class in a file of its own: its keys, the rows it needs, its judgement and its words."""
+"""The kinds of relations that a claim may make, each a class in a file of its own: its keys, the rows it needs, its parts and their words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,16 +7,16 @@ import msgspec
 
 from scripts.errors import KitError
 from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.batching import Batching
 from scripts.verdicts.relations.check import Check
-from scripts.verdicts.relations.gain import Gain
+from scripts.verdicts.relations.extreme import Fastest, Slowest
+from scripts.verdicts.relations.gain import Gain, GainOver
 from scripts.verdicts.relations.growth import Growth
-from scripts.verdicts.relations.item_ratio import ItemRatio
-from scripts.verdicts.relations.lowest import Lowest
 from scripts.verdicts.relations.memory import Memory
 from scripts.verdicts.relations.padding import Padding
 from scripts.verdicts.relations.speed import Speed
 
-KINDS: tuple[type[Relation], ...] = (Speed, Lowest, Gain, Memory, Check, ItemRatio, Growth, Padding)
+KINDS: tuple[type[Relation], ...] = (Speed, Fastest, Slowest, GainOver, Gain, Memory, Check, Batching, Growth, Padding)
 
 __all__ = ["KINDS", "Relation", "of"]
 

@@ -1,37 +1,50 @@
 """What every relation of a claim is and can do. A kind of relation is one class in one file of this folder."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
-from scripts.verdicts.findings import NOT_TESTED, Finding, NotTested, Rows
+from scripts.verdicts.lookup import Named, Rows
+from scripts.verdicts.parts import NOT_TESTED, NotTested, Part
 
 
 class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A relation between cases; its fields are the keys that an article's file gives it, and their types are checked when it is read."""
+    """A relation between cases; its fields are the keys that an article's file gives it, and their types are checked when it is read.
+
+    part  what the claim says, in a word or two; each kind has words of its own where the file gives none
+    """
 
     #: The key by which a relation of this kind is recognised.
     KEY: ClassVar[str] = ""
+
+    part: str | None = None
 
     def cases(self) -> list[str]:
         """The cases that it names."""
         raise NotImplementedError
 
-    def rows(self) -> list[tuple[str, int]]:
-        """The (case, batch size) of each row that it names; [] where it names no batch size."""
-        return []
+    def rows(self) -> Sequence[Named]:
+        """The rows that it names."""
+        return [(case, None) for case in self.cases()]
 
-    def published(self) -> tuple[float, str] | None:
-        """(the article's ratio, the case that it is over), where it gives one."""
+    def published(self, part: Part) -> tuple[float, str] | None:
+        """(the article's ratio, the case that it is over) beside one of its parts, where it gives one."""
         return None
 
-    def judge(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        """The Finding for calls of so many new tokens, where it names batch sizes on so many devices."""
-        try:
-            return self.finding(rows, new_tokens, count)
-        except NotTested as untested:
-            return Finding(NOT_TESTED, str(untested), untested.ratio)
+    def names(self) -> list[str]:
+        """The parts of a claim that it makes, in a word or two each."""
+        raise NotImplementedError
 
-    def finding(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        """As judge; raises NotTested where the rows cannot test it."""
+    def judge(self, rows: Rows) -> list[Part]:
+        """Its parts, judged, in the order of `names`."""
+        names = [self.part or self.names()[0], *self.names()[1:]]
+        try:
+            return [dataclasses.replace(part, name=name) for part, name in zip(self.parts(rows), names, strict=True)]
+        except NotTested as untested:
+            return [Part(name, NOT_TESTED, why=str(untested)) for name in names]
+
+    def parts(self, rows: Rows) -> list[Part]:
+        """As judge, the names left empty; raises NotTested where the rows cannot test it."""
         raise NotImplementedError

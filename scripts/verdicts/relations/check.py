@@ -1,39 +1,44 @@
-"""`check_passes`: a case's output is right, or wrong."""
+"""`check_passes`: a case's output is right in every run."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from scripts import stats
-from scripts.verdicts.findings import NOT_REPRODUCED, REPRODUCED, Finding, NotTested, Rows
+from scripts.verdicts import lookup
+from scripts.verdicts.lookup import Rows
+from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation
 from scripts.verdicts.row_groups import wrong_output
 
 
 class Check(Relation, frozen=True, kw_only=True):
-    """Reproduced where the output equals plain transformers' within its tolerance; here a wrong output is a result, not an obstacle."""
+    """The output equals plain transformers' within its tolerance; here a wrong output is a result, not an obstacle."""
 
     KEY: ClassVar[str] = "check_passes"
 
     case: str
-    check_passes: bool
+    check_passes: Literal[True]
 
     def cases(self) -> list[str]:
         return [self.case]
 
-    def finding(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        row = rows.get(self.case, f"{self.case} was not run here")
-        if isinstance(row, str):
-            raise NotTested(row)
-        if row.status != "ok" or not row.check:
+    def names(self) -> list[str]:
+        return ["right output"]
+
+    def parts(self, rows: Rows) -> list[Part]:
+        row = rows.of(self.case)
+        checks = [run.guest.check for run in row.ok_runs if run.guest and run.guest.check]
+        if not checks or len(checks) < len(row.ok_runs):
             raise NotTested(row.unusable())
-        if bool(row.check.get("passed")) != self.check_passes:
-            return Finding(NOT_REPRODUCED, f"{self.case}'s {wrong_output(row.check) if self.check_passes else 'output is right'}")
-        return Finding(REPRODUCED, f"{self.case}'s {in_words(row.check)}")
+        worst = max(checks, key=lambda check: (not check.get("passed"), check.get("logits_relative_error") or 0.0))
+        why = lookup.why_not([row], None)
+        word = NOT_TESTED if why else HOLDS if worst.get("passed") else REFUTED
+        return [Part("", word, "", f"{self.case}'s {in_words(worst) if worst.get('passed') else wrong_output(worst)}", why)]
 
 
 def in_words(check: Mapping[str, Any]) -> str:
-    """ "logits differ by 0.05 % from transformers', 0.1 % is allowed"."""
+    """What a check that passed found: "logits differ by 0.05 % from transformers', 0.1 % is allowed"."""
     error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
     if error is None:
-        return "output passes its check" if check.get("passed") else wrong_output(check)
+        return "output passes its check"
     return f"logits differ by {stats.percent(error)} % from transformers'" + (f", {stats.percent(tolerance)} % is allowed" if tolerance is not None else "")

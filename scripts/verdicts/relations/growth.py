@@ -1,37 +1,52 @@
 """`rate_grows_with_batch`: a larger batch goes on helping."""
 
+import dataclasses
 import itertools
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from scripts import stats
-from scripts.verdicts.findings import Finding, NotTested, Rows, bounds, tested
-from scripts.verdicts.relations import sweeps
+from scripts.verdicts import lookup, parts
+from scripts.verdicts.lookup import Rows
+from scripts.verdicts.parts import HOLDS, NotTested, Part, decides
+from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import apart
+from scripts.verdicts.row_groups import Row
 
 
 class Growth(Relation, frozen=True, kw_only=True):
-    """Reproduced where from each batch size with five timed calls to the next larger one the whole 95 % interval of the ratio of items/s lies
-    above 1: the step that gains least decides."""
+    """From every batch size to the next larger one the items/s grow. The claim names no sizes: those count that may judge, or all where fewer
+    than two may."""
 
     KEY: ClassVar[str] = "rate_grows_with_batch"
 
     case: str
-    rate_grows_with_batch: bool
+    rate_grows_with_batch: Literal[True]
 
     def cases(self) -> list[str]:
         return [self.case]
 
-    def finding(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        timed = sweeps.timed_rows(rows, self.case)
-        if len(timed) < 2:
-            words = f"{self.case} has {len(timed)} batch size{'s' * (len(timed) != 1)} with a right output and {stats.LEAST_SAMPLES} timed calls"
-            raise NotTested(f"{words}, two or more are needed")
-        steps = [(sweeps.rate_ratio(larger, smaller), larger, smaller) for smaller, larger in itertools.pairwise(timed)]
-        ratio, larger, smaller = min(steps, key=lambda step: bounds(step[0], "a step")[0])
-        least = f"of the steps from batch size {timed[0].batch_size} to {timed[-1].batch_size} the least gain: " if len(steps) > 1 else ""
-        words = f"{least}batch size {larger.batch_size} makes {stats.in_words(ratio, least=2)} times the items/s of batch size {smaller.batch_size}"
-        words += ", on different GPUs" if apart(larger, smaller) else ""
-        few = [str(row.batch_size) for row in sweeps.right_rows(rows, self.case) if all(row is not counted for counted in timed)]
-        words += f"; too few calls to judge: {', '.join(few)}" if few else ""
-        return tested(bounds(ratio, words)[0] > 1, words, ratio)
+    def names(self) -> list[str]:
+        return ["every step gains"]
+
+    def parts(self, rows: Rows) -> list[Part]:
+        right = rows.over_batches(self.case)
+        able = [row for row in right if not lookup.why_not([row], rows.new_tokens)]
+        judged = able if len(able) > 1 else right
+        if len(judged) < 2:
+            raise NotTested(f"{self.case} has {len(judged)} batch size{'s' * (len(judged) != 1)} with a right output, two or more are needed")
+        steps = [_step(larger, smaller, rows.new_tokens) for smaller, larger in itertools.pairwise(judged)]
+        deciding = decides(steps)
+        words = deciding.sentence
+        if len(steps) > 1:
+            held = sum(step.word == HOLDS for step in steps)
+            words = f"of the steps from batch size {judged[0].batch_size} to {judged[-1].batch_size} the least gain: {words}"
+            words += f"; {held} of {len(steps)} steps hold" if not deciding.why else ""
+        few = [str(row.batch_size) for row in right if row not in judged]
+        words += f"; too few runs to judge: {', '.join(few)}" if few else ""
+        return [dataclasses.replace(deciding, sentence=words)]
+
+
+def _step(larger: Row, smaller: Row, new_tokens: int) -> Part:
+    pair = pairs.of_batches(larger, smaller, new_tokens)
+    value, beside = pairs.told(pair)
+    words = f"batch size {larger.batch_size} makes {value} times the items/s of batch size {smaller.batch_size}{beside}"
+    return dataclasses.replace(pair.part(parts.ABOVE_ONE, words), cases=None)

@@ -2,14 +2,17 @@
 
 from typing import ClassVar
 
+from scripts.results import Record
 from scripts.units import GIB
-from scripts.verdicts.findings import NOT_REPRODUCED, Finding, NotTested, Rows, tested, usable
+from scripts.verdicts import lookup, parts
+from scripts.verdicts.lookup import Rows
+from scripts.verdicts.parts import NOT_TESTED, REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import Row
+from scripts.verdicts.row_groups import peak_of_a_gpu_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):
-    """Reproduced where no GPU of the case ever held as much, by the host's NVML."""
+    """In no run did any GPU of the case hold as much, by the host's NVML; running out of memory where there was enough refutes it."""
 
     KEY: ClassVar[str] = "peak_memory_below_bytes"
 
@@ -19,17 +22,26 @@ class Memory(Relation, frozen=True, kw_only=True):
     def cases(self) -> list[str]:
         return [self.case]
 
-    def finding(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        limit_bytes, ran = self.peak_memory_below_bytes, rows.get(self.case)
-        if isinstance(ran, Row) and ran.status == "oom" and _all_hold(ran, limit_bytes):
-            return Finding(NOT_REPRODUCED, f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB")
-        peak_bytes = usable(rows, self.case).peak_of_a_gpu_bytes
-        if peak_bytes is None:
+    def names(self) -> list[str]:
+        return [f"fits {self.peak_memory_below_bytes / GIB:g} GiB"]
+
+    def parts(self, rows: Rows) -> list[Part]:
+        limit_bytes, row = self.peak_memory_below_bytes, rows.of(self.case)
+        why = lookup.why_not([row], None)
+        if row.recipe >= lookup.LEAST_RECIPE and any(run.status == "oom" and _all_hold(run, limit_bytes) for run in row.runs):
+            words = f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB"
+            return [Part("", REFUTED, "out of memory", words)]
+        row = rows.usable(self.case)
+        peaks_bytes = [peak_of_a_gpu_bytes(run) for run in row.ok_runs]
+        known_bytes = [peak for peak in peaks_bytes if peak is not None]
+        if len(known_bytes) < len(peaks_bytes):
             raise NotTested(f"the memory of {self.case}'s GPUs was not sampled")
+        peak_bytes = max(known_bytes)
         words = f"{self.case} held at most {peak_bytes / GIB:.2f} GiB on a GPU, the bound is {limit_bytes / GIB:.2f} GiB"
-        return tested(peak_bytes < limit_bytes, words)
+        word = NOT_TESTED if why else parts.below(limit_bytes).word(peak_bytes, peak_bytes)
+        return [Part("", word, f"{peak_bytes / GIB:.2f} GiB", words, why)]
 
 
-def _all_hold(row: Row, limit_bytes: int) -> bool:
-    gpus = row.record.host.get("gpus") or []
+def _all_hold(run: Record, limit_bytes: int) -> bool:
+    gpus = run.host.get("gpus") or []
     return bool(gpus) and all(gpu["memory_total_bytes"] >= limit_bytes for gpu in gpus)

@@ -1,34 +1,52 @@
 """`left_padding_needed`: padding on the left leaves answers as they are, padding on the right does not."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from scripts import stats
-from scripts.verdicts import rates
-from scripts.verdicts.findings import Finding, NotTested, Rows, tested, usable
+from scripts.verdicts import lookup
+from scripts.verdicts.lookup import Rows
+from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation
 
 
 class Padding(Relation, frozen=True, kw_only=True):
-    """Reproduced where every padded text's first logits are within the dtype's tolerance of those of the text alone when padded on the left,
-    and none are when padded on the right."""
+    """In every run each padded text's first logits are within the dtype's tolerance of those of the text alone when padded on the left, and
+    none are when padded on the right."""
 
     KEY: ClassVar[str] = "left_padding_needed"
 
     case: str
-    left_padding_needed: bool
+    left_padding_needed: Literal[True]
 
     def cases(self) -> list[str]:
         return [self.case]
 
-    def finding(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        row = usable(rows, self.case)
-        figure, allowed = rates.figure(row, "padding"), row.record.job.tolerance
-        padded = [place for place, tokens in enumerate(figure["prompt_tokens"]) if tokens < max(figure["prompt_tokens"])] if figure else []
-        if not padded or allowed is None:
+    def names(self) -> list[str]:
+        return ["left padding needed"]
+
+    def parts(self, rows: Rows) -> list[Part]:
+        row = rows.usable(self.case)
+        allowed = row.record.job.tolerance
+        figures = [run.guest.figures.get("padding") or {} for run in row.ok_runs if run.guest]
+        count = min(len(_padded(figure)) for figure in figures)
+        if not count or allowed is None:
             raise NotTested(f"{row.name} has no padded text or no tolerance")
-        left, right = ([figure[side]["logits_relative_error"][place] for place in padded] for side in ("left", "right"))
+        left = max(max(_errors(figure, "left")) for figure in figures)
+        right = min(min(_errors(figure, "right")) for figure in figures)
         words = (
-            f"the first token's logits of {len(padded)} padded texts are at most {stats.percent(max(left))} % off those of the text alone "
-            f"with padding on the left, at least {stats.percent(min(right))} % with padding on the right, {stats.percent(allowed)} % is allowed"
+            f"the first token's logits of {count} padded texts are at most {stats.percent(left)} % off those of the text alone "
+            f"with padding on the left, at least {stats.percent(right)} % with padding on the right, {stats.percent(allowed)} % is allowed"
         )
-        return tested(max(left) <= allowed < min(right), words)
+        why = lookup.why_not([row], None)
+        word = NOT_TESTED if why else HOLDS if left <= allowed < right else REFUTED
+        return [Part("", word, "", words, why)]
+
+
+def _padded(figure: dict[str, Any]) -> list[int]:
+    """The places of the texts that were padded."""
+    tokens = figure.get("prompt_tokens") or [0]
+    return [place for place, count in enumerate(tokens) if count < max(tokens)]
+
+
+def _errors(figure: dict[str, Any], side: str) -> list[float]:
+    return [figure[side]["logits_relative_error"][place] for place in _padded(figure)]

@@ -1,67 +1,83 @@
-"""Pairs of rows: the ratio of their times, what stands behind it in words, and the rows of batch sizes.
+"""Two rows side by side: the ratio of their times over runs, what they differ in, and all of it in words.
 
-Where batch sizes are named, all relations of a claim are judged on one number of GPUs: that on which most of the rows that it names carry
-an interval, of several that on which most of them ran, then the largest. So a look with a call or two on more GPUs undoes no verdict.
 ms/token are the article's (scripts/verdicts/token_times.py).
 """
 
-import collections
+import dataclasses
 from collections.abc import Sequence
 
 from scripts import stats
-from scripts.verdicts import token_times
-from scripts.verdicts.findings import NotTested, Rows
-from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import Row, apart, gpus, run_means_ms
+from scripts.verdicts import lookup, token_times
+from scripts.verdicts.parts import NOT_TESTED, NotTested, Part, Range
+from scripts.verdicts.row_groups import Row, apart, gpus
 
 
-def common_count(rows: Rows, relations: Sequence[Relation], new_tokens: int) -> int | None:
-    """The number of devices on which most of the rows that the relations name carry an interval, of several that on which most of them ran,
-    then the largest; None where none of their cases ran."""
-    named = {pair for relation in relations for pair in relation.rows()}
-    cases = {case for case, _ in named}
-    ran: collections.Counter[int] = collections.Counter()
-    timed: collections.Counter[int] = collections.Counter()
-    for key, row in rows.items():
-        if isinstance(key, tuple) and isinstance(row, Row) and row.case in cases:
-            is_named = (row.case, row.batch_size) in named
-            ran[row.count] += is_named
-            timed[row.count] += is_named and stats.carry_interval(row.timed_ms(new_tokens))
-    return max(ran, key=lambda count: (timed[count], ran[count], count), default=None)
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs."""
+
+    faster: Row
+    slower: Row
+    ratio: stats.Estimate
+    spread: tuple[float, float]
+    why_not: str
+
+    def part(self, where: Range, sentence: str) -> Part:
+        """The part that says that the ratio lies there."""
+        cases = (self.faster.case, self.slower.case)
+        return judged(where, self.ratio, self.why_not, sentence, cases=cases, differs=tuple(differences(self.faster, self.slower)))
 
 
-def in_batches(rows: Rows, relation: Relation, new_tokens: int, count: int | None) -> dict[tuple[str, int], Row]:
-    """{(case, batch size): its row} on so many devices; raises NotTested where one is missing or supports nothing."""
-    ran = {key[0] for key in rows if isinstance(key, tuple)}
-    missing = [case for case in dict.fromkeys(case for case, _ in relation.rows()) if case not in ran]
-    if missing:
-        raise NotTested(f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not run here")
-    return {(case, batch_size): _in_batch(rows, case, batch_size, new_tokens, count) for case, batch_size in relation.rows()}
+def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
+    """A part whose number is a ratio; not tested where the rows judge nothing, or the ratio has no interval."""
+    word = NOT_TESTED if why_not or ratio.low is None or ratio.high is None else where.word(ratio.low, ratio.high)
+    return Part("", word, stats.in_words(ratio, least=2), sentence, why_not, ratio, cases, differs)
 
 
-def _in_batch(rows: Rows, case: str, batch_size: int, new_tokens: int, count: int | None) -> Row:
-    row = rows.get((case, batch_size, count)) if count is not None else None
-    if not isinstance(row, Row):
-        raise NotTested(f"{case} b{batch_size} was not run on {gpus(count or 0)} here")
-    if reason := row.unusable(new_tokens):
-        raise NotTested(reason)
-    if token_times.wrong_when_padded(row):
-        raise NotTested(f"{row.name}'s output is another one when padded: its numbers do not count")
-    return row
+def of_times(faster: Row, slower: Row, new_tokens: int) -> Pair:
+    """The pair by ms/token, or by the call where a row tells no tokens; raises NotTested where the rows were asked different things."""
+    if question(faster) != question(slower):
+        raise NotTested(f"{faster.case} and {slower.case} ran different models or prompts")
+    above, below = comparable_ms([slower, faster], new_tokens)
+    return _pair(faster, slower, above, below, new_tokens)
 
 
-def per_token_ratio(above: Row, below: Row, new_tokens: int) -> tuple[stats.Estimate, list[float]]:
-    """(ms/token of one row over ms/token of another by the article's formula, its extremes over pairs of repeated runs)."""
-    counted = [token_times.tokens_of_a_call(row, "article") for row in (above, below)]
-    factor = counted[1] / counted[0] if all(counted) else 1.0  # rows that tell no tokens are compared by the call
-    ratio = stats.scaled(stats.ratio(above.timed_ms(new_tokens), below.timed_ms(new_tokens)), factor)
-    return ratio, [extreme * factor for extreme in ratios_over_runs(below, above, new_tokens)]
+def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
+    """The pair by items/s, of rows whose calls are as many items as their batch has: the ratio is that of `large` over `small`."""
+    above, below = ([ms / row.batch_size for ms in row.run_means_ms(new_tokens)] for row in (small, large))
+    return _pair(large, small, above, below, new_tokens)
 
 
-def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
-    """The smallest and the largest ratio of a run's mean of one row to a run's mean of the other; empty unless one of them was repeated."""
-    above, below = run_means_ms(slower, new_tokens), run_means_ms(faster, new_tokens)
-    return [min(above) / max(below), max(above) / min(below)] if len(above) * len(below) > 1 else []
+def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[float], new_tokens: int) -> Pair:
+    spread = (min(above) / max(below), max(above) / min(below))
+    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens))
+
+
+def comparable_ms(rows: Sequence[Row], new_tokens: int) -> list[list[float]]:
+    """The time of each run of each row: ms/token by the article's formula, or ms a call where any of the rows tells no tokens."""
+    tokens = [[token_times.tokens_of_run(run, "article") for run in row.runs_of(new_tokens)] for row in rows]
+    means = [row.run_means_ms(new_tokens) for row in rows]
+    if not all(all(of_row) for of_row in tokens):
+        return means
+    return [[ms / count for ms, count in zip(*of_row, strict=True)] for of_row in zip(means, tokens, strict=True)]
+
+
+def question(row: Row) -> tuple[object, ...]:
+    """What a row was asked: rows of other models or prompts cannot be compared, but for the batch size."""
+    prompt = {name: value for name, value in row.record.job.prompt.items() if name != "batch_size"}
+    return model(row), prompt
+
+
+def model(row: Row) -> dict[str, object]:
+    return {name: value for name, value in row.record.job.model.items() if name != "path"}
+
+
+def differences(row: Row, other: Row) -> list[str]:
+    """In what two rows differ beside the system; `on` tells the dtypes and numbers of GPUs."""
+    versions = [each.version("transformers") for each in (row, other)]
+    differs = ["dtype"] if row.dtype != other.dtype else []
+    differs += ["number of GPUs"] if row.count != other.count else []
+    return differs + ([f"transformers ({versions[0]} and {versions[1]})"] if all(versions) and versions[0] != versions[1] else [])
 
 
 def on(row: Row) -> str:
@@ -69,14 +85,23 @@ def on(row: Row) -> str:
     return f"{row.case} ({gpus(row.count)}, {row.dtype})"
 
 
-def in_digits(ratio: stats.Estimate, over_runs: Sequence[float], published: float | None, pair: tuple[Row, Row]) -> tuple[str, str]:
-    """A ratio in digits, and in brackets what stands behind it: its interval, its extremes over repeated runs, what was published."""
-    value, interval = stats.with_interval(ratio, least=2)
-    beside = [f"95 % interval {interval}"] if interval else []
-    if over_runs:
-        beside.append(f"{min(over_runs):.2f} to {max(over_runs):.2f} over repeated runs")
+def told(pair: Pair, published: float | None = None) -> tuple[str, str]:
+    """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, and what the rows differ in."""
+    value, interval = stats.with_interval(pair.ratio, least=2)
+    beside = []
+    if interval:
+        beside.append(f"95 % interval {interval}")
+    elif pair.spread[0] != pair.spread[1]:
+        beside.append(f"{pair.spread[0]:.2f} to {pair.spread[1]:.2f} over pairs of runs")
     if published is not None:
-        beside.append(f"published {published:.2f}")
-    if apart(*pair):
+        beside.append(f"published {published:.2f}" if published < 10 else f"published {published:g}")
+    if differs := differences(pair.faster, pair.slower):
+        beside.append(f"the rows differ in {listed(differs)}")
+    if apart(pair.faster, pair.slower):
         beside.append("on different GPUs")
     return value, f" ({'; '.join(beside)})" if beside else ""
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "dtype, number of GPUs and transformers"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

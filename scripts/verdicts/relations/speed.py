@@ -1,73 +1,69 @@
-"""`faster`, `slower`: one case takes less time than another."""
+"""`faster`, `slower`: one case takes less time than another, by so much."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from scripts.verdicts.findings import NOT_REPRODUCED, REPRODUCED, Finding, NotTested, Rows, bounds, question, tested, usable
+from scripts.verdicts import parts
+from scripts.verdicts.lookup import Named, Rows
+from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import Row
 
 
 class Speed(Relation, frozen=True, kw_only=True):
-    """Reproduced where the whole 95 % interval of mean(slower) / mean(faster) lies above 1, and where cases were run repeatedly the ratio of
-    every pair of runs does too.
+    """The time of `slower` over that of `faster` is above 1.
 
-    ratio       the published one
-    within      and the ratio itself lies between `ratio` / within and `ratio` x within, both included
-    at_least    the interval lies above this number in place of 1
-    at_most     the interval lies below this number, and which of the two is faster does not count
-    batch_size  in this batch size
+    size        the published ratio, which the claim states: a second part
+    ratio       the published ratio, which the claim does not state: shown beside the measured one
+    at_least    the ratio is at least this, in place of above 1
+    at_most     … at most this, whichever of the two is faster
+    batch_size  in this batch size, by ms/token
     """
 
     KEY: ClassVar[str] = "faster"
 
     faster: str
     slower: str
+    size: float | None = None
     ratio: float | None = None
-    within: float | None = None
     at_least: float | None = None
     at_most: float | None = None
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.within is not None and self.ratio is None:
-            raise ValueError("`within` stands beside the `ratio` that it is about")
+        if [self.size, self.at_least, self.at_most].count(None) < 2:
+            raise ValueError("one of `size`, `at_least` and `at_most` at most")
+        if self.size is not None and self.ratio is not None:
+            raise ValueError("`size` is the published ratio: leave `ratio` out")
 
     def cases(self) -> list[str]:
         return [self.faster, self.slower]
 
-    def rows(self) -> list[tuple[str, int]]:
-        return [(case, self.batch_size) for case in self.cases()] if self.batch_size is not None else []
+    def rows(self) -> Sequence[Named]:
+        return [(case, self.batch_size) for case in self.cases()]
 
-    def published(self) -> tuple[float, str] | None:
-        return (self.ratio, self.slower) if self.ratio else None
+    def published(self, part: Part) -> tuple[float, str] | None:
+        ratio = self.size or self.ratio
+        return (ratio, self.slower) if ratio else None
 
-    def finding(self, rows: Rows, new_tokens: int, count: int | None) -> Finding:
-        faster, slower = self._pair(rows, new_tokens, count)
-        ratio, over_runs = pairs.per_token_ratio(slower, faster, new_tokens)
-        value, beside = pairs.in_digits(ratio, over_runs, self.ratio, (faster, slower))
+    def names(self) -> list[str]:
+        if self.at_least is not None:
+            return [f"at least {self.at_least:g} times as fast"]
+        if self.at_most is not None:
+            return [f"at most {self.at_most:g} times as fast"]
+        return ["faster"] + ([f"{self.size:g} times"] if self.size is not None else [])
+
+    def where(self) -> Range:
+        """Where its first part says that the ratio lies."""
+        if self.at_least is not None:
+            return Range(least=self.at_least)
+        return parts.ABOVE_ONE if self.at_most is None else Range(most=self.at_most)
+
+    def parts(self, rows: Rows) -> list[Part]:
+        faster, slower = (rows.usable(*named) for named in self.rows())
+        pair = pairs.of_times(faster, slower, rows.new_tokens)
+        value, beside = pairs.told(pair, self.size or self.ratio)
         words = f"{pairs.on(faster)} is {value} times as fast as {pairs.on(slower)}{beside}"
         words += f", batch {self.batch_size}" if self.batch_size is not None else ""
-        low, high = bounds(ratio, words)
-        if self.at_most is not None:
-            return tested(max([high, *over_runs]) < self.at_most, f"{words}, the bound is {self.at_most:g}", ratio)
-        # The direction has to hold within a run and in every pair of runs.
-        if min([low, *over_runs]) <= (1 if self.at_least is None else self.at_least):
-            return Finding(NOT_REPRODUCED, words + (f", the bound is {self.at_least:g}" if self.at_least is not None else ""), ratio)
-        if self.within is not None and self.ratio is not None:
-            least, most = self.ratio / self.within, self.ratio * self.within
-            if not least <= ratio.value <= most:
-                side = "faster" if ratio.value > most else "less"
-                return Finding(NOT_REPRODUCED, f"{words}, {side} than what counts as near, {least:.2f} to {most:.2f}", ratio)
-        return Finding(REPRODUCED, words, ratio)
-
-    def _pair(self, rows: Rows, new_tokens: int, count: int | None) -> tuple[Row, Row]:
-        """(the faster row, the slower row); raises NotTested where they cannot be compared."""
-        if self.batch_size is not None:
-            batches = pairs.in_batches(rows, self, new_tokens, count)
-            faster, slower = batches[self.faster, self.batch_size], batches[self.slower, self.batch_size]
-        else:
-            faster, slower = usable(rows, self.faster, new_tokens), usable(rows, self.slower, new_tokens)
-        if question(faster) != question(slower):
-            raise NotTested(f"{self.faster} and {self.slower} ran different models or prompts")
-        return faster, slower
+        ranges = [self.where()] + ([parts.size(self.size)] if self.size is not None else [])
+        return [pair.part(where, words) for where in ranges]

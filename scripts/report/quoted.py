@@ -1,0 +1,132 @@
+"""Numbers of results in pages that are written by hand. Each stands between two comments, which name it and which GitHub does not show:
+
+    <!-- ratio SLOWER FASTER -->3.41<!-- end -->
+
+`make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
+number stands for all its runs that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits.
+A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bench.job import write_whole
+from scripts import stats
+from scripts.errors import KitError
+from scripts.paths import ROOT
+from scripts.results import Record
+from scripts.units import GIB
+from scripts.verdicts import row_groups
+
+PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md")
+
+#: {what a number is: how many ids it needs}.
+KINDS = {"mean_ms": 1, "peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2}
+OPTIONS = ("tokens", "decimals")
+
+BEGIN = re.compile(rf"<!-- ({'|'.join(KINDS)}) ([^>]*?) -->")
+NUMBER = re.compile(BEGIN.pattern + r"([^<]*)<!-- end -->")
+
+
+class NoRun(ValueError):
+    """A run that a marker names is not there."""
+
+
+def filled(page: str, text: str, records: Sequence[Record], strict: bool = True) -> str:
+    """The text of a page with the numbers that these results give; raises KitError, which names page and marker, for a marker that is wrong.
+
+    Where a run is not there a number stays as it is, unless `strict`: whoever measures anew need not keep the runs that a page quotes.
+    """
+    of_prefix: dict[str, list[Record]] = {}
+    for record in records:
+        for name in (record.id, record.id.rpartition("-")[0]):
+            of_prefix.setdefault(name, []).append(record)
+    if len(BEGIN.findall(text)) != len(NUMBER.findall(text)):
+        opened = next(match[0] for match in BEGIN.finditer(text) if not NUMBER.match(text, match.start()))
+        raise KitError(f"{page}: no <!-- end --> follows the number of {opened}; try {opened}0<!-- end -->")
+
+    def put(match: re.Match[str]) -> str:
+        kind, words, number = match.groups()
+        try:
+            number = _number(kind, words.split(), of_prefix)
+        except NoRun as error:
+            if strict:
+                raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
+        except ValueError as error:
+            raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
+        return f"<!-- {kind} {words} -->{number}<!-- end -->"
+
+    return NUMBER.sub(put, text)
+
+
+def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Record]]) -> str:
+    """The number in digits; raises ValueError."""
+    ids = [word for word in words if "=" not in word]
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if unknown := [name for name, value in options.items() if name not in OPTIONS or not value.isdecimal()]:
+        raise ValueError(f"{unknown[0]}={options[unknown[0]]} is wrong, allowed are {' and '.join(f'{name}=N' for name in OPTIONS)}")
+    if len(ids) != KINDS[kind]:
+        raise ValueError(f"it names {len(ids)} runs, {KINDS[kind]} are needed")
+    if missing := [name for name in ids if not of_prefix.get(name)]:
+        raise NoRun(f"there is no run {missing[0]}; try ls reports/runs")
+    runs = [[run for run in of_prefix[name] if run.status == "ok"] for name in ids]
+    digits: Callable[[float], str] = stats.significant
+    if "decimals" in options:
+        decimals = int(options["decimals"])
+        digits = lambda value: stats.number(value, decimals)  # noqa: E731
+    if kind == "peak_gib":
+        return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
+    means = [_means_ms(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
+    if kind == "mean_ms":
+        return digits(stats.over_runs(means[0]).value)
+    ratio = stats.ratio_over_runs(*means)
+    if kind == "item_ratio":
+        slower, faster = (row_groups.batch_size_of(of_id[0]) for of_id in runs)
+        ratio = stats.scaled(ratio, faster / slower)
+    if kind != "ratio_interval":
+        return digits(ratio.value)
+    if ratio.low is None or ratio.high is None:
+        raise ValueError(f"fewer than {stats.LEAST_RUNS} runs carry no interval")
+    return f"{digits(ratio.low)} to {digits(ratio.high)}"
+
+
+def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
+    """The mean call of each run."""
+    timed = [row_groups.series(run) for run in runs]
+    counts = sorted({count for series in timed for count in series})
+    if tokens is None and len(counts) > 1:
+        raise ValueError(f"{name} timed calls of {' and '.join(map(str, counts))} tokens; try tokens={counts[0]}")
+    asked = int(tokens) if tokens else counts[0] if counts else 0
+    means = [sum(series[asked]) / len(series[asked]) for series in timed if series.get(asked)]
+    if not means:
+        raise ValueError(f"{name} timed no call" + (f" of {tokens} tokens, but of {' and '.join(map(str, counts)) or 'none'}" if tokens else ""))
+    return means
+
+
+def _peaks_bytes(runs: Sequence[Record], name: str) -> list[int]:
+    peaks = [peak for run in runs if (peak := row_groups.peak_of_a_gpu_bytes(run)) is not None]
+    if not peaks:
+        raise ValueError(f"the memory of {name}'s GPUs was not sampled")
+    return peaks
+
+
+def save(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
+    """Put the numbers of the runs that are there into the pages that are there."""
+    for page, text, new in _pages(records, pages, strict=False):
+        if new != text:
+            write_whole(page, new)
+
+
+def check(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
+    """Raise KitError where a number is not that of the results, or its run is not there."""
+    for page, text, new in _pages(records, pages, strict=True):
+        pairs = zip(NUMBER.finditer(text), NUMBER.finditer(new), strict=True)
+        if stale := next(((old, now) for old, now in pairs if old[0] != now[0]), None):
+            raise KitError(f"{page.name}: {stale[0][0]} is now {stale[1][3]}. Try: make report")
+
+
+def _pages(records: Sequence[Record], pages: Sequence[Path], strict: bool) -> list[tuple[Path, str, str]]:
+    """(page, its text, the text as it has to be)."""
+    texts = [(page, page.read_text(encoding="utf-8")) for page in pages if page.is_file()]
+    return [(page, text, filled(page.name, text, records, strict)) for page, text in texts]

@@ -1,0 +1,98 @@
+"""The rows that a claim asks for in a group, and whether they may judge it."""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Sequence
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.verdicts import token_times
+from scripts.verdicts.parts import NotTested
+from scripts.verdicts.row_groups import Group, Row
+
+#: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
+LEAST_RECIPE = 2
+
+#: What a row may end with that would end so again.
+ENDS = ("oom", "unsupported")
+
+
+#: (case, batch size); None for its smallest.
+Named = tuple[str, int | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of one group for calls of so many new tokens, each case on the article's number of devices, but on no more than `most`."""
+
+    group: Group
+    article: Article
+    new_tokens: int
+    most: int
+
+    def of(self, case: str, batch_size: int | None = None) -> Row:
+        """The row of a case in a batch size, or its smallest; raises NotTested where it is missing."""
+        found = self.article.case(case)
+        variant = self.group.key.variant
+        if found and found.variants and variant not in found.variants:
+            raise NotTested(f"{case} is no case of the variant {variant}")
+        row = self.group.row_of(case, _count(self.article, case, self.most), batch_size)
+        if isinstance(row, str):
+            raise NotTested(row)
+        return row
+
+    def usable(self, case: str, batch_size: int | None = None) -> Row:
+        """As `of`; raises NotTested where the row's output is wrong too, or it has no such calls."""
+        row = self.of(case, batch_size)
+        if token_times.wrong_when_padded(row):
+            raise NotTested(f"{row.name}'s output is another one when padded: its numbers do not count")
+        if reason := row.unusable(self.new_tokens):
+            raise NotTested(reason)
+        return row
+
+    def over_batches(self, case: str) -> list[Row]:
+        """The rows of a case whose output is right, from the smallest batch up."""
+        rows = [row for row in self.group.rows if row.case == case and row.count == _count(self.article, case, self.most)]
+        return sorted((row for row in rows if not row.unusable(self.new_tokens)), key=lambda row: row.batch_size)
+
+
+def _count(article: Article, case: str, most: int) -> int:
+    """On how many devices a case is wanted where there are so many."""
+    found = article.case(case)
+    return min(found.gpus, most) if found else most
+
+
+def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
+    """Why these rows judge nothing, or ""; without `new_tokens` each run counts, whatever its calls are."""
+    if any(row.recipe < LEAST_RECIPE for row in rows):
+        return f"weights of recipe {min(row.recipe for row in rows)}"
+    fewest = min(len(row.ok_runs if new_tokens is None else row.run_means_ms(new_tokens)) for row in rows)
+    return f"{fewest} run{'s' * (fewest != 1)}, {stats.LEAST_RUNS} are needed" if fewest < stats.LEAST_RUNS else ""
+
+
+def devices_for(group: Group, article: Article, named: Sequence[Named], new_tokens: int) -> int:
+    """On how many devices at most a claim is judged that names these rows: the article's number, or the nearest below that was measured.
+
+    Measured means: each of the rows has five runs, or ran out of memory, or is unsupported. Where no number has that, the one with the most such
+    rows counts, of several that with the most rows, then calls: a look with a call or two on more devices hides nothing.
+    """
+    most = max(_count(article, case, sys.maxsize) for case, _ in named)
+    cases = {case for case, _ in named}
+    numbers = sorted({row.count for row in group.rows if row.case in cases and row.count <= most}, reverse=True) or [most]
+
+    def rank(number: int) -> tuple[int, int, int]:
+        found = [group.row_of(case, _count(article, case, number), batch_size) for case, batch_size in named]
+        rows = [row for row in found if isinstance(row, Row)]
+        measured = sum(row.status in ENDS or len(row.run_means_ms(new_tokens)) >= stats.LEAST_RUNS for row in rows)
+        calls = sum(len(row.timed_ms(new_tokens)) for row in rows)
+        return (measured, len(rows), calls) if measured < len(named) else (measured, measured, sys.maxsize)
+
+    return max(numbers, key=rank)
+
+
+def is_about_the_number(article: Article, cases: Sequence[str]) -> bool:
+    """Do these cases differ in the number of devices alone? On fewer they would be the same case."""
+    found = [case for name in dict.fromkeys(cases) if (case := article.case(name))]
+    pairs = itertools.combinations(found, 2)
+    return any((one.backend, one.model, one.form) == (other.backend, other.model, other.form) and one.gpus != other.gpus for one, other in pairs)

@@ -1,0 +1,108 @@
+"""What a part of a claim comes to: a word, and the number behind it. docs/verdict-rules.md holds the rules."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from scripts import stats
+
+HOLDS, IN_PART, UNDECIDED, REFUTED, NOT_TESTED = "holds", "holds in part", "undecided", "refuted", "not tested"
+
+#: A published size holds from size / SIZE_FACTOR to size x SIZE_FACTOR.
+SIZE_FACTOR = 1.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Where a claim says that a number lies, both ends included, or neither where the range is open."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    is_open: bool = False
+
+    def word(self, low: float, high: float) -> str:
+        """The word on an interval: HOLDS inside, REFUTED outside, UNDECIDED across an end."""
+        if self._holds(low) and self._holds(high):
+            return HOLDS
+        outside = (high <= self.least or low >= self.most) if self.is_open else (high < self.least or low > self.most)
+        return REFUTED if outside else UNDECIDED
+
+    def _holds(self, value: float) -> bool:
+        return self.least < value < self.most if self.is_open else self.least <= value <= self.most
+
+
+ABOVE_ONE = Range(least=1, is_open=True)
+
+
+def below(bound: float) -> Range:
+    """Under a bound that does not belong to it."""
+    return Range(most=bound, is_open=True)
+
+
+def size(published: float) -> Range:
+    """Around a published size, as far above as below."""
+    return Range(published / SIZE_FACTOR, published * SIZE_FACTOR)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One part of a claim, judged.
+
+    name      what the claim says, in a word or two: "faster", "3.83 times"
+    word      HOLDS, UNDECIDED, REFUTED or NOT_TESTED
+    number    what was measured, in digits: "2.9 (2.6 to 3.2)"; "" without rows
+    sentence  what the number is of, and what stands beside it
+    why       why it was not tested; "" where it was
+    ratio     the number, where it is a ratio of two cases, and `cases` their names
+    differs   in what the compared rows differ beside the system
+    compared  the comparisons of an "every" part
+    """
+
+    name: str
+    word: str
+    number: str = ""
+    sentence: str = ""
+    why: str = ""
+    ratio: stats.Estimate | None = None
+    cases: tuple[str, str] | None = None
+    differs: tuple[str, ...] = ()
+    compared: tuple["Part", ...] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.sentence)
+
+    @property
+    def told(self) -> str:
+        """The sentence, or the reason why there is none."""
+        return self.sentence or self.why
+
+
+class NotTested(Exception):
+    """Why there are no rows that could test a part."""
+
+
+def every(words: Sequence[str]) -> str:
+    """The word on a part all of whose relations must hold."""
+    return next((word for word in (REFUTED, NOT_TESTED, UNDECIDED) if word in words), HOLDS)
+
+
+def decides(parts: Sequence[Part]) -> Part:
+    """Of the relations of an "every" part the one that decides it: of those with its word the one with the smallest ratio, by its interval's lower end."""
+    word = every([part.word for part in parts])
+    return min((part for part in parts if part.word == word), key=_lower_end)
+
+
+def _lower_end(part: Part) -> float:
+    if part.ratio is None:
+        return -math.inf
+    return part.ratio.value if part.ratio.low is None else part.ratio.low
+
+
+def claim(words: Sequence[str]) -> str:
+    """The word on a claim with parts of these words."""
+    if len(set(words)) == 1:
+        return words[0]
+    if HOLDS in words and (REFUTED in words or UNDECIDED in words):
+        return IN_PART
+    return NOT_TESTED if NOT_TESTED in words else UNDECIDED

@@ -1,0 +1,85 @@
+"""`fastest` or `slowest`, `than`: one case against each of several others, in every batch size where some are named."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import ClassVar
+
+from scripts.verdicts.lookup import Named, Rows
+from scripts.verdicts.parts import HOLDS, Part, decides
+from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.speed import Speed
+
+
+class Extreme(Relation, frozen=True, kw_only=True):
+    """Every comparison must hold, each by the rule of a direction.
+
+    than         the other cases
+    ratios       the published ratio over each of them, in their order
+    batch_sizes  in each of these, by ms/token
+    """
+
+    than: list[str]
+    ratios: list[float] | None = None
+    batch_sizes: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.than:
+            raise ValueError("`than` names at least one case")
+        if self.ratios is not None and len(self.ratios) != len(self.than):
+            raise ValueError(f"`ratios` holds one for each of the {len(self.than)} cases of `than`, found {len(self.ratios)}")
+        if self.ratios is not None and self.batch_sizes is not None:
+            raise ValueError("`ratios` are of no batch size: leave them or `batch_sizes` out")
+
+    def speeds(self) -> list[Speed]:
+        """Its comparisons."""
+        ratios: Sequence[float | None] = self.ratios or [None] * len(self.than)
+        sizes: Sequence[int | None] = self.batch_sizes or [None]
+        return [self.speed(other, ratio, size) for size, (other, ratio) in itertools.product(sizes, zip(self.than, ratios, strict=True))]
+
+    def speed(self, other: str, ratio: float | None, batch_size: int | None) -> Speed:
+        raise NotImplementedError
+
+    def cases(self) -> list[str]:
+        return list(dict.fromkeys(case for speed in self.speeds() for case in speed.cases()))
+
+    def rows(self) -> Sequence[Named]:
+        return list(dict.fromkeys(row for speed in self.speeds() for row in speed.rows()))
+
+    def published(self, part: Part) -> tuple[float, str] | None:
+        """That of the comparison that decides the part."""
+        return next((found for speed in self.speeds() if part.cases == (speed.faster, speed.slower) and (found := speed.published(part))), None)
+
+    def names(self) -> list[str]:
+        return [self.KEY]
+
+    def parts(self, rows: Rows) -> list[Part]:
+        compared = [part for speed in self.speeds() for part in speed.judge(rows)]
+        deciding = decides(compared)
+        count = len(compared)
+        words = f"; {sum(part.word == HOLDS for part in compared)} of {count} comparisons hold" if count > 1 and not deciding.why else ""
+        closest = f"the closest of {count}: " if count > 1 and deciding.word == HOLDS else ""
+        sentence = deciding.sentence and f"{closest}{deciding.sentence}{words if deciding.word != HOLDS else ''}"
+        return [dataclasses.replace(deciding, sentence=sentence, compared=tuple(compared))]
+
+
+class Fastest(Extreme, frozen=True, kw_only=True):
+    """`fastest` takes less time than each of `than`."""
+
+    KEY: ClassVar[str] = "fastest"
+
+    fastest: str
+
+    def speed(self, other: str, ratio: float | None, batch_size: int | None) -> Speed:
+        return Speed(faster=self.fastest, slower=other, ratio=ratio, batch_size=batch_size)
+
+
+class Slowest(Extreme, frozen=True, kw_only=True):
+    """`slowest` takes more time than each of `than`."""
+
+    KEY: ClassVar[str] = "slowest"
+
+    slowest: str
+
+    def speed(self, other: str, ratio: float | None, batch_size: int | None) -> Speed:
+        return Speed(faster=other, slower=self.slowest, ratio=ratio, batch_size=batch_size)

@@ -1,0 +1,108 @@
+"""scripts/report/quoted.py: a number in a hand-written page is that of its result, or make check fails."""
+
+import dataclasses
+
+import pytest
+
+from scripts import results
+from scripts.errors import KitError
+from scripts.report import quoted
+from tests.synthetic import job, record, repeated
+
+SLOW = record(job("layer-parallel", 2), 30.0, spread=0.0)
+FAST = record(job("deepspeed", 2, new_tokens=(1, 16)), (10.0, 90.0), spread=0.0, peak_gib=9.5)
+RUNS = [*repeated(SLOW, 5, 0.02), *repeated(FAST, 5, 0.02)]
+SLOWER, FASTER = (one.id.rpartition("-")[0] for one in (SLOW, FAST))
+
+
+def number(marker, records=RUNS):
+    """What stands between the two comments."""
+    return quoted.filled("PAGE.md", f"It takes <!-- {marker} -->?<!-- end --> in all.", records).partition("-->")[2].partition("<!--")[0]
+
+
+@pytest.mark.parametrize(
+    ("marker", "digits"),
+    [
+        (f"mean_ms {SLOWER}", "30.0"),
+        (f"mean_ms {SLOWER}-03 decimals=2", "30.00"),
+        (f"mean_ms {SLOWER}-05 decimals=2", "30.61"),
+        (f"mean_ms {FASTER} tokens=16 decimals=0", "90"),
+        (f"peak_gib {FASTER} decimals=1", "9.5"),
+        (f"ratio {SLOWER} {FASTER} tokens=1", "3.00"),
+        (f"ratio {SLOWER}-01 {FASTER}-05 tokens=1 decimals=3", "2.882"),
+        (f"ratio_interval {SLOWER} {FASTER} tokens=1 decimals=1", "2.9 to 3.1"),
+    ],
+)
+def test_a_number_is_that_of_the_runs_that_its_marker_names(marker, digits):
+    assert number(marker) == digits
+
+
+def test_the_rest_of_the_page_stays_as_it_is():
+    text = f"A <!-- comment --> and <!-- mean_ms {SLOWER} -->1<!-- end --> ms.\n"
+    assert quoted.filled("PAGE.md", text, RUNS) == text.replace(">1<", ">30.0<")
+
+
+def test_an_item_ratio_counts_the_items_of_a_call():
+    batch = record(dataclasses.replace(FAST.job, case="batch", prompt={**FAST.job.prompt, "batch_size": 8}), (10.0, 90.0), spread=0.0)
+    assert number(f"item_ratio {SLOWER} {batch.id} tokens=1 decimals=1", [*RUNS, batch]) == "24.0"
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [
+        ("mean_ms of-no-run", "there is no run of-no-run; try ls reports/runs"),
+        (f"ratio {SLOWER}", "it names 1 runs, 2 are needed"),
+        (f"mean_ms {FASTER}", "timed calls of 1 and 16 tokens; try tokens=1"),
+        (f"mean_ms {SLOWER} tokens=9", "timed no call of 9 tokens, but of 1"),
+        (f"mean_ms {SLOWER} digits=9", "digits=9 is wrong, allowed are tokens=N and decimals=N"),
+        (f"mean_ms {SLOWER} decimals=many", "decimals=many is wrong"),
+        (f"ratio_interval {SLOWER}-01 {FASTER} tokens=1", "fewer than 5 runs carry no interval"),
+    ],
+)
+def test_a_marker_that_is_wrong_is_named_with_its_page_and_what_is_allowed(marker, words):
+    with pytest.raises(KitError) as caught:
+        number(marker)
+    assert str(caught.value).startswith(f"PAGE.md: <!-- {marker} -->: ") and words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_memory_that_was_not_sampled_is_no_number():
+    (bare,) = repeated(FAST, 1)
+    bare.host["gpu_memory"] = []
+    with pytest.raises(KitError, match="was not sampled"):
+        number(f"peak_gib {FASTER}", [bare])
+
+
+def test_a_marker_without_its_end_is_named():
+    with pytest.raises(KitError, match=f"PAGE.md: no <!-- end --> follows the number of <!-- mean_ms {SLOWER} -->"):
+        quoted.filled("PAGE.md", f"<!-- mean_ms {SLOWER} -->1 ms\n", RUNS)
+
+
+def test_a_stale_number_is_an_error_until_it_is_written_again(tmp_path):
+    page = tmp_path / "FINDINGS.md"
+    page.write_text(f"It takes <!-- mean_ms {SLOWER} -->29.9<!-- end --> ms.\n")
+    pages = [page, tmp_path / "of-no-such-name.md"]
+    with pytest.raises(KitError, match=r"FINDINGS.md: .*29.9<!-- end --> is now 30.0. Try: make report"):
+        quoted.check(RUNS, pages)
+    quoted.save(RUNS, pages)
+    quoted.check(RUNS, pages)
+    assert page.read_text() == f"It takes <!-- mean_ms {SLOWER} -->30.0<!-- end --> ms.\n"
+
+
+def test_a_number_whose_run_is_gone_stays_in_the_report_and_fails_the_check(tmp_path):
+    page = tmp_path / "FINDINGS.md"
+    page.write_text(f"<!-- mean_ms {SLOWER} -->29.9<!-- end --> and <!-- mean_ms of-no-run -->7.7<!-- end -->\n")
+    quoted.save(RUNS, [page])
+    assert ">30.0<" in page.read_text() and ">7.7<" in page.read_text()
+    with pytest.raises(KitError, match="there is no run of-no-run"):
+        quoted.check(RUNS, [page])
+
+
+def test_a_run_that_did_not_end_well_gives_no_number():
+    runs = [*RUNS, record(job("layer-parallel", 2), status="failed", reason="synthetic", number=6)]
+    assert number(f"mean_ms {SLOWER}", runs) == "30.0"
+    with pytest.raises(KitError, match="timed no call"):
+        number(f"mean_ms {SLOWER}-06", runs)
+
+
+def test_the_committed_pages_hold_the_numbers_of_the_committed_results():
+    quoted.check(results.load_all(results.RUNS)[0])
