@@ -20,7 +20,12 @@ SCHEMA = 2
 
 #: {form: the name it had in earlier documents}. A document that has the earlier name is read as if it had the present one. A fingerprint
 #: takes the earlier name, so that the runs which were stored under it keep their ids and count as repeats of today's.
-_EARLIER_FORM_NAMES = {"pipeline-parallel": "pipeline-schedule", "transformers-pipeline-sequences": "pipeline-sequences"}
+_EARLIER_FORM_NAMES = {
+    "padded-sentences": "cycles",
+    "pipeline-parallel": "pipeline-schedule",
+    "transformers-pipeline": "pipeline",
+    "transformers-pipeline-sequences": "pipeline-sequences",
+}
 _FORM_NAMES = {earlier: form for form, earlier in _EARLIER_FORM_NAMES.items()}
 
 #: {backend: keys of `load` that it did not read before schema 2}; the keys of "" no backend read.

@@ -9,8 +9,8 @@ from scripts.commands import values
 from scripts.commands.measure import MODELS
 from scripts.commands.values import option
 from scripts.errors import KitError
-from scripts.models import locking, store, wanted
-from scripts.models.wanted import ArticleModel
+from scripts.models import article_models, locking, store
+from scripts.models.article_models import ArticleModel
 
 ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 
@@ -25,7 +25,7 @@ def models(article: str, models: Path) -> None:
         held = store.provide(model, models)
         print(f"{model.name} at {held.commit[:12]}: {held.folder}")
 
-    _raise_all(_for_each(wanted.of_articles(article), fetch))
+    _raise_all(_for_each(article_models.of_articles(article), fetch))
 
 
 @click.command
@@ -38,13 +38,13 @@ def verify_models(article: str, models: Path) -> None:
         held = store.verify(model, models)
         print(f"{model.name} at {held.commit[:12]}: every file is right" if held else f"{model.name} is not on this machine; make models fetches it")
 
-    _raise_all(_for_each(wanted.of_articles(article), verify))
+    _raise_all(_for_each(article_models.of_articles(article), verify))
 
 
 @click.command
 def lock_models() -> None:
     """Ask the hub for the files of each model's commit and write them into docker/models.json; needs the network."""
-    _raise_all(_for_each(wanted.of_articles(), lambda model: print(locking.lock(model))))
+    _raise_all(_for_each(article_models.of_articles(), lambda model: print(locking.lock(model))))
 
 
 def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], None]) -> list[KitError]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from scripts.models import files, hub, wanted
-from scripts.models.wanted import ArticleModel
+from scripts.models import article_models, files, hub
+from scripts.models.article_models import ArticleModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel
@@ -22,5 +22,5 @@ def lock(model: ArticleModel, root: Path = ROOT) -> str:
 def _ask(model: ArticleModel) -> LockedModel:
     commit, all_files = hub.files_of(model.name, model.commit or "main")
     used = files.used(model.name, all_files)
-    wanted.refuse_other_size(model, used, f"the hub's commit {commit[:12]}")
+    article_models.refuse_other_size(model, used, f"the hub's commit {commit[:12]}")
     return LockedModel(commit, used)

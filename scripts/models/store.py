@@ -14,9 +14,9 @@ from pathlib import Path
 
 from scripts.errors import KitError
 from scripts.machine import permissions
-from scripts.models import files, hub, hub_cache, links, manifest, place, wanted
+from scripts.models import article_models, files, hub, hub_cache, links, manifest, place
+from scripts.models.article_models import ArticleModel
 from scripts.models.manifest import Manifest
-from scripts.models.wanted import ArticleModel
 from scripts.pins.models import ModelFile, is_commit
 
 #: The branch that the hub is asked for where no pin has a commit; the commit of the answer is kept.
@@ -94,8 +94,8 @@ def _kept(model: ArticleModel, home: Path) -> Manifest | None:
 
 def _held(model: ArticleModel, folder: Path, checked: Manifest) -> HeldModel:
     served_by = f"the folder {folder}"
-    wanted.refuse_other_size(model, checked.files, served_by)
-    wanted.refuse_other_shape(model, folder, served_by)
+    article_models.refuse_other_size(model, checked.files, served_by)
+    article_models.refuse_other_shape(model, folder, served_by)
     return HeldModel(folder, checked.commit, checked.weights_sha256)
 
 
@@ -103,7 +103,7 @@ def _held(model: ArticleModel, folder: Path, checked: Manifest) -> HeldModel:
 def _complete(model: ArticleModel, home: Path) -> HeldModel:
     """Fetch the missing files and check the unchecked ones."""
     commit, listed = _files(model, home)
-    wanted.refuse_other_size(model, listed, f"the hub's commit {commit[:12]}")
+    article_models.refuse_other_size(model, listed, f"the hub's commit {commit[:12]}")
     folder = home / commit
     permissions.make(folder)
     now = Manifest(model.name, commit, listed, _seen_before(folder, listed))
@@ -213,7 +213,7 @@ def _as_found(model: ArticleModel, folder: Path, source: Path, before: Manifest)
     """The manifest of a folder without known files to compare with: it takes the digests that the files have now."""
     sizes = [ModelFile(path.name, path.stat().st_size, "") for path in sorted(source.glob("*")) if path.is_file()]
     chosen = files.used(model.name, sizes)
-    wanted.refuse_other_size(model, chosen, f"the folder {source}")
+    article_models.refuse_other_size(model, chosen, f"the folder {source}")
     known = {file.name: file for file in before.files if before.is_checked(folder, file)}
     listed = tuple(known.get(file.name) or ModelFile(file.name, file.size_bytes, files.digest_of(source / file.name)) for file in chosen)
     now = Manifest(model.name, f"folder-{files.weights_sha256(listed)[:12]}", listed)

@@ -22,7 +22,7 @@ from bench.job import Job
 from bench.models import weights
 from scripts.errors import KitError
 from scripts.machine import locks, permissions, removal
-from scripts.models import store, wanted
+from scripts.models import article_models, store
 from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
@@ -140,18 +140,18 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
 
 def with_commit(model: dict[str, Any], root: Path, typed: Path | None) -> dict[str, Any]:
     """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
-    return {**model, "revision": store.commit_of(wanted.find(model["name"]), root, typed)}
+    return {**model, "revision": store.commit_of(article_models.find(model["name"]), root, typed)}
 
 
 def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -> int | None:
     """How much of a model's weights has yet to come onto the disk; None where that is not known, so all of them may."""
     if model["weights"] == "random":
         return 0 if _random_path(model, root).exists() else None
-    return store.still_to_come_bytes(wanted.find(model["name"]), root, typed)
+    return store.still_to_come_bytes(article_models.find(model["name"]), root, typed)
 
 
 def hub_checkpoint(model: dict[str, Any], root: Path, typed: Path | None) -> tuple[Path, dict[str, Any]]:
     """(folder, the job's model with commit and digest) of real weights under the models' folder, fetched unless they are there."""
-    pinned = wanted.find(model["name"])
+    pinned = article_models.find(model["name"])
     held = store.provide(pinned if typed else dataclasses.replace(pinned, commit=model["revision"]), root, typed)
     return held.folder, {**model, "revision": held.commit, "weights_sha256": held.weights_sha256}

@@ -10,7 +10,7 @@ from scripts import stats
 from scripts.verdicts.row_groups import Group, Row
 
 #: Forms whose calls are as many items as the batch has.
-CALL_FORMS = ("pipeline", "batch")
+CALL_FORMS = ("transformers-pipeline", "batch")
 WORKLOAD_FORMS = ("workload", "continuous")
 #: The articles tell the time of so many items.
 ITEMS = 10_000

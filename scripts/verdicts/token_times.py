@@ -19,8 +19,8 @@ METRIC = "ms_per_token"
 
 
 def rows_of(group: Group, article: Article | None) -> list[Row]:
-    """The rows of cases with the form `cycles`."""
-    names = {case.name for case in article.cases if case.form == "cycles"} if article else set()
+    """The rows of cases with the form `padded-sentences`."""
+    names = {case.name for case in article.cases if case.form == "padded-sentences"} if article else set()
     return [row for row in group.rows if row.case in names or "cycles" in row.figures]
 
 

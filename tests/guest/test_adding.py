@@ -166,11 +166,11 @@ def test_an_engine_of_its_own_kind_fits_without_pretending_to_be_a_module(kit, m
     assert "the engine ended with 0" in (path.parent / "log.txt").read_text()
 
     path = kit / "bench" / "articles" / "demo.toml"
-    path.write_text(path.read_text().partition("[[cases]]")[0] + CASE.replace('"transformers"', '"my-backend"').replace("my-form", "pipeline"))
+    path.write_text(path.read_text().partition("[[cases]]")[0] + CASE.replace('"transformers"', '"my-backend"').replace("my-form", "transformers-pipeline"))
     refused = python(kit, "-m", "scripts", "bench", "my-backend", **settings, ARTICLE="demo")
     assert refused.returncode == 1
     assert refused.stderr.strip() == (
-        "error: demo.toml, [cases[my-case]]: the form 'pipeline' needs mask and module, and the backend 'my-backend' gives tokens, logits: "
+        "error: demo.toml, [cases[my-case]]: the form 'transformers-pipeline' needs mask and module, and the backend 'my-backend' gives tokens, logits: "
         "give the case another form of bench/forms"
     )
 

@@ -24,7 +24,7 @@ def either(request, tmp_path_factory):
 
 def cycles_job(path, **changes):
     prompt = {"text": SENTENCES[0], "texts": SENTENCES, "tokens": 6, "batch_size": 4}
-    fields = {"form": "cycles", "backend": "layer-parallel", "load": {"dtype": "float32", "device_map": "balanced_low_0"}, "prompt": prompt}
+    fields = {"form": "padded-sentences", "backend": "layer-parallel", "load": {"dtype": "float32", "device_map": "balanced_low_0"}, "prompt": prompt}
     return tiny_job("bloom", path, **{**fields, "runs": [{"new_tokens": 5, "arguments": HUNDRED}], "warmup_runs": 1, "timed_runs": 5, **changes})
 
 
@@ -59,12 +59,12 @@ def test_tokens_behind_an_end_token_are_counted_by_the_article_and_not_by_us(gue
 BLIND = """
 import json, transformers
 from bench.backends import Loaded
-from bench.forms import cycles
+from bench.forms import padded_sentences
 path = {path!r}
 model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
 tokenizer = transformers.AutoTokenizer.from_pretrained(path)
 blind = Loaded(device="cpu", model=lambda input_ids, attention_mask: model(input_ids))
-print(json.dumps(cycles.padding_error(blind, tokenizer, {texts!r}, True)))
+print(json.dumps(padded_sentences.padding_error(blind, tokenizer, {texts!r}, True)))
 """
 
 
@@ -73,15 +73,15 @@ def test_a_model_that_does_not_see_the_padding_is_seen(guest, checkpoints):
 
 
 def test_a_batch_repeats_its_sentences(guest):
-    code = "import json; from bench.forms import cycles; print(json.dumps([cycles.batch_of(['a', 'b'], n) for n in (1, 2, 5)]))"
+    code = "import json; from bench.forms import padded_sentences; print(json.dumps([padded_sentences.batch_of(['a', 'b'], n) for n in (1, 2, 5)]))"
     assert guest.code(code) == [["a"], ["a", "b"], ["a", "b", "a", "b", "a"]]
 
 
 def test_a_text_pads_on_the_left_and_is_cut_to_its_words_where_the_tokenizer_is_a_stand_in(guest, checkpoints):
     code = (
-        "import json, transformers; from bench.forms import cycles; "
+        "import json, transformers; from bench.forms import padded_sentences; "
         f"t = transformers.AutoTokenizer.from_pretrained({str(checkpoints['bloom'])!r}); "
-        "print(json.dumps([{name: tensor.tolist() for name, tensor in cycles.padded(t, ['a b, c', 'x'], cut).items()} for cut in (True, False)]))"
+        "print(json.dumps([{name: tensor.tolist() for name, tensor in padded_sentences.padded(t, ['a b, c', 'x'], cut).items()} for cut in (True, False)]))"
     )
     cut, whole = guest.code(code)
     assert [len(row) for row in cut["input_ids"]] == [4, 4] and cut["attention_mask"] == [[1, 1, 1, 1], [0, 0, 0, 1]]

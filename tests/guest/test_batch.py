@@ -53,7 +53,7 @@ def answer(python, checkpoints, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("form", "batch_size"), [("pipeline", 1), ("batch", 1), ("batch", 3)])
+@pytest.mark.parametrize(("form", "batch_size"), [("transformers-pipeline", 1), ("batch", 1), ("batch", 3)])
 def test_every_form_makes_the_same_tokens_as_generate_itself(either, checkpoints, answer, form, batch_size):
     result = either.run(dataclasses.replace(job(checkpoints, form, batch_size), reference=answer))
     assert result.status == "ok", result.reason

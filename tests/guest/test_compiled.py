@@ -101,7 +101,7 @@ def test_a_padded_batch_of_uneven_sentences_is_one_graph_too(guest, checkpoints)
     prompt = {"text": sentences[0], "texts": sentences, "tokens": 4, "batch_size": 3}
     load = {"dtype": "float32", "compiler": "eager", "cache_tokens": 16}
     runs = [{"new_tokens": 6, "arguments": {"do_sample": False, "max_new_tokens": 6}}]
-    result = guest.run(compiled_job("bloom", checkpoints, form="cycles", prompt=prompt, load=load, runs=runs))
+    result = guest.run(compiled_job("bloom", checkpoints, form="padded-sentences", prompt=prompt, load=load, runs=runs))
     assert result.status == "ok", result.reason
     assert result.figures["cycles"]["counted_tokens"] == 18 and result.figures["cycles"]["padded_logits_relative_error"] < 1e-4
 

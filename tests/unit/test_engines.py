@@ -31,7 +31,7 @@ def test_every_backend_and_form_says_what_it_gives_and_needs_without_its_librari
 
 
 def test_a_form_is_refused_by_a_backend_that_does_not_give_what_it_needs():
-    assert forms.refusal("generate", "compiled") == forms.refusal("cycles", "compiled") == forms.refusal("kv-offload", "transformers") == ""
+    assert forms.refusal("generate", "compiled") == forms.refusal("padded-sentences", "compiled") == forms.refusal("kv-offload", "transformers") == ""
     assert forms.refusal("fusion", "compiled") == "", "it measures without a model"
     assert forms.refusal("continuous", "compiled") == (
         "the form 'continuous' needs module, and the backend 'compiled' gives tokens, mask, logits: give the case another form of bench/forms"
@@ -73,7 +73,7 @@ def test_the_articles_are_checked_so_when_they_are_read(path, tmp_path):
 def _of_form(text: str, form: str) -> str:
     """An article whose case of the backend `compiled` has another form."""
     before, _, after = text.partition('backend = "compiled"\n')
-    return before + 'backend = "compiled"\n' + f'form = "{form}"\n' + after.replace('form = "cycles"\n', "", 1).replace('form = "batch"\n', "", 1)
+    return before + 'backend = "compiled"\n' + f'form = "{form}"\n' + after.replace('form = "padded-sentences"\n', "", 1).replace('form = "batch"\n', "", 1)
 
 
 def ids(rows: int, tokens: int) -> types.SimpleNamespace:

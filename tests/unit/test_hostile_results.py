@@ -180,7 +180,7 @@ def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(
 
 def test_plots_of_hostile_results_are_whole(tmp_path: Path) -> None:
     known = articles.load_all()
-    forms = {"batch", "cycles", "generate"}
+    forms = {"batch", "padded-sentences", "generate"}
     content = document.judged(
         [record for record, whole in zip(hostile_records(tmp_path, 0), committed(), strict=False) if whole["job"]["form"] in forms], known
     )

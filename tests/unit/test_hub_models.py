@@ -19,9 +19,9 @@ from bench.models import weights
 from scripts import articles
 from scripts.containers import restrictions
 from scripts.errors import KitError, PreflightError
-from scripts.models import files, hub, links, locking, manifest, place, store, wanted
+from scripts.models import article_models, files, hub, links, locking, manifest, place, store
+from scripts.models.article_models import ArticleModel
 from scripts.models.byte_progress import ByteProgress
-from scripts.models.wanted import ArticleModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
@@ -79,7 +79,7 @@ def locked(content, commit=FIRST):
 # ---------------------------------------------------------------- pins
 def test_no_model_of_an_article_is_pinned_to_a_branch():
     pins = model_pins.load()
-    unpinned = {one.name for one in wanted.of_articles() if not model_pins.is_commit(one.commit)}
+    unpinned = {one.name for one in article_models.of_articles() if not model_pins.is_commit(one.commit)}
     assert unpinned <= {"philschmid/gpt-j-6B-fp16-sharded"} and {pin.commit for pin in pins.values() if pin.name in unpinned} <= {""}
 
 
@@ -277,7 +277,7 @@ def test_a_fetch_that_was_killed_in_the_middle_of_a_file_goes_on_there(served, t
     served.stall_after["model.safetensors"] = chunk + 400
     large = f"ArticleModel({NAME!r}, 'bloom-7b1', {chunk}, {SECOND!r})"
     program = (
-        "import os; from pathlib import Path; from scripts import surroundings; from scripts.models import store; from scripts.models.wanted import ArticleModel\n"
+        "import os; from pathlib import Path; from scripts import surroundings; from scripts.models import store; from scripts.models.article_models import ArticleModel\n"
         f"surroundings.use(os.environ); store.provide({large}, Path({str(tmp_path)!r}))"
     )
     part = tmp_path / "hub" / NAME.replace("/", "--") / SECOND / ".model.safetensors.part"
@@ -361,7 +361,7 @@ def test_without_a_network_files_that_are_there_serve_and_others_are_named(serve
 
 @pytest.mark.slow  # a process of its own
 def test_a_second_make_models_reads_no_weights_and_asks_nobody(served, no_hub, tmp_path):
-    (asked,) = wanted.of_articles("inference-tools")
+    (asked,) = article_models.of_articles("inference-tools")
     folder = tmp_path / "hub" / asked.name.replace("/", "--") / asked.commit
     folder.mkdir(parents=True)
     (folder / "config.json").write_bytes(CONFIG)
@@ -529,7 +529,7 @@ def test_a_typed_folder_that_changed_is_named_by_verifying(no_hub, tmp_path):
 @pytest.fixture
 def article_model(monkeypatch):
     """The test's model is a model of the articles, without a pin."""
-    monkeypatch.setattr(wanted, "find", lambda name: model("", locked=None))
+    monkeypatch.setattr(article_models, "find", lambda name: model("", locked=None))
 
 
 def test_a_job_s_model_carries_commit_and_digest(served, tmp_path, article_model):

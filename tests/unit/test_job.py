@@ -85,7 +85,9 @@ def test_a_job_and_a_result_of_before_there_were_forms_can_be_read():
     assert contract.parse_result(json.dumps(result)).figures == {}
 
 
-@pytest.mark.parametrize(("earlier", "form"), [("pipeline-schedule", "pipeline-parallel"), ("pipeline-sequences", "transformers-pipeline-sequences")])
+@pytest.mark.parametrize(
+    ("earlier", "form"), [("cycles", "padded-sentences"), ("pipeline-schedule", "pipeline-parallel"), ("pipeline-sequences", "transformers-pipeline-sequences")]
+)
 def test_a_form_that_was_renamed_is_read_under_its_new_name_and_keeps_its_fingerprint(earlier, form):
     fields = {**json.loads(contract.to_json(a_job())), "form": earlier}
     job = contract.job_of(fields)

@@ -64,7 +64,7 @@ def _scaled(group: Group) -> Iterator[Scaled]:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    if article is None or not any(case.form == "cycles" for case in article.cases):
+    if article is None or not any(case.form == "padded-sentences" for case in article.cases):
         return Markdown()
     scaled = table(columns(group), list(_scaled(group)))
     return blocks(Markdown("**Tensor parallelism**"), scaled, NOTES) if scaled else Markdown()
