@@ -27,7 +27,7 @@ NAME = "llm-repro-bundle"
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "compose.yaml"),
     *("bench", "docker", "docs", "scripts/requirements"),
-    *(f"reports/{name}" for name in ("REPORT.md", "FINDINGS.md", "images.json", "instruments", "plots", "runs", "sbom")),
+    *(f"reports/{name}" for name in ("REPORT.md", "FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "plots", "runs", "sbom")),
 )
 
 
