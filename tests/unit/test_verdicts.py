@@ -451,16 +451,16 @@ def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> Non
     groups = row_groups.build(rows(10.0, 38.3, recipe=1) + rows(10.0, 38.3), {ARTICLE.slug: ARTICLE})
     old = next(group for group in groups if group.key.weights == "random")
     earlier = {
-        ("1.5", old.slug, 1): Frozen("1.5", old.slug, 1, "not reproduced", True),
+        ("1.5", old.slug, 1): Frozen("1.5", old.slug, 1, "not reproduced", False),
         ("1.1", "elsewhere", 1): Frozen("1.1", "elsewhere", 1, "reproduced", True),
     }
-    earlier |= {("1.5", group.slug, 1): Frozen("1.5", group.slug, 1, "reproduced", False) for group in groups if group is not old}
+    earlier |= {("1.5", group.slug, 1): Frozen("1.5", group.slug, 1, "reproduced", True) for group in groups if group is not old}
     judged = judging.judge_article(groups, ARTICLE, earlier)
     assert {one.group.key.weights: one.version_1 for one in judged.everywhere if one.claim["id"] == "1.5"} == {
         "random": "not reproduced",
         "random (recipe 2)": "reproduced",
     }
-    assert {one.headline.claim["id"]: one.version_1 for one in judged.claims if one.version_1} == {"1.5": "not reproduced"}
+    assert {one.headline.claim["id"]: one.version_1 for one in judged.claims if one.version_1} == {"1.5": "reproduced"}, "the one that stood for the claim"
 
 
 # ------------------------------------------------------------------------------------------------ the articles' files
