@@ -79,8 +79,8 @@ def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[
     judged = [one for group in groups for one in judge_group(group, article)]
     everywhere = [dataclasses.replace(one, version_1=_earlier_word(one, earlier), alike=_alike(one, judged)) for one in judged]
     claims = []
-    for claim in article.claims:
-        of_claim = sorted((one for one in everywhere if one.claim["id"] == claim["id"]), key=lambda one: _distance(one, article))
+    for claim in article.claims:  # the article's own stack first; groups come with their port to newer GPUs before today's versions
+        of_claim = sorted((one for one in everywhere if one.claim["id"] == claim["id"]), key=lambda one: _stack(one) != article.stack)
         claims.append(_lines(claim, of_claim, groups, earlier))
     return ArticleVerdicts(article, claims, everywhere)
 
@@ -95,11 +95,6 @@ def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequenc
     others = [one for one in of_claim if one is not headline and one is not controlled]
     words = [found.word for one in of_claim if (found := earlier.get(_place(one))) and found.headline]
     return Lines(headline, controlled, others, words[0] if words else "")
-
-
-def _distance(one: Judged, article: Article) -> tuple[bool, bool]:
-    """How far a setting is from the article's, nearest first: its own libraries, their port to newer GPUs, today's; the order of groups within each."""
-    return _stack(one) != article.stack, _stack(one) == "current"
 
 
 def _stack(one: Judged) -> str:

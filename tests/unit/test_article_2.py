@@ -137,6 +137,13 @@ def test_a_row_whose_padded_output_is_another_one_is_marked_and_supports_no_clai
     assert verdict.word == (HOLDS if right else NOT_TESTED) and (right or "when padded" in told(verdict))
 
 
+def test_padding_that_changes_the_output_of_one_run_leaves_the_row_untested() -> None:
+    records = [run for record in published_cells() for run in synthetic.repeated(record, 5, 0.001)]
+    wrong = next(run for run in records if (run.job.case, run.job.prompt["batch_size"]) == ("ds-zero", 128))
+    wrong.guest.figures["cycles"]["padded_logits_relative_error"] = 2e-3
+    assert "when padded" in rules.judge(claim_of("2.7"), group_of(records), ARTICLE, 100).parts[0].why
+
+
 def commands_of(records: list[Record]) -> list[str]:
     """The `make` lines below the table."""
     return [line for line in token_table.section(group_of(records), ARTICLE).splitlines() if "`make article-" in line]

@@ -357,6 +357,13 @@ def test_a_like_for_like_row_stands_beside_a_comparison_that_is_none() -> None:
     assert not lines.controlled.alike
 
 
+def test_a_row_that_differs_in_the_controlled_variant_too_is_not_like_for_like() -> None:
+    records = [run for variant in ("published", "controlled") for run in rows(10.0, 30.0, variant=variant)]
+    for run in records:
+        run.guest.used["dtype"] = "float16" if run.job.case == "deepspeed" else "float32"
+    assert headline(records).headline.verdict.parts[0].differs == ("dtype",) and not headline(records).headline.alike
+
+
 # ------------------------------------------------------------------------------------------------ settings
 def headline(records: list[Record], claim: str = "1.5") -> judging.Lines:
     judged = judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)
@@ -400,6 +407,35 @@ def test_of_equally_near_settings_the_one_that_tests_the_claim_is_the_headline()
     assert one_run.headline.group.key.weights == "random (recipe 2)"
 
 
+def test_the_article_s_stack_comes_first_whatever_its_name() -> None:
+    article = dataclasses.replace(ARTICLE, stack="z-own")
+    groups = row_groups.build(rows(10.0, 9.0, stack="hopper") + rows(10.0, 38.3, stack="z-own"), {article.slug: article})
+    lines = next(one for one in judging.judge_article(groups, article).claims if one.headline.claim["id"] == "1.5")
+    assert lines.headline.group.key.stack == "z-own"
+
+
+def on_another_host(records: list[Record]) -> list[Record]:
+    """The same on a host whose groups come first."""
+    for run in records:
+        run.host["machine"] = {**run.host["machine"], "cpu": "A CPU"}
+    return records
+
+
+def test_of_two_hosts_the_one_that_tests_the_claim_or_a_part_of_it_is_the_headline() -> None:
+    tested = headline(on_another_host(rows(10.0, 38.3, count=1)) + rows(10.0, 38.3))
+    assert (tested.headline.verdict.word, [one.verdict.word for one in tested.others]) == (HOLDS, [NOT_TESTED])
+    fits = [*rows(10.0, 38.3, count=1), *repeated(record(job("int8")))]
+    part = headline(on_another_host([*rows(10.0, 38.3, count=1), record(job("int8"))]) + fits, "1.3")
+    assert [one.word for one in part.headline.verdict.parts] == [NOT_TESTED, HOLDS] and part.headline.verdict.word == NOT_TESTED
+
+
+def test_the_second_line_is_of_the_headline_s_own_setting() -> None:
+    elsewhere = on_another_host(rows(10.0, 20.0, variant="controlled"))
+    lines = headline(elsewhere + rows(10.0, 38.3) + rows(10.0, 12.0, variant="controlled"))
+    assert lines.controlled.group.key.facts == lines.headline.group.key.facts and lines.controlled.verdict.parts[0].number.startswith("1.20")
+    assert headline(elsewhere + rows(10.0, 38.3)).controlled.verdict.parts[0].number.startswith("2.00")
+
+
 def test_of_settings_that_test_the_claim_the_one_on_the_article_s_number_of_gpus_is_the_headline() -> None:
     few = [run for row in on(1, 10.0, 9.0) for run in repeated(row)]
     many = rows(10.0, 38.3)
@@ -415,15 +451,16 @@ def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> Non
     groups = row_groups.build(rows(10.0, 38.3, recipe=1) + rows(10.0, 38.3), {ARTICLE.slug: ARTICLE})
     old = next(group for group in groups if group.key.weights == "random")
     earlier = {
-        ("1.5", old.slug, 1): Frozen("1.5", old.slug, 1, "not reproduced", True),
+        ("1.5", old.slug, 1): Frozen("1.5", old.slug, 1, "not reproduced", False),
         ("1.1", "elsewhere", 1): Frozen("1.1", "elsewhere", 1, "reproduced", True),
     }
+    earlier |= {("1.5", group.slug, 1): Frozen("1.5", group.slug, 1, "reproduced", True) for group in groups if group is not old}
     judged = judging.judge_article(groups, ARTICLE, earlier)
     assert {one.group.key.weights: one.version_1 for one in judged.everywhere if one.claim["id"] == "1.5"} == {
         "random": "not reproduced",
-        "random (recipe 2)": "",
+        "random (recipe 2)": "reproduced",
     }
-    assert {one.headline.claim["id"]: one.version_1 for one in judged.claims if one.version_1} == {"1.5": "not reproduced"}
+    assert {one.headline.claim["id"]: one.version_1 for one in judged.claims if one.version_1} == {"1.5": "reproduced"}, "the one that stood for the claim"
 
 
 # ------------------------------------------------------------------------------------------------ the articles' files

@@ -226,13 +226,24 @@ def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(unpacked: Path
     assert "not checked: the bundle's articles and pins differ from this kit's in bench/articles/inference-tools.toml" in said
 
 
-@pytest.mark.parametrize("place", ["bench/job.py", "bench/sitecustomize.py", "scripts/stats.py", "click.py", "docker/__init__.py", "json.so"])
+@pytest.mark.parametrize("place", ["bench/job.py", "bench/sitecustomize.py", "scripts/requirements/stats.py", "docker/__init__.py", "docker/json.so"])
 def test_no_code_of_a_bundle_runs(unpacked: Path, tmp_path: Path, place: str) -> None:
     ran = tmp_path / "ran"
     (unpacked / place).parent.mkdir(exist_ok=True)
     (unpacked / place).write_text(f"open({str(ran)!r}, 'w')")
     bundles.sum_anew(unpacked)
     verified.verify(bundles.repack(unpacked, tmp_path / "hostile.tar.gz"))
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("place", ["scripts/stats.py", "click.py", "json.so"])
+def test_code_where_no_bundle_has_files_is_refused_and_does_not_run(unpacked: Path, tmp_path: Path, place: str) -> None:
+    ran = tmp_path / "ran"
+    (unpacked / place).parent.mkdir(exist_ok=True)
+    (unpacked / place).write_text(f"open({str(ran)!r}, 'w')")
+    bundles.sum_anew(unpacked)
+    with pytest.raises(KitError, match=f"{place}: no bundle holds such a file"):
+        verified.verify(bundles.repack(unpacked, tmp_path / "hostile.tar.gz"))
     assert not ran.exists()
 
 

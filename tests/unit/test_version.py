@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from scripts import __version__
 from scripts.commands.line import command_line
-from scripts.results import shapes
+from scripts.results import rules_version, shapes
 from scripts.run import host_facts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,5 +33,5 @@ def test_a_result_carries_it_and_is_still_read():
     outcome = types.SimpleNamespace(started_at=0.0, finished_at=1.0, oom_killed=False)
     sampler = types.SimpleNamespace(summary=lambda phases: [])
     facts = host_facts.at_end(engine, outcome, None, sampler, ran_s=1.5, judge_s=0.5)
-    assert facts["kit_version"] == __version__
+    assert facts["kit_version"] == __version__ and facts["rules_version"] == rules_version.VERSION
     shapes.check({"engine": "host", **facts}, shapes.Host)
