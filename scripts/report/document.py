@@ -16,7 +16,7 @@ from scripts.errors import KitError
 from scripts.machine.steps import Steps
 from scripts.report import failures, headlines, page, quoted, terminal
 from scripts.report.page import Content
-from scripts.report.views import VIEWS, claims
+from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
@@ -51,7 +51,11 @@ def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[versio
 def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str) -> Report:
     """Everything that is made of these records; raises failures.Broken, which names the part and its runs."""
     content = judged(records, known)
-    content = dataclasses.replace(content, pictures=drawn(content.groups, known))
+    pictures = drawn(content.groups, known)
+    with failures.part("the picture of all claims", records):
+        if of_claims := overview.picture(content.verdicts):
+            pictures[overview.PICTURE] = of_claims
+    content = dataclasses.replace(content, pictures=pictures)
     return Report(content, page.body(content, runs_link))
 
 

@@ -10,7 +10,7 @@ from scripts.paths import ROOT
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, with_header
 from scripts.report.text import Markdown, blocks, link, prose
-from scripts.report.views import claims
+from scripts.report.views import claims, overview
 from scripts.results import rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 
@@ -28,28 +28,23 @@ def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
 def _columns(reason: str) -> list[Column[Lines]]:
     return [
         Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
-        Column("published", lambda claim: _ratios(claim.headline, reason)[0], words=True),
-        Column("measured (95 % interval)", lambda claim: _ratios(claim.headline, reason)[1], words=True),
-        Column("verdict", lambda claim: _verdict(claim.headline), words=True),
+        Column("published", _published, words=True),
+        Column("measured (95 % interval)", lambda claim: _measured(claim, reason), words=True),
+        Column("verdict", lambda claim: overview.verdict(claim.headline), words=True),
         Column("version 1", lambda claim: claim.version_1 or NONE, words=True),
         Column("measured on", lambda claim: _place(claim.headline), words=True),
     ]
 
 
-def _verdict(judged: Judged) -> Markdown:
-    """The word; of a claim of several parts that came out differently each part's."""
-    parts = judged.verdict.parts
-    apart = [f"({claims.in_short(parts)})"] if len({part.word for part in parts}) > 1 else []
-    return Markdown(" ").join([claims.word(judged), *apart])
+def _published(claim: Lines) -> str:
+    numbers = overview.ratio(claim.headline)
+    return f"{numbers[0]:g} × {numbers[1]}" if numbers else NONE
 
 
-def _ratios(judged: Judged, reason: str) -> tuple[object, object]:
-    """(published, measured) of the first part that is a ratio; where there is none, the sentence."""
-    for relation, parts in judged.verdict.judged:
-        for part in parts:
-            if part.ratio and (published := relation.published(part)):
-                return f"{published[0]:g} × {published[1]}", f"{part.number} × {published[1]}"
-    return NONE, claims.numbers(judged, reason)
+def _measured(claim: Lines, reason: str) -> object:
+    """The ratio; where there is none, the sentence."""
+    numbers = overview.ratio(claim.headline)
+    return f"{numbers[2].number} × {numbers[1]}" if numbers and numbers[2].ratio else claims.numbers(claim.headline, reason)
 
 
 def _place(judged: Judged) -> Markdown:

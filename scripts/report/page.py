@@ -11,7 +11,7 @@ from scripts.report.cells import MARK, NONE
 from scripts.report.tables import Column, with_header
 from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
-from scripts.report.views import VIEWS, claims, profiles, provenance
+from scripts.report.views import VIEWS, claims, overview, profiles, provenance
 from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import SIZE_FACTOR
@@ -35,7 +35,7 @@ class Content:
 
     by_article  {slug: its groups}, articles in the order of the report
     verdicts    {slug: what scripts/verdicts/judging.py gives} of the articles that the kit has
-    pictures    {"<group>-<view>": SVG}
+    pictures    {"<group>-<view>", or views/overview.py's: SVG}
     """
 
     records: Sequence[Record]
@@ -60,7 +60,7 @@ def body(content: Content, runs_link: str) -> dict[str, object]:
     with failures.part("the tables of all runs", content.records):
         parts: dict[str, object] = {
             "any_run": bool(content.records),
-            "in_short": in_short(content),
+            "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures),
             "glossary": glossary(content.groups),
             "ran_on": ran_on(content.groups),
             "claims": claim_sections(content),
@@ -108,13 +108,6 @@ def _right_rows(group: Group) -> str:
     right = [row for row in group.rows if cells.status(row) == "ok"]
     unchecked = sum(not row.check for row in right)
     return f"{len(right)} of {len(group.rows)}" + (f", {unchecked} of them without an output to check" if unchecked else "")
-
-
-def in_short(content: Content) -> Markdown:
-    """The headlines of all articles, and why those that were not tested were not."""
-    chosen = [one.headline for verdicts in content.verdicts.values() for one in claims.headline_claims(verdicts)]
-    reason = claims.common_reason(chosen)
-    return blocks(claims.said_once(reason), lines(*(short for verdicts in content.verdicts.values() if (short := claims.in_short_lines(verdicts, reason)))))
 
 
 def claim_sections(content: Content) -> Markdown:

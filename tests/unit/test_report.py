@@ -14,10 +14,11 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.job import to_json
-from scripts import articles, paths, results
+from scripts import articles, paths, results, stats
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.report import page as page_text
+from scripts.report.plots import all_claims
 from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.report.views import VIEWS
@@ -74,9 +75,14 @@ def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path
     lost = [line for line in text_of(whole).splitlines() if line not in changed]
     new = [line for line in changed if line not in text_of(whole).splitlines()]
     assert lost and all(
-        re.search("tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged", line) for line in lost
+        re.search(
+            "tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged|results come from containers", line
+        )
+        for line in lost
     )
-    assert new and all(re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested|Version 1 of the rules judged", line) for line in new)
+    assert new and all(
+        re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested|Version 1 of the rules judged|results come from containers", line) for line in new
+    )
 
 
 def test_a_damaged_result_is_named_and_the_report_still_comes(tmp_path: Path) -> None:
@@ -196,14 +202,24 @@ def of_five_runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page(tmp_path_factory.mktemp("five"), [run for row in rows for run in synthetic.repeated(row)])
 
 
-def test_the_headlines_come_first_with_number_setting_and_what_qualifies_them(of_five_runs: str, tmp_path: Path) -> None:
-    short = of_five_runs.partition("## In short")[2].partition("## What was run on what")[0]
-    words = (
-        r"\*\*holds in part\*\*: faster: holds; 3\.83 times: refuted, 4\.9\d* \(4.* to .*\)\. deepspeed \(2 GPUs, float32\) is 4\.9\d* times .*, on \[SYNTHETIC"
-    )
-    assert re.search(rf"- DeepSpeed takes 3\.83 times less .* {words}", short), short
-    assert [line[:19] for line in short.strip().splitlines() if line.startswith("- ")] == ["- DeepSpeed-Inferen", "- DeepSpeed takes 3", "- As published, the"]
-    assert "## In short" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
+def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: str, tmp_path: Path) -> None:
+    first = of_five_runs.partition("## Did it hold?")[2].partition("## What was run on what")[0]
+    words = re.findall(r"^\| \[1\.\d\]\(#claims-inference-tools\) .*?\| (?:\*\*)?([a-z ]+?)(?:\*\*)?(?: on .*?)? \|", first, re.M)
+    assert len(words) == 5, first
+    counts = " · ".join(f"**{words.count(word)}** {word}" for word in ("holds", "holds in part", "undecided", "refuted", "not tested"))
+    assert f"{counts}, of 5 claims by version 2 of the rules" in first
+    assert re.search(r"DeepSpeed takes 3\.83 times less .* \| \*\*holds in part\*\* \| 3\.83 × layer-parallel \| 4\.9\d* \(4.* to .*\) \|", first), first
+    assert "![Every claim" in first and "plots/claims.svg" in first and "- As published, the rows compare dtypes" in first
+    assert "## Did it hold?" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
+
+
+def test_the_picture_of_all_claims_has_a_line_for_each_and_no_claim_without_a_verdict() -> None:
+    holds = all_claims.Line("1.1 A is faster.", "holds", 2.0, stats.Estimate(2.5, 2.0, 3.0))
+    untested = all_claims.Line("1.2 B is right.", "not tested")
+    with_ratio, without = all_claims.plot([holds, untested]), all_claims.plot([untested])
+    assert without is None and with_ratio and with_ratio == all_claims.plot([holds, untested])
+    color = all_claims.MARKS["holds"][0]
+    assert color in with_ratio and with_ratio.count(color) > (all_claims.plot([dataclasses.replace(holds, measured=None)]) or "").count(color)
 
 
 def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(whole: Path) -> None:

@@ -57,7 +57,7 @@ def wrapped(title: str) -> str:
     return "\n".join(textwrap.wrap(plain(title), 88))
 
 
-def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
+def panels_of(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each height, which is counted in bars."""
     lines = wrapped(title).splitlines()
     # math.fsum: sum() of floats differs in the last digit between Python 3.11 and 3.12, and matplotlib hashes positions.
@@ -70,7 +70,7 @@ def _figure(heights: list[float], title: str) -> tuple[Figure, list[Axes]]:
     return figure, list(panels)
 
 
-def _plain_axes(axes: Axes, unit: str) -> None:
+def plain_axes(axes: Axes, unit: str) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
     axes.tick_params(which="both", length=0)
@@ -111,7 +111,7 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
         ticks.append(((first + place) / 2, named(row)))
         place += 1.3
     axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
-    _plain_axes(axes, "")
+    plain_axes(axes, "")
     logarithmic = max(values) / min(values) > LOG_ABOVE
     _scale(axes, values + reach, logarithmic)
     axes.set_xlabel(f"ms per call of {new_tokens} new token{'s' * (new_tokens > 1)}{', logarithmic' if logarithmic else ''}")
@@ -153,7 +153,7 @@ def time_plot(group: Group, article: Article | None) -> str | None:
 
     with matplotlib.rc_context(STYLE):
         heights = [math.fsum(1.3 + 0.9 * (row.case in of_tokens(count)) for row in rows) for count, rows in panels]
-        figure, all_axes = _figure(heights, group.heading)
+        figure, all_axes = panels_of(heights, group.heading)
         for axes, (count, rows) in zip(all_axes, panels, strict=True):
             _time_panel(axes, rows, count, of_tokens(count), article)
         _legend(figure, bool(published))
@@ -180,12 +180,12 @@ def memory_plot(group: Group, article: Article | None = None) -> str | None:
         return None
     unit = "peak of the guest's resident set, GiB" if group.key.device == "cpu" else "peak of a GPU as the host's NVML saw it, GiB"
     with matplotlib.rc_context(STYLE):
-        figure, (axes,) = _figure([len(bars)], group.heading)
+        figure, (axes,) = panels_of([len(bars)], group.heading)
         for place, (_, size_gib) in enumerate(bars):
             axes.barh(place, size_gib, height=0.75, color=MEASURED)
             _label(axes, size_gib, place, f"{size_gib:.2f}")
         axes.set_yticks(range(len(bars)), [name for name, _ in bars])
-        _plain_axes(axes, unit)
+        plain_axes(axes, unit)
         _scale(axes, [size for _, size in bars], False)
         return svg(figure)
 

@@ -8,7 +8,7 @@ from scripts import stats
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks, lines, link, prose
+from scripts.report.text import Markdown, blocks, link, prose
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, Part
 from scripts.verdicts.relations.extreme import Extreme
@@ -86,20 +86,6 @@ def in_short(parts: Sequence[Part], reason: str = "") -> str:
 def for_terminal(verdicts: ArticleVerdicts) -> list[str]:
     """A line a claim for the terminal."""
     return [f"{one.headline.claim['id']} {one.headline.verdict.word}: {one.headline.claim['text']}" for one in verdicts.claims]
-
-
-def in_short_lines(verdicts: ArticleVerdicts, reason: str) -> Markdown:
-    """The claims that the article's file calls its headlines, a sentence each, and what qualifies them; `reason` is told elsewhere."""
-    headlines = []
-    for one in headline_claims(verdicts):
-        nearest = one.headline
-        where = Markdown(", on {}").format(setting(nearest)) if nearest.group else ""
-        before = Markdown("; version 1 of the rules: {}").format(one.version_1) if one.version_1 else ""
-        claim = prose(nearest.claim["text"])
-        headlines.append(Markdown("- {} {}: {}{}{}.").format(claim, word(nearest), numbers(nearest, reason), where, before))
-    if headlines and verdicts.article.caveat:
-        headlines.append(Markdown("- {}").format(prose(verdicts.article.caveat)))
-    return lines(*headlines)
 
 
 def headline_claims(verdicts: ArticleVerdicts) -> list[Lines]:
