@@ -59,6 +59,10 @@ help: ## Print this help
 demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; report in reports/demo
 	@$(PY) -m scripts demo
 
+.PHONY: tests docs docker reports scripts
+tests docs docker reports scripts: # or make would call the folder up to date
+	@echo "error: $@ is a folder and not a target$(if $(filter tests,$@),; try make test); make alone lists the targets" >&2; exit 2
+
 .PHONY: bench article build profile verify rebuild sbom
 bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
@@ -171,5 +175,5 @@ clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay
-	rm -rf .venv .envs .pytest_cache tests/.pytest_cache .ruff_cache reports/demo
+	rm -rf .venv .envs .pytest_cache tests/.pytest_cache .ruff_cache bench/.ruff_cache .mypy_cache .import_linter_cache reports/demo
 	find . -name __pycache__ -not -path './.git/*' -exec rm -rf {} +

@@ -1,5 +1,8 @@
 """Which names are allowed in an article's file and in a record: a name becomes a folder, a part of a run's id and a link in the report."""
 
+import difflib
+from collections.abc import Iterable
+
 #: The name of an article, a case, a variant, a backend, a stack and the like.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 
@@ -7,3 +10,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,239}-[0-9]{2,9}\Z"
 
 WORDS = "letters, digits, '.', '_' and '-', at most 64, the first a letter or a digit"
+
+
+def nearest(typed: str, known: Iterable[str]) -> str:
+    """The known name that a typed one most likely means; the first where none is like it."""
+    names = list(known)
+    return next(iter(difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.5)), names[0])

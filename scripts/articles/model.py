@@ -7,6 +7,7 @@ from typing import Any
 from scripts import toml_tables
 from scripts.articles import references, shapes
 from scripts.errors import UsageError
+from scripts.names import nearest
 from scripts.paths import ROOT
 
 ARTICLES = ROOT / "bench" / "articles"
@@ -137,5 +138,7 @@ def find(slug: str) -> Article:
     """The article with this slug; raises UsageError with the known slugs."""
     articles = load_all()
     if slug not in articles:
-        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try `make article-{next(iter(articles))}`")
+        raise UsageError(
+            f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try ARTICLE={nearest(slug, articles)}, or `make article-{nearest(slug, articles)}`"
+        )
     return articles[slug]

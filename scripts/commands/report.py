@@ -19,7 +19,7 @@ OUT = option("OUT", values.Folder(), "the folder of the report; by default besid
 @RUNS
 @OUT
 @option("FORMAT", values.Choice("md", "html"), "html writes a site too", "md")
-@click.option("--check", is_flag=True, help="write nothing; fail where the README's headlines or a quoted number are not those of the results")
+@click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page is not that of the results")
 def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
     if check:
@@ -28,6 +28,8 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
+    if runs and not results.any_run(runs):
+        raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
     path = document.write(shown, out or shown.parent)
     if not runs and results.TRIALS.is_dir():
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from scripts.errors import UsageError
+from scripts.names import nearest
 
 #: A larger count is a typing error: no machine has so many GPUs, no day so many seconds.
 LARGEST_COUNT = 1_000_000
@@ -39,7 +40,7 @@ class Choice(click.ParamType[Any, Any]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.words:
-            raise UsageError(f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={self.words[0]}")
+            raise UsageError(f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={nearest(value, self.words)}")
         return value
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.machine import permissions
 from scripts.models import article_models, files, hub, hub_cache, links, manifest, place
 from scripts.models.article_models import ArticleModel
@@ -188,7 +188,7 @@ def _is_wrong(path: Path, file: ModelFile) -> bool:
 def _from_folder(model: ArticleModel, home: Path, source: Path) -> HeldModel:
     """Link to the files of MODEL_PATH: the files of the commit where they are known, else all weights of the folder, known by their digest."""
     if not source.is_dir():
-        raise KitError(f"MODEL_PATH is {str(source)!r}, allowed is a folder with config.json and weights; type MODEL_PATH=/folder")
+        raise UsageError(f"MODEL_PATH is {str(source)!r}, allowed is a folder with config.json and weights; type MODEL_PATH=/folder")
     folder = home / f"path-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]}"
     kept = _kept(model, home)
     with place.alone(home):

@@ -14,10 +14,11 @@ from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.machine.steps import Steps
+from scripts.paths import ROOT
 from scripts.report import failures, headlines, page, quoted, terminal
 from scripts.report.page import Content
 from scripts.report.views import VIEWS, claims, overview
-from scripts.results import Record
+from scripts.results import Record, Skipped
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
@@ -102,27 +103,45 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
     return dict(sorted(by_article.items(), key=lambda pair: _place(known.get(pair[0]))))
 
 
-def check_pages() -> None:
-    """Raise KitError where the README's table of headlines, or a number in a page written by hand, is not what the kit's own results give."""
-    known, records = articles.load_all(), results.load_all(results.RUNS)[0]
-    content, _ = failures.made_of(records, results.RUNS, lambda records: judged(records, known))
-    headlines.check(headlines.table(content.verdicts))
-    quoted.check(records)
+@dataclass(frozen=True)
+class Written:
+    """What `make report` writes: the text of REPORT.md, and what it was made of, with the runs that are left out."""
+
+    text: str
+    content: Content
+    skipped: Sequence[Skipped]
 
 
-def write(runs: Path, out: Path) -> Path:
-    """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
-    records, skipped = results.load_all(runs)
+def _whole(runs: Path, out: Path) -> Written:
+    records, unreadable = results.load_all(runs)
     known = articles.load_all()
     print(f"report: {len(records)} runs; judging the articles' claims and drawing plots", file=sys.stderr, flush=True)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link))
-    skipped, content = sorted([*skipped, *left_out], key=lambda skip: skip.path), report.content
-    text = page.text(report.parts, skipped, with_findings=(out / "FINDINGS.md").exists())
-    path = save(out, text, content.pictures)
+    skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
+    return Written(page.text(report.parts, skipped, with_findings=(out / "FINDINGS.md").exists()), report.content, skipped)
+
+
+def check_pages() -> None:
+    """Raise KitError where the kit's REPORT.md, a plot, the README's table of headlines or a number in a page written by hand is not what its results give."""
+    out = results.RUNS.parent
+    whole = _whole(results.RUNS, out)
+    expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()} | {out / "REPORT.md": whole.text}
+    stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    stale += [path for path in (out / "plots").glob("*.svg") if path not in expected]
+    if stale:
+        raise KitError(f"{stale[-1].relative_to(ROOT)} is not what reports/runs gives. Try: make report")
+    headlines.check(headlines.table(whole.content.verdicts))
+    quoted.check(whole.content.records)
+
+
+def write(runs: Path, out: Path) -> Path:
+    """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
+    whole = _whole(runs, out)
+    path, content = save(out, whole.text, whole.content.pictures), whole.content
     if (runs, out) == (results.RUNS, results.RUNS.parent):
         headlines.save(headlines.table(content.verdicts))
-        quoted.save(records)
-    terminal.show(content.groups, skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
+        quoted.save(content.records)
+    terminal.show(content.groups, whole.skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
     print(path)
     return path

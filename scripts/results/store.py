@@ -69,6 +69,11 @@ def where_shown(runs: Path) -> str:
     return f"type make report{typed} to see it in {_from_here(runs.parent / 'REPORT.md')}"
 
 
+def any_run(runs: Path) -> bool:
+    """Does a folder hold at least one run, finished or not, damaged or not?"""
+    return any(os.path.lexists(Path(runs, name, file)) for name in _folders(runs) for file in ("job.json", "result.json"))
+
+
 def _from_here(path: Path) -> Path:
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 

@@ -12,6 +12,7 @@ from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks
 from scripts.machine.steps import Steps
+from scripts.names import nearest
 from scripts.run import cost, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
@@ -66,19 +67,34 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     known = pins.load()
     for backend in backends:
         if backend not in known.backends:
-            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; `make` alone shows what may be typed")
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; try make bench-{nearest(backend, known.backends)}")
     article = articles.find(asked.article or "inference-tools")
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
         names = [case.name for case in article.cases]
-        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={names[0]}")
-    return [
+        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={nearest(unknown[0], names)}")
+    planned = [
         Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
         for backend in able(backends, article, asked.stack, known)
         for case in article.cases_of(backend)
         if not asked.cases or case.name in asked.cases
         for variant in variants_of(article, case, asked.variant, every)
     ]
+    if not planned:
+        raise UsageError(_nothing_left(backends, article, asked, known))
+    return planned
+
+
+def _nothing_left(backends: Sequence[str], article: Article, asked: Options, known: pins.Pins) -> str:
+    """Why no case of these backends fits CASES, VARIANT and STACK, and what fits."""
+    chosen = {"CASES": ",".join(asked.cases), "VARIANT": asked.variant or "", "STACK": asked.stack}
+    typed = " ".join(f"{name}={value}" for name, value in chosen.items() if value and value != "article")
+    cases = [case for backend in backends for case in article.cases_of(backend)]
+    cases = [case for case in cases if case.name in asked.cases] or cases
+    stacks = {case.name: known.backends[case.backend]["stacks"] for case in cases}
+    fitting = [f"{case.name} (VARIANT {', '.join(case.variants or article.variants)}; STACK {', '.join(stacks[case.name])})" for case in cases]
+    of = backends[0] if len(backends) == 1 else article.slug
+    return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}"
 
 
 def groups(planned: Sequence[Planned]) -> list[list[Planned]]:

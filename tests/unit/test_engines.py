@@ -60,7 +60,10 @@ def test_a_case_whose_form_does_not_fit_its_backend_is_one_line_that_names_the_c
     assert str(error.value) == f"mine.toml, [cases[wrong]]: {said}"
 
 
-@pytest.mark.parametrize("path", sorted(ARTICLES.glob("*.toml")), ids=lambda path: path.stem)
+WITH_COMPILED = [path for path in sorted(ARTICLES.glob("*.toml")) if 'backend = "compiled"\n' in path.read_text()]
+
+
+@pytest.mark.parametrize("path", WITH_COMPILED, ids=lambda path: path.stem)
 def test_the_articles_are_checked_so_when_they_are_read(path, tmp_path):
     folder = tmp_path / "articles"
     folder.mkdir()

@@ -1,5 +1,6 @@
 """scripts/report/headlines.py: the README's table says what the committed results say, and a stale table is an error."""
 
+import dataclasses
 import shutil
 
 import pytest
@@ -94,8 +95,18 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
     headlines.check(table, readme)
 
 
-def test_the_committed_table_is_that_of_the_committed_results():
+@pytest.mark.slow
+def test_the_committed_report_is_that_of_the_committed_results_until_a_page_or_a_plot_differs(monkeypatch):
     document.check_pages()
+    whole = document._whole(document.results.RUNS, document.results.RUNS.parent)
+    for other in (
+        dataclasses.replace(whole, text=f"{whole.text}\n"),
+        dataclasses.replace(whole, content=dataclasses.replace(whole.content, pictures={**whole.content.pictures, "claims": "<svg/>"})),
+        dataclasses.replace(whole, content=dataclasses.replace(whole.content, pictures={})),
+    ):
+        monkeypatch.setattr(document, "_whole", lambda runs, out, other=other: other)
+        with pytest.raises(KitError, match="is not what reports/runs gives. Try: make report"):
+            document.check_pages()
 
 
 def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):

@@ -41,6 +41,9 @@ def test_make_alone_prints_every_target_with_what_it_does():
     ("arguments", "parts"),
     [
         (["bench-depspeed"], ["'depspeed'", "deepspeed", "layer-parallel"]),
+        (["tests"], ["tests is a folder", "make test"]),
+        (["docs"], ["docs is a folder"]),
+        (["report", "RUNS=bench"], ["RUNS", "bench'", "holds no run", "RUNS=reports/runs"]),
         (["bench-deepspeed", "GPUS=two"], ["GPUS", "'two'", "GPUS=2"]),
         (["bench-deepspeed", "STACK=2022"], ["'2022'", "2023-02", "current"]),
         (["bench-deepspeed", "ARTICLE=nope"], ["'nope'", "inference-tools"]),

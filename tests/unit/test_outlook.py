@@ -131,6 +131,35 @@ def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):
 def test_a_claim_rests_on_the_cases_that_its_relations_name():
     case = Case("a", "transformers", 1, {"dtype": "float32"})
     others = [dataclasses.replace(case, name=name) for name in "bc"]
-    claims = [{"relations": [{"lowest": "b", "below": ["a"]}]}]
+    claims = [{"relations": [{"fastest": "b", "than": ["a"]}]}]
     article = Article("s", "t", "demo", {}, {}, {}, {}, [case, *others], {}, claims=claims)
     assert [article.claims_rest_on(one) for one in article.cases] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "verb,name,typed,words",
+    [
+        (
+            "bench",
+            "transformers",
+            {"CASES": "deepspeed"},
+            r"no case of transformers fits CASES=deepspeed; allowed are transformers \(VARIANT published, controlled; STACK ",
+        ),
+        (
+            "bench",
+            "compiled",
+            {"STACK": "current", "VARIANT": "published"},
+            r"no case of compiled fits VARIANT=published STACK=current; allowed are compiled \(VARIANT controlled; STACK",
+        ),
+        (
+            "article",
+            "inference-tools",
+            {"CASES": "compiled"},
+            r"no case of inference-tools fits CASES=compiled; allowed are compiled \(VARIANT controlled; STACK current, demo\)$",
+        ),
+    ],
+)
+def test_a_choice_that_leaves_no_case_is_refused_with_what_fits(verb, name, typed, words, tmp_path):
+    given = [part for key, value in typed.items() for part in (f"--{key.lower()}", value)]
+    with pytest.raises(UsageError, match=words):
+        invoke([verb, name, "--plan", "1", "--runs", str(tmp_path), *given])
