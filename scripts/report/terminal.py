@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scripts import stats
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.text import plain
@@ -34,7 +33,7 @@ def _table(group: Group) -> Table:
     for row in group.rows:
         ok = row.status == "ok"
         fewest = row.new_tokens[0] if ok and row.new_tokens else 0
-        times = f"{cells.mean_std(stats.summarise(row.timed_ms(fewest)))} ({fewest})" if fewest else NONE
+        times = f"{cells.mean_std(row.summary(fewest))} ({fewest})" if fewest else NONE
         further = around.further_token(row).partition(" (")[0] if ok else NONE
         grid.add_row(Text(plain(row.name)), str(row.count), _status(row), times, further)
     return grid

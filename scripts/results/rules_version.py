@@ -8,5 +8,7 @@ DATE = "2026-11-23"
 
 
 def first_judged_by(record: Record) -> int:
-    """The version of the rules when the result was stored; results from before the number are of version 1."""
-    return int(record.host.get("rules_version") or 1)
+    """The version of the rules that first judged a result: the number that it carries. Of results from before the number version 1 judged those with
+    weights of recipe 1; the first ones of recipe 2 came into the repository when version 2 was there."""
+    earlier = VERSION if record.job.model.get("recipe", 1) != 1 else 1
+    return int(record.host.get("rules_version") or earlier)

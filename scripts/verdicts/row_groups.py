@@ -156,6 +156,16 @@ class Row:
     def timed_ms(self, new_tokens: int) -> list[float]:
         return series(self.record).get(new_tokens, [])
 
+    def summary(self, new_tokens: int) -> stats.Summary:
+        """Of stats.LEAST_RUNS runs and more: each run's mean call, with Student's interval, and the p95 of all their calls. Of fewer: the calls of
+        the run that counts, without an interval, for the calls of one run tell nothing of the next."""
+        means = self.run_means_ms(new_tokens)
+        if len(means) < stats.LEAST_RUNS:
+            of_calls = stats.summarise(self.timed_ms(new_tokens))
+            return dataclasses.replace(of_calls, interval=stats.Estimate(of_calls.mean))
+        calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
+        return dataclasses.replace(stats.summarise(means), interval=stats.over_runs(means), p95=stats.summarise(calls).p95)
+
     def deviations(self) -> list[str]:
         """Where the environment is not the pinned one, in words."""
         image = self.record.host.get("image") or {}

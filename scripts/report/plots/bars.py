@@ -94,7 +94,7 @@ def _time_panel(axes: Axes, rows: list[Row], new_tokens: int, published: dict[st
     values, reach, place, ticks = [], [], 0.0, []
     for row in rows:
         case = published.get(row.case)
-        summary = stats.summarise(row.timed_ms(new_tokens))
+        summary = row.summary(new_tokens)
         first = place
         if case and article and case.published and numbers.is_published_row(case, row, article):
             values.append(case.published["mean_ms"])
@@ -139,7 +139,7 @@ def _label(axes: Axes, value: float, place: float, words: str) -> None:
 
 
 def time_plot(group: Group, article: Article | None) -> str | None:
-    """Bars of the mean with its 95 % interval, a panel for each number of new tokens; None where nothing was timed."""
+    """Bars of the mean, with its 95 % interval over runs where there are enough, a panel for each number of new tokens; None where nothing was timed."""
     counts = group.new_tokens
     # Sweeps over batch sizes have a picture of their own, and a batch of a workload is no call that a reader would wait for.
     shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures and not row.is_workload]
@@ -164,7 +164,7 @@ def _legend(figure: Figure, with_published: bool) -> None:
     from matplotlib.patches import Patch
 
     handles = [Patch(color=PUBLISHED, label="published, mean ± std")] if with_published else []
-    handles.append(Patch(color=MEASURED, label="measured, mean ± std, with the 95 % interval of the mean"))
+    handles.append(Patch(color=MEASURED, label="measured, mean ± std, with the 95 % interval over runs where there are enough"))
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
 
 

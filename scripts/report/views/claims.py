@@ -126,7 +126,7 @@ def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
     columns = [
         Column[Judged]("claim", lambda judged: title(judged) if is_headline(judged) else f"{judged.claim['id']}, controlled", words=True),
         *(VERDICT, _numbers(reason)),
-        Column[Judged]("version 1", before, words=True, when=any(one.version_1 for one in verdicts.claims)),
+        Column[Judged]("version 1, on its rows", before, words=True, when=any(one.version_1 for one in verdicts.claims)),
         Column[Judged]("measured on", setting, words=True),
         Column[Judged]("other settings", other, words=True, when=any(other(one.headline) != NONE for one in verdicts.claims)),
     ]

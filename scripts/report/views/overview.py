@@ -77,7 +77,7 @@ def _columns(verdicts: Mapping[str, ArticleVerdicts]) -> list[Column[Lines]]:
         Column("verdict", lambda claim: claims.word(claim.headline), words=True),
         Column("published", published, words=True),
         Column("measured (95 % interval)", measured, words=True),
-        Column("version 1", lambda claim: claim.version_1 or NONE, words=True, when=any(claim.version_1 for claim in _claims(verdicts))),
+        Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True, when=any(claim.version_1 for claim in _claims(verdicts))),
     ]
 
 

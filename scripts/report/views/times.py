@@ -1,4 +1,4 @@
-"""Mean, spread and interval of each row's calls, beside the published mean where there is one; which rows have no time or no right output."""
+"""Mean and spread of each row, with the interval over its runs where there are enough, beside the published mean; rows without a time or a right output."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Timed:
 
     @property
     def summary(self) -> stats.Summary | None:
-        return stats.summarise(self.row.timed_ms(self.new_tokens)) if self.new_tokens else None
+        return self.row.summary(self.new_tokens) if self.new_tokens else None
 
     def number(self, name: str) -> str:
         """One of the summary's numbers, with as many decimals as its spread carries."""
@@ -62,7 +62,8 @@ def columns(group: Group, with_published: bool) -> list[Column[Timed]]:
         Column("new tokens", lambda timed: timed.new_tokens or NONE),
         Column("published mean ± std, ms", lambda timed: timed.published, when=with_published),
         Column("measured mean ± std, ms", lambda timed: timed.mean_std),
-        Column("95 % interval of the mean, ms", lambda timed: timed.interval),
+        Column("runs", lambda timed: len(timed.row.run_means_ms(timed.new_tokens)) or NONE),
+        Column("95 % interval over runs, ms", lambda timed: timed.interval, when=any(len(row.ok_runs) >= stats.LEAST_RUNS for row in group.rows)),
         Column("p95, ms", lambda timed: timed.number("p95")),
         Column("measured / published", lambda timed: timed.over_published, when=with_published),
     ]
