@@ -1,17 +1,19 @@
 """Version 2 of the rules of the verdicts, at their edges, on made-up runs."""
 
 import dataclasses
+import math
 
 import msgspec
 import pytest
 
-from scripts import articles
+from scripts import articles, stats
 from scripts.articles import shapes
 from scripts.errors import KitError
 from scripts.results import Record
 from scripts.verdicts import judging, parts, relations, row_groups, rules
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED, Part, Range
+from scripts.verdicts.relations import pairs
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.version_1 import Frozen
 from tests import synthetic
@@ -138,6 +140,31 @@ def test_fewer_than_five_runs_judge_nothing_and_show_their_ratio_without_an_inte
     assert ("over pairs of runs" in part.sentence) is (count == 4)
 
 
+def test_the_spread_of_a_ratio_is_that_of_the_most_distant_runs() -> None:
+    group = group_of([run for one in pair(10.0, 30.0) for run in repeated(one, 3, 0.1)])
+    fast, slow = (next(row for row in group.rows if row.case == case) for case in ("deepspeed", "layer-parallel"))
+    compared = pairs.of_times(fast, slow, 1)
+    assert compared.spread == pytest.approx((3 * math.exp(-0.2), 3 * math.exp(0.2)))
+
+
+def test_of_comparisons_with_one_word_the_one_with_the_lowest_lower_end_decides() -> None:
+    barely, clearly = (Part("", HOLDS, ratio=stats.Estimate(value, low, 9.0)) for value, low in ((3.0, 1.1), (2.0, 1.9)))
+    assert parts.decides([clearly, barely]) is barely
+
+
+def test_runs_of_other_pins_are_rows_of_their_own() -> None:
+    older, newer = repeated(record(job("int8"), 50.0), 6)[:3], repeated(record(job("int8"), 50.0), 6)[3:]
+    for run in older:
+        run.host["pins_id"] = run.host["image"]["pins_id"] = "1" * 12
+    (row,) = group_of([*older, *newer]).rows
+    assert {run.id for run in row.runs} == {run.id for run in newer}
+
+
+def test_a_share_of_proportion_is_of_the_ratio_of_the_batch_sizes() -> None:
+    relation = relations.of({"part": "near", "case": "ds-zero", "from_batch": 4, "to_batch": 128, "share_of_linear": 0.5})
+    assert relation.bound == 0.5 * 128 / 4
+
+
 def test_both_rows_need_their_runs() -> None:
     fast, slow = pair(10.0, 30.0)
     few = judge_runs([FASTER], [*repeated(fast, 5), *repeated(slow, 3)])
@@ -227,6 +254,23 @@ def test_the_largest_peak_of_any_run_counts() -> None:
 @pytest.mark.parametrize(("memory_gib", "word"), [(24, REFUTED), (16, NOT_TESTED)])
 def test_running_out_of_memory_once_speaks_against_fitting_where_there_was_enough(memory_gib: int, word: str) -> None:
     assert part_of(FITS, record(job("int8"), status="oom", reason="synthetic", memory_gib=memory_gib), count=1).word == word
+
+
+def test_of_several_gpus_the_fullest_counts() -> None:
+    runs = repeated(record(job("int8", 2), peak_gib=9.0, memory_gib=80))
+    runs[1].host["gpu_memory"][1]["peak_used_bytes"] = 25 * synthetic.GIB
+    assert row_groups.peak_of_a_gpu_bytes(runs[1]) == 25 * synthetic.GIB
+
+
+def test_out_of_memory_with_weights_of_recipe_1_refutes_nothing() -> None:
+    assert part_of(FITS, record(job("int8", recipe=1), status="oom", reason="synthetic", memory_gib=80), count=1).word == NOT_TESTED
+
+
+def test_a_failed_run_without_a_sample_of_memory_does_not_undo_five() -> None:
+    runs = repeated(record(job("int8"), peak_gib=9.0, memory_gib=80), 6)
+    failed = dataclasses.replace(runs[2], status="failed", reason="synthetic", guest=None)
+    failed.host["gpu_memory"] = []
+    assert judge_runs([FITS], [*runs[:2], failed, *runs[3:]]).word == HOLDS
 
 
 def test_memory_that_was_not_sampled_in_every_run_tests_nothing() -> None:
