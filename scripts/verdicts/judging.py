@@ -102,11 +102,17 @@ def _stack(one: Judged) -> str:
 
 
 def _best(lines: Sequence[Judged]) -> Judged:
-    """Of settings that are equally near the first that tested the claim, else a part of it, else whose weights may judge; on the most GPUs."""
+    """Of settings that are equally near the first that tested the claim, else a part of it, else whose weights may judge, else that has rows for most parts; on the most GPUs."""
 
-    def rank(one: Judged) -> tuple[bool, bool, bool, int]:
+    def rank(one: Judged) -> tuple[bool, bool, bool, int, int]:
         able = one.group is not None and any(row.recipe >= lookup.LEAST_RECIPE for row in one.group.rows)
-        return one.verdict.word == NOT_TESTED, not one.verdict.some_part_was_judged, not able, one.verdict.fewer
+        return (
+            one.verdict.word == NOT_TESTED,
+            not one.verdict.some_part_was_judged,
+            not able,
+            sum(not part.has_rows for part in one.verdict.parts),
+            one.verdict.fewer,
+        )
 
     return min(lines, key=rank)
 

@@ -473,6 +473,12 @@ def test_of_two_hosts_the_one_that_tests_the_claim_or_a_part_of_it_is_the_headli
     assert [one.word for one in part.headline.verdict.parts] == [NOT_TESTED, HOLDS] and part.headline.verdict.word == NOT_TESTED
 
 
+def test_of_two_hosts_that_test_nothing_the_one_that_has_the_claim_s_rows_is_the_headline() -> None:
+    alone = on_another_host(repeated(record(job("deepspeed", 2), 10.0), 1))
+    untested = headline(alone + on(1, 10.0, 38.3)).headline
+    assert untested.verdict.word == NOT_TESTED and untested.verdict.parts[0].number.startswith("3.83")
+
+
 def test_the_second_line_is_of_the_headline_s_own_setting() -> None:
     elsewhere = on_another_host(rows(10.0, 20.0, variant="controlled"))
     lines = headline(elsewhere + rows(10.0, 38.3) + rows(10.0, 12.0, variant="controlled"))
