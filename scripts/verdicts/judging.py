@@ -102,7 +102,7 @@ def _stack(one: Judged) -> str:
 
 
 def _best(lines: Sequence[Judged]) -> Judged:
-    """Of equally near settings the first that tested the claim, else a part of it, else whose weights may judge, else with rows for most parts; on most GPUs."""
+    """Of equally near settings the first that tested the claim, else a part of it, else whose weights may judge, else with most rows; on most GPUs."""
 
     def rank(one: Judged) -> tuple[bool, bool, bool, int, int]:
         able = one.group is not None and any(row.recipe >= lookup.LEAST_RECIPE for row in one.group.rows)
