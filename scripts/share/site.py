@@ -47,15 +47,22 @@ def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, A
         "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
         "plugins": [],
         "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
-        "extra_javascript": ["site_files/sort.js"],
+        "extra_javascript": ["site_files/sort.js", "site_files/verdicts.js"],
         "extra_css": ["site_files/style.css"],
         "validation": {"links": {"anchors": "warn", "not_found": "warn", "unrecognized_links": "warn"}},
     }
 
 
 def _page(text: str) -> str:
-    """GitHub reads Markdown within <details>; this generator has to be told to."""
-    return re.sub(r"<details>", '<details markdown="1">', text)
+    """A page of the report as a page of the site.
+
+    GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
+    out of the report's folder, which the site does not hold, the words stay.
+    """
+    text = re.sub(r"<details>", '<details markdown="1">', text)
+    for name, place, _ in PAGES:
+        text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
+    return re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
 
 
 def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:

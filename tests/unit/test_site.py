@@ -15,6 +15,7 @@ from scripts.errors import KitError
 from scripts.machine import locks
 from scripts.report import document
 from scripts.share import site
+from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 from tests import synthetic
 
 pytestmark = pytest.mark.slow  # a whole site
@@ -45,6 +46,7 @@ class Page(HTMLParser):
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     synthetic.write(folder / "runs", synthetic.article_runs())
+    (folder / "FINDINGS.md").write_text("# Findings\n\nSee [the report](REPORT.md#runs), [all of it](REPORT.md) and [the rules](../docs/verdict-rules.md).\n")
     document.write(folder / "runs", folder)
     return site.build(folder, folder / "runs")
 
@@ -58,13 +60,20 @@ def test_nothing_is_loaded_from_elsewhere_and_all_of_it_is_there(built):
 
 
 def test_every_link_within_the_site_leads_somewhere(built):
-    page = Page(built)
-    inside = [link for link in page.links if not urlsplit(link).scheme]
-    assert len(inside) > 20
-    for link in inside:
-        path, place = unquote(urlsplit(link).path), unquote(urlsplit(link).fragment)
-        assert not path or (built.parent / path).exists(), link
-        assert path or not place or place in page.ids, link
+    pages = {path.name: Page(path) for path in (built, built.parent / "FINDINGS.html")}
+    inside = [(name, link) for name, page in pages.items() for link in page.links if not urlsplit(link).scheme]
+    assert len(inside) > 20 and ("FINDINGS.html", "index.html#runs") in inside
+    for name, link in inside:
+        path, place = unquote(urlsplit(link).path) or name, unquote(urlsplit(link).fragment)
+        assert (built.parent / path).exists(), link
+        assert not place or path not in pages or place in pages[path].ids, link
+    assert "See <a" in (findings := (built.parent / "FINDINGS.html").read_text()) and "and the rules." in findings
+
+
+def test_the_script_of_the_verdicts_knows_every_word_and_the_style_a_colour_for_each(built):
+    script, style = ((built.parent / "site_files" / name).read_text() for name in ("verdicts.js", "style.css"))
+    for word in (HOLDS, IN_PART, UNDECIDED, REFUTED, NOT_TESTED):
+        assert re.search(rf"[(|]{word}[|)]", script) and f".verdict-{word.replace(' ', '-')} {{" in style, word
 
 
 def test_tables_within_details_are_tables_and_raw_results_are_beside_the_page(built):
