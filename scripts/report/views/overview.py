@@ -17,9 +17,9 @@ PICTURE = "claims"
 
 
 def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool) -> Markdown:
-    """Counts, picture, table and what qualifies them; "" without a judged claim. `pictured`: there is a picture to show."""
+    """Counts, picture, table and what qualifies them; "" where no row may judge a claim. `pictured`: there is a picture to show."""
     chosen = _claims(verdicts)
-    if not chosen:
+    if not any(claim.headline.group for claim in chosen):
         return Markdown()
     reason = claims.common_reason([claim.headline for claim in chosen])
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
