@@ -31,12 +31,11 @@ OF_THE_NEXT = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfil
 class Header(tarfile.TarInfo):
     """A member of an archive that nobody vouches for; KitError where a header of it is too large."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        header = super().frombuf(buf, encoding, errors)
-        if header.type in OF_THE_NEXT and header.size > LARGEST_HEADER_BYTES:
-            raise KitError(f"the archive has a header of {header.size:,} bytes, allowed are {LARGEST_HEADER_BYTES:,}")
-        return header
+    def _proc_member(self, archive: tarfile.TarFile) -> Self:
+        """Called for each header, before what it announces is read; of all that `tarfile` calls this is the entry point that is there to be overridden."""
+        if self.type in OF_THE_NEXT and self.size > LARGEST_HEADER_BYTES:
+            raise KitError(f"the archive has a header of {self.size:,} bytes, allowed are {LARGEST_HEADER_BYTES:,}")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
 
 
 class _Limited(io.RawIOBase):
