@@ -71,6 +71,7 @@ def test_the_domain_of_a_site_stays(remote, folder, tmp_path):
     assert {".nojekyll", "index.html", publish.MARKER} <= set(git(remote, "ls-tree", "--name-only", "gh-pages").splitlines())
 
 
+@pytest.mark.slow  # a process for each
 @pytest.mark.parametrize(
     "remote_with_password",
     [
@@ -99,6 +100,7 @@ def test_an_address_with_a_space_is_refused_and_not_repeated(remote):
     assert done.returncode == 2 and "REMOTE is an address with a space" in done.stderr and "ter2" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow  # a process for each
 @pytest.mark.parametrize("branch", ["x.lock", "a..b", "-x", "@", "a b", "x/", "HEAD~1", "@{-1}"])
 def test_a_name_of_no_branch_is_told(branch):
     done = run(REMOTE="/nowhere", BRANCH=branch)
