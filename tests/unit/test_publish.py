@@ -94,6 +94,7 @@ def test_a_password_in_the_address_is_in_no_output(remote_with_password):
     assert "hunter2" not in done.stdout + done.stderr and "alice" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow  # a process for each
 @pytest.mark.parametrize("remote", ["https://alice:hun ter2@127.0.0.1:1/x", "https://127.0.0.1:1/x?t=a hunter2", "https://a:hunter2\n@127.0.0.1:1/x"])
 def test_an_address_with_a_space_is_refused_and_not_repeated(remote):
     done = run(REMOTE=remote)
