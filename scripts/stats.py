@@ -48,21 +48,26 @@ class Summary:
     outliers: int
 
 
-def summarise(samples: Sequence[float]) -> Summary:
-    """The Summary of one or more samples."""
-    return _summarise(tuple(samples))
+def summarise(samples: Sequence[float], interval: Estimate | None = None) -> Summary:
+    """The Summary of one or more samples; its interval is a bootstrap of their mean, where none is given."""
+    return _summarise(tuple(samples), interval)
+
+
+def p95(samples: Sequence[float]) -> float:
+    """The linear 95th percentile."""
+    return float(numpy.percentile(samples, 95))
 
 
 @functools.lru_cache(maxsize=4096)
-def _summarise(samples: tuple[float, ...]) -> Summary:
+def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary:
     values = numpy.asarray(samples, dtype=float)
     return Summary(
         n=len(values),
         mean=float(values.mean()),
         std=float(values.std()),
         median=float(numpy.median(values)),
-        p95=float(numpy.percentile(values, 95)),
-        interval=mean(samples),
+        p95=p95(samples),
+        interval=interval or mean(samples),
         outliers=outliers(samples),
     )
 

@@ -12,12 +12,11 @@ marks                a line for each thing that makes the times doubtful
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pynvml
 
@@ -63,50 +62,33 @@ class Sample:
     reasons: int | None
 
 
-class Watch:
+class Watch(gpus.Sampler):
     """Watches this machine for as long as a `with` block in which a job runs on `watched` GPUs, kept on `cores`."""
 
     def __init__(self, watched: Sequence[Gpu], cores: str = "", interval_s: float = INTERVAL_S, look_s: float = LOOK_S) -> None:
-        self._gpus, self._cores, self._interval_s, self._look_s = list(watched), cores, interval_s, look_s
+        super().__init__(watched, interval_s, "conditions")
+        self._cores, self._look_s = cores, look_s
         self._samples: dict[str, list[Sample]] = {gpu.uuid: [] for gpu in watched}
-        self._errors: dict[str, str] = {}
         self._in_use: list[int] = []
         self._before = self._after = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="conditions", daemon=True)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> Self:
         self._in_use = [gpu.index for gpu in self._gpus if _used_by_others(gpu)]
         self._before = busy_cores(self._look_s)
-        if self._gpus:
-            pynvml.nvmlInit()
-            self._sample()
-            self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        if self._gpus:
-            self._stop.set()
-            self._thread.join()
-            self._sample()
-            pynvml.nvmlShutdown()
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
         self._after = busy_cores(self._look_s)
 
-    def _look_on(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self._sample()
+    def _watch(self) -> None:
+        super()._watch()
+        self._look()  # once more after the job
 
-    def _sample(self) -> None:
-        """One look at each GPU. A driver that fails in mid-run costs samples, never the run."""
-        for uuid, samples in self._samples.items():
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            except pynvml.NVMLError as error:
-                self._errors.setdefault(uuid, str(error))
-                continue
-            values = {name: _told(read, handle) for name, read in READINGS.items()}
-            reasons = _told(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-            samples.append(Sample(time.time(), values, None if reasons is None else int(reasons)))
+    def _keep(self, uuid: str, handle: Any) -> None:
+        values = {name: _told(read, handle) for name, read in READINGS.items()}
+        reasons = _told(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons)))
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
         """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""

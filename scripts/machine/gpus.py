@@ -9,7 +9,7 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pynvml
 
@@ -170,24 +170,25 @@ def foreign_use(gpu: Gpu) -> str | None:
     return f"has {used / GIB:.1f} GiB in use" if used > IDLE_BYTES else None
 
 
-class MemorySampler:
-    """Sample the used memory of GPUs, of all processes together, from a thread of this process within a `with` block."""
+class Sampler:
+    """Look at GPUs every `interval_s` seconds, from a thread of this process, within a `with` block; a subclass keeps what it sees.
 
-    def __init__(self, gpus: Sequence[Gpu], interval_s: float = 0.05) -> None:
+    A driver that fails during a run costs samples, never the run: `_errors` has its first complaint about each GPU.
+    """
+
+    def __init__(self, gpus: Sequence[Gpu], interval_s: float, name: str) -> None:
         self._gpus, self._interval_s = list(gpus), interval_s
-        self._times = {gpu.uuid: array("d") for gpu in gpus}
-        self._used = {gpu.uuid: array("Q") for gpu in gpus}
         self._errors: dict[str, str] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="gpu-memory", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
 
-    def __enter__(self) -> "MemorySampler":
+    def __enter__(self) -> Self:
         if self._gpus:
             try:
                 pynvml.nvmlInit()
             except pynvml.NVMLError as error:
                 raise _trouble(error) from error
-            self._sample()  # the baseline, before the run uses the GPU
+            self._look()  # before the run uses the GPU
             self._thread.start()
         return self
 
@@ -199,18 +200,32 @@ class MemorySampler:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._interval_s):
-            self._sample()
+            self._look()
 
-    def _sample(self) -> None:
-        """Take one sample of each GPU. A driver that fails during a run costs samples, never the run."""
-        for uuid in self._times:
+    def _look(self) -> None:
+        for gpu in self._gpus:
             try:
-                used = _memory(pynvml.nvmlDeviceGetHandleByUUID(uuid))[1]
+                self._keep(gpu.uuid, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
             except pynvml.NVMLError as error:
-                self._errors.setdefault(uuid, str(error))
-                continue
-            self._times[uuid].append(time.time())
-            self._used[uuid].append(used)
+                self._errors.setdefault(gpu.uuid, str(error))
+
+    def _keep(self, uuid: str, handle: Any) -> None:
+        """Read and keep one sample of a GPU; may raise NVMLError."""
+        raise NotImplementedError
+
+
+class MemorySampler(Sampler):
+    """Sample the used memory of GPUs, of all processes together; the first sample is the baseline."""
+
+    def __init__(self, gpus: Sequence[Gpu], interval_s: float = 0.05) -> None:
+        super().__init__(gpus, interval_s, "gpu-memory")
+        self._times = {gpu.uuid: array("d") for gpu in gpus}
+        self._used = {gpu.uuid: array("Q") for gpu in gpus}
+
+    def _keep(self, uuid: str, handle: Any) -> None:
+        used = _memory(handle)[1]
+        self._times[uuid].append(time.time())
+        self._used[uuid].append(used)
 
     def summary(self, phases: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
         """The baseline and the peaks of each GPU in bytes; `phases` is {name: [began, ended]} in seconds since the epoch.

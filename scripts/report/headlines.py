@@ -28,17 +28,12 @@ def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
 def _columns(reason: str) -> list[Column[Lines]]:
     return [
         Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
-        Column("published", _published, words=True),
+        overview.PUBLISHED,
         Column("measured (95 % interval)", lambda claim: _measured(claim, reason), words=True),
         Column("verdict", lambda claim: overview.verdict(claim.headline), words=True),
         Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True),
         Column("measured on", lambda claim: _place(claim.headline), words=True),
     ]
-
-
-def _published(claim: Lines) -> str:
-    numbers = overview.ratio(claim.headline)
-    return f"{numbers[0]:g} × {numbers[1]}" if numbers else NONE
 
 
 def _measured(claim: Lines, reason: str) -> object:

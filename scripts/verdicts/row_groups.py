@@ -161,10 +161,9 @@ class Row:
         the run that counts, without an interval, for the calls of one run tell nothing of the next."""
         means = self.run_means_ms(new_tokens)
         if len(means) < stats.LEAST_RUNS:
-            of_calls = stats.summarise(self.timed_ms(new_tokens))
-            return dataclasses.replace(of_calls, interval=stats.Estimate(of_calls.mean))
+            return stats.summarise(self.timed_ms(new_tokens), stats.over_runs(means))
         calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
-        return dataclasses.replace(stats.summarise(means), interval=stats.over_runs(means), p95=stats.summarise(calls).p95)
+        return dataclasses.replace(stats.summarise(means, stats.over_runs(means)), p95=stats.p95(calls))
 
     def deviations(self) -> list[str]:
         """Where the environment is not the pinned one, in words."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator
 
 from scripts import stats
 from scripts.report.plots import bars
@@ -43,8 +43,7 @@ def plot(lines: Sequence[Line]) -> str | None:
         axes.set_xscale("log")
         axes.set_xlim(min(numbers) / 1.3, max(numbers) * 1.5)
         axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        bars.plain_numbers(axes.xaxis)
         axes.axvline(1, color=bars.INK, linewidth=0.8)
         handles = [Line2D([], [], color=bars.PUBLISHED, marker="|", markersize=11, markeredgewidth=2.5, linestyle="", label="published")]
         handles += [Line2D([], [], color=color, marker=marker, linestyle="", label=word) for word, (color, marker) in MARKS.items()]

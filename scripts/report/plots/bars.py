@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
-import matplotlib.ticker
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from scripts import stats
 from scripts.articles import Article, Case
@@ -79,13 +80,19 @@ def plain_axes(axes: Axes, unit: str) -> None:
     axes.set_xlabel(unit)
 
 
+def plain_numbers(axis: Axis, number_between: bool = False) -> None:
+    """Numbers without powers on a logarithmic axis; `number_between`: also at the marks between the powers."""
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    axis.set_major_formatter(plain)
+    axis.set_minor_formatter(plain if number_between else NullFormatter())
+
+
 def _scale(axes: Axes, values: list[float], logarithmic: bool) -> None:
     """Room on the right for the numbers at the ends of the bars."""
     if logarithmic:
         axes.set_xscale("log")
         axes.set_xlim(min(values) / 2, max(values) * (2 * max(values) / min(values)) ** 0.4)
-        axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        plain_numbers(axes.xaxis)
     else:
         axes.set_xlim(0, max(values) * 1.4)
 

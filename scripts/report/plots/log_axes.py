@@ -1,19 +1,16 @@
 """The look of the pictures over the batch size: two logarithmic axes with plain numbers on them."""
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from scripts.report.plots.bars import GRID
+from scripts.report.plots.bars import GRID, plain_numbers
 
 
 def style(axes: Axes, across: str, up: str, base: int = 10, number_between: bool = False) -> None:
     """Label both axes. `base` is of the steps across; `number_between`: also the marks between the powers have their numbers."""
     axes.set_xscale("log", base=base)
     axes.set_yscale("log")
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(plain)
-        axis.set_minor_formatter(plain if number_between else NullFormatter())
+        plain_numbers(axis, number_between)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.spines[["top", "right"]].set_visible(False)

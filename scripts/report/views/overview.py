@@ -46,6 +46,14 @@ def ratio(judged: Judged) -> tuple[float, str, Part] | None:
     return (*of_part[0], of_part[1]) if of_part else None
 
 
+def _published(claim: Lines) -> str:
+    numbers = ratio(claim.headline)
+    return f"{numbers[0]:g} × {numbers[1]}" if numbers else NONE
+
+
+PUBLISHED: Column[Lines] = Column("published", _published, words=True)
+
+
 def _claims(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
     return [claim for of_article in verdicts.values() for claim in of_article.claims]
 
@@ -60,10 +68,6 @@ def _counts(chosen: Sequence[Lines]) -> Markdown:
 def _columns(verdicts: Mapping[str, ArticleVerdicts]) -> list[Column[Lines]]:
     slugs = {id(claim): slug for slug, of_article in verdicts.items() for claim in of_article.claims}
 
-    def published(claim: Lines) -> str:
-        numbers = ratio(claim.headline)
-        return f"{numbers[0]:g} × {numbers[1]}" if numbers else NONE
-
     def measured(claim: Lines) -> str:
         numbers = ratio(claim.headline)
         return (numbers[2].number if numbers else "") or NONE
@@ -75,7 +79,7 @@ def _columns(verdicts: Mapping[str, ArticleVerdicts]) -> list[Column[Lines]]:
             words=True,
         ),
         Column("verdict", lambda claim: claims.word(claim.headline), words=True),
-        Column("published", published, words=True),
+        PUBLISHED,
         Column("measured (95 % interval)", measured, words=True),
         Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True, when=any(claim.version_1 for claim in _claims(verdicts))),
     ]
