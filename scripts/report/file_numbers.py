@@ -1,0 +1,49 @@
+"""Numbers of committed files that are no runs' means: what an instrument read, what an article published, what a job asked for."""
+
+import functools
+import json
+import statistics
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from scripts.paths import ROOT
+
+READERS = {".json": json.loads, ".toml": tomllib.loads}
+
+
+def at(file: str, path: str, root: Path = ROOT) -> float:
+    """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`.
+
+    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element. Of a list of numbers it is the median.
+    Raises FileNotFoundError, and ValueError where the path leads to no number.
+    """
+    found = _read(root / file, (root / file).stat().st_mtime_ns)
+    steps = path.split("/")
+    for taken, step in enumerate(steps):
+        children = _children(found)
+        if step not in children:
+            raise ValueError(f"{file} holds no {'/'.join(steps[: taken + 1])}, there are {', '.join(list(children)[:12]) or 'no more steps'}")
+        found = children[step]
+    numbers = found if isinstance(found, list) else [found]
+    if not numbers or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
+        raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {', '.join(list(_children(found))[:12]) or 'no more steps'}")
+    return statistics.median(numbers)
+
+
+def _children(found: Any) -> dict[str, Any]:
+    """What the next step may name."""
+    if isinstance(found, dict):
+        return found
+    if not isinstance(found, list):
+        return {}
+    named = {str(one.get("name", one.get("id"))): one for one in found if isinstance(one, dict) and ("name" in one or "id" in one)}
+    return {str(position): one for position, one in enumerate(found)} | named
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, _changed_ns: int) -> Any:
+    """The file's content; a page names the same file many times."""
+    if path.suffix not in READERS:
+        raise ValueError(f"{path.name} is no file of numbers, allowed are {' and '.join(READERS)}")
+    return READERS[path.suffix](path.read_text(encoding="utf-8"))
