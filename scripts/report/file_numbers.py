@@ -9,6 +9,9 @@ from typing import Any
 
 from scripts.paths import ROOT
 
+#: Neither infinite nor no number, which Python's JSON allows.
+LARGEST = 1e300
+
 READERS = {".json": json.loads, ".toml": tomllib.loads}
 
 
@@ -18,7 +21,10 @@ def at(file: str, path: str, root: Path = ROOT) -> float:
     A step names a key of a table; of a list it is the position, or the `name` or `id` of an element. Of a list of numbers it is the median.
     Raises FileNotFoundError, and ValueError where the path leads to no number.
     """
-    found = _read(root / file, (root / file).stat().st_mtime_ns)
+    place = (root / file).resolve()
+    if not place.is_relative_to(root.resolve()):  # a page of a bundle is not trusted
+        raise ValueError(f"{file} lies outside of the repository")
+    found = _read(place, place.stat().st_mtime_ns)
     steps = path.split("/")
     for taken, step in enumerate(steps):
         children = _children(found)
@@ -26,9 +32,13 @@ def at(file: str, path: str, root: Path = ROOT) -> float:
             raise ValueError(f"{file} holds no {'/'.join(steps[: taken + 1])}, there are {', '.join(list(children)[:12]) or 'no more steps'}")
         found = children[step]
     numbers = found if isinstance(found, list) else [found]
-    if not numbers or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
+    if not numbers or not all(_is_number(one) for one in numbers):
         raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {', '.join(list(_children(found))[:12]) or 'no more steps'}")
     return statistics.median(numbers)
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) < LARGEST
 
 
 def _children(found: Any) -> dict[str, Any]:

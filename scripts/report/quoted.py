@@ -4,7 +4,8 @@
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
 number stands for all its runs that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits;
-`times=100` and `per=1000` multiply and divide. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
+`times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest. A ratio
+is of the times of a call, an `item_ratio` of those of an item of the batch.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
 """
 
@@ -24,12 +25,19 @@ from scripts.verdicts import row_groups
 PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md")
 
 #: {what a number is: how many ids it needs}.
-KINDS = {"mean_ms": 1, "fastest_ms": 1, "slowest_ms": 1, "peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2}
+KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2}
+#: {what a number of a row is: how it follows from the means of its runs}.
+OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean_ms": lambda means_ms: stats.over_runs(means_ms).value,
+    "fastest_ms": min,
+    "slowest_ms": max,
+    "spread": lambda means_ms: max(means_ms) / min(means_ms),
+}
 #: {what a number of a file is: how many words it needs}.
 FILE_KINDS = {"value": 2, "value_ratio": 4}
 OPTIONS = ("tokens", "decimals", "times", "per")
 
-BEGIN = re.compile(rf"<!-- ({'|'.join([*KINDS, *FILE_KINDS])}) ([^>]*?) -->")
+BEGIN = re.compile(rf"<!-- ({'|'.join([*KINDS, *OF_A_ROW, *FILE_KINDS])}) ([^>]*?) -->")
 NUMBER = re.compile(BEGIN.pattern + r"([^<]*)<!-- end -->")
 
 
@@ -70,7 +78,7 @@ def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Re
     options = dict(word.split("=", 1) for word in words if "=" in word)
     if unknown := [name for name, value in options.items() if name not in OPTIONS or not value.isdecimal() or (int(value) == 0 and name != "decimals")]:
         raise ValueError(f"{unknown[0]}={options[unknown[0]]} is wrong, allowed are {' and '.join(f'{name}=N' for name in OPTIONS)}")
-    needed, noun = (FILE_KINDS[kind], "words") if kind in FILE_KINDS else (KINDS[kind], "runs")
+    needed, noun = (FILE_KINDS[kind], "words") if kind in FILE_KINDS else (KINDS.get(kind, 1), "runs")
     if len(ids) != needed:
         raise ValueError(f"it names {len(ids)} {noun}, {needed} are needed")
     digits = _digits({name: int(value) for name, value in options.items()})
@@ -82,9 +90,8 @@ def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Re
     if kind == "peak_gib":
         return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
     means = [_means_ms(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
-    if kind.endswith("_ms"):
-        of_runs = {"mean_ms": lambda runs_ms: stats.over_runs(runs_ms).value, "fastest_ms": min, "slowest_ms": max}[kind]
-        return digits(of_runs(means[0]))
+    if kind in OF_A_ROW:
+        return digits(OF_A_ROW[kind](means[0]))
     ratio = stats.ratio_over_runs(*means)
     if kind.startswith("item_ratio"):
         slower, faster = (row_groups.batch_size_of(of_id[0]) for of_id in runs)

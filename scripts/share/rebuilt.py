@@ -18,7 +18,16 @@ from scripts.paths import ROOT
 CODE = ("scripts/**/*", "bench/**/*.py")
 
 #: What a report follows from. Python imports nothing of that name or from that place.
-DATA = ("README.md", "bench/**/*.toml", "docker/**/*.toml", "docker/**/*.txt", "reports/runs/**/*", "reports/FINDINGS.md", "reports/verdicts-version-1.json")
+DATA = (
+    "README.md",
+    "bench/**/*.toml",
+    "docker/**/*.toml",
+    "docker/**/*.txt",
+    "reports/runs/**/*",
+    "reports/instruments/**/*.json",
+    "reports/FINDINGS.md",
+    "reports/verdicts-version-1.json",
+)
 
 #: Of the user's command, not of this report.
 NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")

@@ -5,7 +5,7 @@ import pytest
 from scripts.report import file_numbers
 
 JSON = """
-{"gpu": "H200", "passed": true, "rounds": 30, "empty": [], "rows": [{"context_tokens": 64, "us": [40.0, 39.0, 55.0]}, {"context_tokens": 256, "us": [1]}]}
+{"gpu": "H200", "passed": true, "lost": NaN, "rounds": 30, "empty": [], "rows": [{"context_tokens": 64, "us": [40.0, 39.0, 55.0]}, {"context_tokens": 256, "us": [1]}]}
 """
 TOML = """
 [[cases]]
@@ -49,6 +49,8 @@ def test_a_path_leads_to_a_number_by_keys_positions_names_and_ids(root, file, pa
         ("read.json", "rounds/0", "holds no rounds/0, there are no more steps"),
         ("read.json", "gpu", "holds no number at gpu, but a str"),
         ("read.json", "passed", "holds no number at passed, but a bool"),
+        ("read.json", "lost", "holds no number at lost, but a float"),
+        ("../outside.json", "rounds", "../outside.json lies outside of the repository"),
         ("read.json", "empty", "holds no number at empty, but a list"),
         ("read.json", "rows", "holds no number at rows, but a list; there are 0, 1"),
         ("article.toml", "cases/batch", "holds no cases/batch, there are 0, single"),

@@ -30,6 +30,7 @@ def number(marker, records=RUNS):
         (f"mean_ms {SLOWER} decimals=2 times=3 per=1000", "0.09"),
         (f"fastest_ms {SLOWER} decimals=2", "29.41"),
         (f"slowest_ms {SLOWER} decimals=2", "30.61"),
+        (f"spread {SLOWER} decimals=3", "1.041"),
         (f"peak_gib {FASTER} decimals=1", "9.5"),
         (f"ratio {SLOWER} {FASTER} tokens=1", "3.00"),
         (f"ratio {SLOWER}-01 {FASTER}-05 tokens=1 decimals=3", "2.882"),
