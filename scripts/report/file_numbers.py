@@ -29,12 +29,12 @@ def at(file: str, path: str, root: Path = ROOT) -> float:
     for taken, step in enumerate(steps):
         children = _children(found)
         if step not in children:
-            raise ValueError(f"{file} holds no {'/'.join(steps[: taken + 1])}, there are {', '.join(list(children)[:12]) or 'no more steps'}")
+            raise ValueError(f"{file} holds no {'/'.join(steps[: taken + 1])}, there are {_steps(found)}")
         found = children[step]
     numbers = found if isinstance(found, list) else [found]
     if not numbers or not all(_is_number(one) for one in numbers):
-        raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {', '.join(list(_children(found))[:12]) or 'no more steps'}")
-    return statistics.median(numbers)
+        raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {_steps(found)}")
+    return float(statistics.median(numbers))
 
 
 def _is_number(found: Any) -> bool:
@@ -49,6 +49,10 @@ def _children(found: Any) -> dict[str, Any]:
         return {}
     named = {str(one.get("name", one.get("id"))): one for one in found if isinstance(one, dict) and ("name" in one or "id" in one)}
     return {str(position): one for position, one in enumerate(found)} | named
+
+
+def _steps(found: Any) -> str:
+    return ", ".join(list(_children(found))[:12]) or "no more steps"
 
 
 @functools.lru_cache(maxsize=64)
