@@ -5,7 +5,7 @@ import pytest
 from scripts.report import file_numbers
 
 JSON = """
-{"gpu": "H200", "passed": true, "lost": NaN, "rounds": 30, "empty": [], "rows": [{"context_tokens": 64, "us": [40.0, 39.0, 55.0]}, {"context_tokens": 256, "us": [1]}]}
+{"gpu": "H200", "passed": true, "lost": NaN, "rounds": 30, "empty": [], "rows": [{"context_tokens": 64, "us": [39.0, 55.0, 40.0]}, {"context_tokens": 256, "us": [1]}]}
 """
 TOML = """
 [[cases]]
@@ -31,7 +31,7 @@ def root(tmp_path):
         ("read.json", "rounds", 30),
         ("read.json", "rows/1/context_tokens", 256),
         ("read.json", "rows/0/us", 40.0),
-        ("read.json", "rows/0/us/2", 55.0),
+        ("read.json", "rows/0/us/1", 55.0),
         ("article.toml", "cases/single/published/minutes_per_10000_items", 420),
         ("article.toml", "cases/single/published/ms_per_token/1", 34.04),
         ("article.toml", "claims/1.5/relations/0/size", 3.83),

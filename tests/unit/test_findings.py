@@ -34,10 +34,10 @@ def loose_numbers(text):
         r"<!-- (?!end)[^>]*-->[^<]*<!-- end -->",
         r"<!--.*?-->",
         r"(?<=\])\([^)]*\)",
-        r"`[^`\n]*[A-Za-z][^`\n]*`",
         *NAMES,
     ):
         text = re.sub(what, " ", text, flags=re.M | re.S)
+    text = re.sub(r"`([^`\n]*)`", lambda code: " " if re.search("[A-Za-z]", code[1]) else code[1], text)
     return re.findall(r"(?<![A-Za-z_\d.,])\d[\d.,]*(?<=\d)", re.sub(r"\b[A-Za-z][\w.-]*\d[\w.-]*", " ", text))
 
 
@@ -45,7 +45,7 @@ def loose_numbers(text):
     ("sentence", "loose"),
     [
         ("It takes 18.3 ms.", ["18.3"]),
-        ("It takes `18.3` ms, 2,048 of them.", ["18.3", "2,048"]),
+        ("It takes `18.3` ms, 2,048 of them in `float16`.", ["18.3", "2,048"]),
         ("| 3.09 (1.91 to 4.99) |", ["3.09", "1.91", "4.99"]),
         ("A 12-layer model in 3x the time.", ["12", "3"]),
         ("It takes <!-- mean_ms id -->18.3<!-- end --> ms of 20.", ["20"]),
