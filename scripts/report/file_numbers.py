@@ -34,7 +34,7 @@ def at(file: str, path: str, root: Path = ROOT) -> float:
     numbers = found if isinstance(found, list) else [found]
     if not numbers or not all(_is_number(one) for one in numbers):
         raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {_steps(found)}")
-    return float(numbers[0])
+    return float(statistics.median(numbers))
 
 
 def _is_number(found: Any) -> bool:
