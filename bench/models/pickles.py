@@ -7,6 +7,7 @@ container without a network. One file is in memory at a time; each becomes one f
 import glob
 import json
 import os
+import pickle
 import zipfile
 
 from bench import compat
@@ -98,11 +99,10 @@ def _read(path, name):
 
 
 def _reason(error):
-    """What torch says of a file in one line: behind its advice how to load the file nevertheless stands why it is refused."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    told = [line for line in lines if "WeightsUnpickler error" in line]
-    words = (told or lines)[0]
-    return words.partition("WeightsUnpickler error:")[2].strip() or words if told else words
+    """Why torch refuses a file, in one line. Its own message begins with advice how to load the file nevertheless; the error below names the cause."""
+    cause = error.__context__ if isinstance(error, pickle.UnpicklingError) and error.__context__ else error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return lines[0] if lines else type(cause).__name__
 
 
 def _own_memory(tensors, tied):
