@@ -26,8 +26,9 @@ def models(article: str, models: Path) -> None:
 
     def fetch(model: ArticleModel) -> None:
         held = store.provide(model, models)
-        with JobDisplay(f"{model.name}: conversion of its pickles") as display:
-            held = conversion.loadable(model, held, Options(models=models), display.line)
+        if held.in_pickles:
+            with JobDisplay(f"{model.name}: conversion of its pickles") as display:
+                held = conversion.loadable(model, held, Options(models=models), display.line)
         print(f"{model.name} at {held.commit[:12]}: {held.folder}")
 
     _raise_all(_for_each(article_models.of_articles(article), fetch))

@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.job import Job
 from scripts import pins
+from scripts.containers import container
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.models import article_models, converted, store
 from scripts.models.article_models import ArticleModel
@@ -43,10 +44,11 @@ def loadable(model: ArticleModel, held: HeldModel, asked: Options, on_line: Call
 
 def _engine(model: ArticleModel, asked: Options) -> Engine:
     try:
-        engine = DockerEngine(pins.load().image(*IMAGE), [], asked)
+        container.connect()
     except NothingRuns as error:
-        words = f"{model.name}: its weights are pickles, which are read in a container only, and {str(error).partition('; or do')[0]}"
+        words = f"{model.name}: its weights are pickles, which are read in a container only, and {error}"
         raise PreflightError(f"{words}; or type MODEL_PATH=/folder of safetensors, or WEIGHTS=random") from error
+    engine = DockerEngine(pins.load().image(*IMAGE), [], asked)
     engine.prepare()
     return engine
 
