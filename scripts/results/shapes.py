@@ -128,6 +128,7 @@ class Model(Shape):
     recipe: AtLeastOne | None = None
     revision: str | None = None
     weights_sha256: str | None = None
+    converted_by: str | None = None
     path: str | None = None
 
 
@@ -358,6 +359,13 @@ class KvOffload(Shape):
     memory_limit_bytes: Bytes | None = None
 
 
+class Wrote(Shape):
+    """(token id, the text that it adds) of the first new tokens: of the system, and of the reference on the same prompt."""
+
+    system: list[tuple[Count, str]]
+    reference: list[tuple[Count, str]] | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -372,6 +380,7 @@ class Figures(Shape):
     padded_prompt_tokens: Count | None = None
     profile: Profile | None = None
     kv_offload: KvOffload | None = None
+    wrote: Wrote | None = None
 
 
 class Torch(Shape):
