@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import pins
-from scripts.errors import KitError
+from scripts.errors import KitError, PreflightError
 from scripts.run import engines
 from scripts.run.engines import host
 from scripts.run.options import Options
@@ -155,7 +155,7 @@ def test_each_backend_may_have_an_interpreter_of_its_own(tmp_path):
     for backend in ("int8", "bminf"):
         image = pins.load().image(backend, "current")
         asked = Options(engine="host", python_host=str(tmp_path / "{backend}" / "python"))
-        with pytest.raises(KitError, match=f"{tmp_path}/{backend}/python does not start"):
+        with pytest.raises(KitError, match=f"{tmp_path}/{backend}/python', which does not start"):
             engines.HostEngine(image, [], asked).prepare()
 
 
@@ -163,8 +163,8 @@ def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_p
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {PYTHON} -I -S "$@"\n')
     bare.chmod(0o755)
-    with pytest.raises(KitError, match="has no torch and transformers"):
-        host.must_have_torch(bare)
+    with pytest.raises(PreflightError, match="has no torch and transformers"):
+        host.must_have_torch(bare, PreflightError)
 
 
 def test_differences_from_the_pins_are_listed_one_a_line():

@@ -110,15 +110,15 @@ def _as_of_a_shell(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def must_have_torch(python: Path) -> None:
-    """Raise KitError where an interpreter does not start or has nothing to measure. Nothing is imported: that would take seconds."""
+def must_have_torch(python: Path, error_type: type[KitError]) -> None:
+    """Raise an error of this type where an interpreter does not start or lacks torch. Nothing is imported: that would take seconds."""
     question = "import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ('torch', 'transformers')))"
     try:
-        found = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
+        done = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
     except OSError as error:
-        raise KitError(f"{python} does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
-    if found.returncode != 0:
-        raise KitError(
+        raise error_type(f"PYTHON_HOST is {str(python)!r}, which does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
+    if done.returncode != 0:
+        raise error_type(
             f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python of one that has, "
             "or make demo, which brings its own and runs tiny models on the CPU"
         )
