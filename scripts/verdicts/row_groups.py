@@ -287,12 +287,6 @@ def series(record: Record) -> dict[int, list[float]]:
     return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
 
 
-def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
-    """The smallest and the largest ratio of a run's mean of one row to a run's mean of the other; empty unless one of them was repeated."""
-    above, below = slower.run_means_ms(new_tokens), faster.run_means_ms(new_tokens)
-    return [min(above) / max(below), max(above) / min(below)] if len(above) * len(below) > 1 else []
-
-
 def _device(record: Record) -> tuple[str, str, str]:
     """(model, facts, host) of what the record ran on."""
     machine = record.host.get("machine") or {}

@@ -34,9 +34,9 @@ def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cas
     return Part("", word, stats.in_words(ratio, least=2), sentence, why_not, ratio, cases, differs)
 
 
-def of_times(faster: Row, slower: Row, new_tokens: int) -> Pair:
-    """The pair by ms/token, or by the call where a row tells no tokens; raises NotTested where the rows were asked different things."""
-    if question(faster) != question(slower):
+def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
+    """The pair by ms/token, or by the call where a row tells no tokens. Raises NotTested where `same_question` is asked for and the rows' differ."""
+    if same_question and question(faster) != question(slower):
         raise NotTested(f"{faster.case} and {slower.case} ran different models or prompts")
     above, below = comparable_ms([slower, faster], new_tokens)
     return _pair(faster, slower, above, below, new_tokens)
