@@ -66,11 +66,13 @@ def pip_settings(monkeypatch, tmp_path):
     uv.settings_of_pip.cache_clear()
 
 
+@pytest.mark.slow
 def test_uv_looks_where_the_user_s_pip_does(pip_settings):
     found = uv.settings_of_pip(sys.executable)
     assert (found["UV_DEFAULT_INDEX"], found["UV_FIND_LINKS"]) == ("https://mirror.example/simple", "/wheels,/more")
 
 
+@pytest.mark.slow
 def test_what_is_set_for_uv_itself_stays(pip_settings):
     pip_settings.setenv("UV_DEFAULT_INDEX", "https://other.example/simple")
     assert "UV_DEFAULT_INDEX" not in uv.settings_of_pip(sys.executable)
