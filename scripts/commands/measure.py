@@ -19,36 +19,36 @@ from scripts.run import options, outlook, plan, runner
 from scripts.run.engines import nsight
 from scripts.run.options import Options
 
-MODELS = option("MODELS", values.Folder(), "the folder of models and weights", ROOT / "models")
-RUNS = option("RUNS", values.Folder(), "the folder of results; the kit's own unless it is typed")
+MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
+RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
 
 #: In the order of --help.
 CHOICES = (
-    option("GPUS", values.Count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
-    option("GPU_IDS", values.Numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ARTICLE", values.Text(), "whose cases: a name in bench/articles", ""),
-    option("CASES", values.Names(), "only these cases of the article", ()),
-    option("VARIANT", values.Choice(*options.VARIANTS), "the article's own arguments, or one footing for every row"),
-    option("STACK", values.Text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
-    option("BATCH_SIZES", values.Numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
-    option("ITEMS", values.Count(example=10_000), "texts of a workload"),
-    option("TIMED_RUNS", values.Count(most=10_000, example=10), "timed calls, in place of the article's"),
-    option("REPEATS", values.Count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
-    option("WEIGHTS", values.Choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
-    option("SCALE", values.Choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
-    option("DEVICE", values.Choice(*options.DEVICES), "what the model runs on", "cuda"),
-    option("ENGINE", values.Choice(*options.ENGINES), "in a container, or in an interpreter of this machine", "docker"),
-    option("PYTHON_HOST", values.Text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
-    option("WHEELS", values.Folder(), "build images from the files of this folder, without a package index"),
-    option("PROFILER", values.Choice(*options.PROFILERS), "of `profile`", "torch"),
-    option("PLAN", values.Switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
-    option("FORCE", values.Switch(), "1 measures again what is there", False),
-    option("TIMEOUT_S", values.Count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
-    option("ALLOW_BUSY", values.Switch(), "1 takes GPUs that others use", False),
-    option("GPU_MODE", values.Choice(*options.GPU_MODES), "how Docker is asked for GPUs", "auto"),
-    option("KIT_MEMLOCK", values.Switch(), "1 lets a container lock any amount of memory", False),
+    option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
+    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
+    option("ARTICLE", values.text(), "whose cases: a name in bench/articles", ""),
+    option("CASES", values.names(), "only these cases of the article", ()),
+    option("VARIANT", values.choice(*options.VARIANTS), "the article's own arguments, or one footing for every row"),
+    option("STACK", values.text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
+    option("BATCH_SIZES", values.numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
+    option("ITEMS", values.count(example=10_000), "texts of a workload"),
+    option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
+    option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
+    option("WEIGHTS", values.choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
+    option("SCALE", values.choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
+    option("DEVICE", values.choice(*options.DEVICES), "what the model runs on", "cuda"),
+    option("ENGINE", values.choice(*options.ENGINES), "in a container, or in an interpreter of this machine", "docker"),
+    option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
+    option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
+    option("PROFILER", values.choice(*options.PROFILERS), "of `profile`", "torch"),
+    option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
+    option("FORCE", values.switch(), "1 measures again what is there", False),
+    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
+    option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
+    option("GPU_MODE", values.choice(*options.GPU_MODES), "how Docker is asked for GPUs", "auto"),
+    option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
     MODELS,
-    option("MODEL_PATH", values.Folder(), "a folder that has the model's own weights already: they are checked and not copied"),
+    option("MODEL_PATH", values.folder(), "a folder that has the model's own weights already: they are checked and not copied"),
     RUNS,
 )
 

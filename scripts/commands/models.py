@@ -12,7 +12,7 @@ from scripts.errors import KitError, UsageError
 from scripts.models import article_models, locking, store
 from scripts.models.article_models import ArticleModel
 
-ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
+ARTICLE = option("ARTICLE", values.text(), "of one article only", "")
 
 
 @click.command

@@ -73,7 +73,7 @@ class Part:
         return bool(self.sentence)
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         """The sentence, or the reason why there is none."""
         return self.sentence or self.why
 

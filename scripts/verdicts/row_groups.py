@@ -249,10 +249,10 @@ def gpus(count: int) -> str:
     return f"{count} GPU{'s' * (count != 1)}"
 
 
-def apart(row: Row, other: Row) -> bool:
+def apart(faster: Row, slower: Row) -> bool:
     """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
-    one, two = ({gpu["uuid"] for run in each.runs for gpu in run.host.get("gpus") or []} for each in (row, other))
-    return bool(one and two) and not one & two
+    uuids, slower_uuids = ({gpu["uuid"] for run in row.runs for gpu in run.host.get("gpus") or []} for row in (faster, slower))
+    return bool(uuids and slower_uuids) and not uuids & slower_uuids
 
 
 def wrong_output(check: Mapping[str, Any]) -> str:

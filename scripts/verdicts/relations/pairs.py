@@ -72,11 +72,11 @@ def model(row: Row) -> dict[str, object]:
     return {name: value for name, value in row.record.job.model.items() if name != "path"}
 
 
-def differences(row: Row, other: Row) -> list[str]:
-    """In what two rows differ beside the system; `on` tells the dtypes and numbers of GPUs."""
-    versions = [each.version("transformers") for each in (row, other)]
-    differs = ["dtype"] if row.dtype != other.dtype else []
-    differs += ["number of GPUs"] if row.count != other.count else []
+def differences(faster: Row, slower: Row) -> list[str]:
+    """In what two rows differ beside the system; `on` gives the dtypes and numbers of GPUs."""
+    versions = [row.version("transformers") for row in (faster, slower)]
+    differs = ["dtype"] if faster.dtype != slower.dtype else []
+    differs += ["number of GPUs"] if faster.count != slower.count else []
     return differs + ([f"transformers ({versions[0]} and {versions[1]})"] if all(versions) and versions[0] != versions[1] else [])
 
 
@@ -85,7 +85,7 @@ def on(row: Row) -> str:
     return f"{row.case} ({gpus(row.count)}, {row.dtype})"
 
 
-def told(pair: Pair, published: float | None = None) -> tuple[str, str]:
+def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str]:
     """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, and what the rows differ in."""
     value, interval = stats.with_interval(pair.ratio, least=2)
     beside = []
