@@ -15,7 +15,7 @@ from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
 from scripts.machine import signals
 from scripts.paths import ROOT
-from scripts.run import options, outlook, plan, runner
+from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
 from scripts.run.options import Options
 
@@ -28,24 +28,24 @@ CHOICES = (
     option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
     option("ARTICLE", values.text(), "whose cases: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
-    option("VARIANT", values.choice(*options.VARIANTS), "the article's own arguments, or one footing for every row"),
+    option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
     option("STACK", values.text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
     option("BATCH_SIZES", values.numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.count(example=10_000), "texts of a workload"),
     option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
     option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
-    option("WEIGHTS", values.choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
-    option("SCALE", values.choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
-    option("DEVICE", values.choice(*options.DEVICES), "what the model runs on", "cuda"),
-    option("ENGINE", values.choice(*options.ENGINES), "in a container, or in an interpreter of this machine", "docker"),
+    option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
+    option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
+    option("DEVICE", values.choice("cuda", "cpu"), "what the model runs on", "cuda"),
+    option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
-    option("PROFILER", values.choice(*options.PROFILERS), "of `profile`", "torch"),
+    option("PROFILER", values.choice("torch", "nsys"), "of `profile`", "torch"),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("FORCE", values.switch(), "1 measures again what is there", False),
     option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
-    option("GPU_MODE", values.choice(*options.GPU_MODES), "how Docker is asked for GPUs", "auto"),
+    option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
     MODELS,
     option("MODEL_PATH", values.folder(), "a folder that has the model's own weights already: they are checked and not copied"),
@@ -89,8 +89,7 @@ def bench(backend: str, asked: Options) -> int:
 @measuring
 def article(slug: str, asked: Options) -> int:
     """Run all cases of an article in all variants."""
-    wanted = articles.find(slug)
-    backends = list(dict.fromkeys(case.backend for case in wanted.cases))
+    backends = list(dict.fromkeys(case.backend for case in articles.find(slug).cases))
     return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
 
 
@@ -116,18 +115,18 @@ def profile(backend: str, asked: Options) -> int:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
-    wanted = [dataclasses.replace(one, profiler=asked.profiler, batch_size=size) for one in planned for size in sizes]
-    worst = max((_profile(one, asked) for one in wanted), default=0)
+    profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]
+    worst = max((_profile(case, asked) for case in profiled), default=0)
     print(results.where_shown(asked.runs))
     return worst
 
 
 def _profile_line(record: results.Record) -> str:
     """What a profile came to, as one line for the terminal."""
-    found = (record.guest.figures or {}).get("profile") if record.guest else None
-    if record.status != "ok" or not found:
+    figures = (record.guest.figures or {}).get("profile") if record.guest else None
+    if record.status != "ok" or not figures:
         return f"{record.status}: {record.reason}"
-    return f"{found['new_tokens']} new tokens in {found['wall_ms']:.2f} ms, {found['profiled_wall_ms']:.2f} ms under {found['profiler']}"
+    return f"{figures['new_tokens']} new tokens in {figures['wall_ms']:.2f} ms, {figures['profiled_wall_ms']:.2f} ms under {figures['profiler']}"
 
 
 def _profile(planned: runner.Planned, asked: Options) -> int:

@@ -27,6 +27,9 @@ class Value(click.ParamType[Any, Any]):
     def __init__(self, metavar: str, parse: Callable[[str], Any], allowed: str, example: Callable[[str], str]) -> None:
         self.name, self.parse, self.allowed, self.example = metavar, parse, allowed, example
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value  # a default

@@ -7,7 +7,6 @@ import contextlib
 import os
 import platform
 import queue
-import signal
 import threading
 import time
 import uuid
@@ -41,11 +40,6 @@ class Outcome:
     timed_out: bool
     started_at: float
     finished_at: float
-
-    @property
-    def signal(self) -> str:
-        """The name of the signal that ended the process, such as SIGSEGV; "" without a signal."""
-        return next((number.name for number in signal.Signals if number == self.exit_code - 128), "")
 
 
 def connect() -> docker.DockerClient:

@@ -90,10 +90,10 @@ def name_of(path: str) -> str:
 
 def listed(names: Iterable[str], name: str) -> list[str]:
     """Those of `names` that are the file `name`: itself, or its pieces in their order. KitError where these are no whole file."""
-    found = sorted((one for one in names if name_of(one) == name), key=lambda one: (len(one), one))
-    if found not in ([name], [f"{name}.{number:03d}" for number in range(len(found))]):
-        raise KitError(f"{', '.join(found)}: not the pieces of one file, which are {name}.000, {name}.001 and so on")
-    return found
+    files = sorted((file for file in names if name_of(file) == name), key=lambda file: (len(file), file))
+    if files not in ([name], [f"{name}.{number:03d}" for number in range(len(files))]):
+        raise KitError(f"{', '.join(files)}: not the pieces of one file, which are {name}.000, {name}.001 and so on")
+    return files
 
 
 def joined(paths: Sequence[Path]) -> Iterator[bytes]:

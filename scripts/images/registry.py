@@ -35,7 +35,7 @@ def push(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
     missing = []
     for image in images:
         if not build.exists(client, image.tag):
-            missing.append(f"{image.backend}:{image.stack}")
+            missing.append(image.name)
             continue
         digest = _pushed(client, image, registry)
         write_whole(path, json.dumps(dict(sorted({**known(path), image.tag: digest}.items())), indent=1) + "\n")
@@ -76,7 +76,7 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
     if wrong:
         raise KitError(f"{registry} gave images that differ from docker/pins.toml, and they were removed:\n  " + "\n  ".join(wrong))
     if missing:
-        listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
+        listed = ", ".join(image.name for image in missing)
         raise KitError(f"{path.name} has no digest of {listed}; type make push REGISTRY={registry} where they are built, or make build-{missing[0].backend}")
 
 
@@ -84,10 +84,10 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     """Pull one image and give it the kit's tag; the lines in which it differs, after which it is gone again."""
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
     try:
-        found = client.images.pull(repository, digest)
+        pulled = client.images.pull(repository, digest)
     except DockerException as error:
         raise KitError(f"{repository}@{digest} cannot be pulled: {error}") from error
-    found.tag(*image.tag.rsplit(":", 1))
+    pulled.tag(*image.tag.rsplit(":", 1))
     lines = verify.verify(image)
     if lines:
         client.images.remove(image.tag, force=True)

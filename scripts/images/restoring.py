@@ -36,11 +36,11 @@ LARGEST_INDEX_BYTES = 1 << 20
 def restore(where: Path) -> None:
     """Load and verify the images of an archive folder. Raises KitError, with nothing loaded, for a folder that holds anything else."""
     sums, loaded = archive.read_sums(where), pins.load()
-    found = archive.damaged(where, sums)
-    if found:
-        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
+    damages = archive.damaged(where, sums)
+    if damages:
+        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(damages))
     names = sorted({pieces.name_of(name) for name in sums})
-    stacks = {name.removesuffix(archive.SUFFIX): [where / one for one in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
+    stacks = {name.removesuffix(archive.SUFFIX): [where / file for file in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
     if not stacks:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]

@@ -86,30 +86,30 @@ class Watch(gpus.Sampler):
         self._look()  # once more after the job
 
     def _keep(self, uuid: str, handle: Any) -> None:
-        values = {name: _told(read, handle) for name, read in READINGS.items()}
-        reasons = _told(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        values = {name: _reading(read, handle) for name, read in READINGS.items()}
+        reasons = _reading(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons)))
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
         """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
-        found = [self._of(gpu, calls) for gpu in self._gpus]
+        of_gpus = [self._of(gpu, calls) for gpu in self._gpus]
         return {
             "governors": governors(),
             "cores": self._cores or None,
             "load_average_after": round(os.getloadavg()[0], 2),
             "busy_cores_before": round(self._before, 2),
             "busy_cores_after": round(self._after, 2),
-            "gpus": found,
-            "marks": [*self._load_marks(), *self._throttle_marks(found)],
+            "gpus": of_gpus,
+            "marks": [*self._load_marks(), *self._throttle_marks(of_gpus)],
         }
 
     def _of(self, gpu: Gpu, calls: Sequence[float] | None) -> dict[str, Any]:
         samples = self._samples[gpu.uuid]
-        within = [one for one in samples if calls is None or calls[0] <= one.moment <= calls[1]]
-        counts = {name: sum(bool((one.reasons or 0) & bit) for one in within) for name, bit in REASONS.items()}
+        within = [sample for sample in samples if calls is None or calls[0] <= sample.moment <= calls[1]]
+        counts = {name: sum(bool((sample.reasons or 0) & bit) for sample in within) for name, bit in REASONS.items()}
         throttled = {name: count for name, count in counts.items() if count}
-        told = {name: _range([one.values[name] for one in samples], [one.values[name] for one in within]) for name in READINGS}
-        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **told}
+        ranges = {name: _range([sample.values[name] for sample in samples], [sample.values[name] for sample in within]) for name in READINGS}
+        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **ranges}
 
     def _load_marks(self) -> Iterable[str]:
         most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
@@ -118,11 +118,11 @@ class Watch(gpus.Sampler):
                 yield f"foreign load: {busy:.1f} of {os.cpu_count()} cores computed just {when}"
         yield from (f"foreign load: others used GPU {index} when it began" for index in self._in_use)
 
-    def _throttle_marks(self, found: list[dict[str, Any]]) -> Iterable[str]:
-        for gpu, one in zip(self._gpus, found, strict=True):
-            for name, count in one["throttled"].items():
+    def _throttle_marks(self, of_gpus: list[dict[str, Any]]) -> Iterable[str]:
+        for gpu, summary in zip(self._gpus, of_gpus, strict=True):
+            for name, count in summary["throttled"].items():
                 if name not in CHOSEN:
-                    yield f"throttled: GPU {gpu.index} lowered its clock in {count} of {one['samples']} samples ({name})"
+                    yield f"throttled: GPU {gpu.index} lowered its clock in {count} of {summary['samples']} samples ({name})"
 
 
 def _used_by_others(gpu: Gpu) -> bool:
@@ -131,7 +131,7 @@ def _used_by_others(gpu: Gpu) -> bool:
     return False
 
 
-def _told(read: Callable[[Any], float], handle: object) -> float | None:
+def _reading(read: Callable[[Any], float], handle: object) -> float | None:
     """A reading of a GPU; None where this driver or this GPU does not give it."""
     with contextlib.suppress(pynvml.NVMLError):
         return read(handle)
@@ -168,8 +168,8 @@ def _ticks(stat: Path) -> tuple[int, int] | None:
 
 def governors(cpus: Path = Path("/sys/devices/system/cpu")) -> list[str]:
     """The kernel's governors of the cores' clocks, each once."""
-    found = set()
+    names = set()
     for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"):
         with contextlib.suppress(OSError):
-            found.add(path.read_text().strip())
-    return sorted(found)
+            names.add(path.read_text().strip())
+    return sorted(names)

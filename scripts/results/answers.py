@@ -66,15 +66,15 @@ def disagreement(job: Job, result: Result, seen: Seen) -> str:
 def contradiction(result: Result) -> str:
     """Where parts of an answer that the report reads together do not belong together, in words; "" where they do."""
     figures = result.figures
-    faults = [_of_calls(result), _of_padding(figures.get("padding")), *(_of_schedule(one) for one in figures.get("schedules") or [])]
+    faults = [_of_calls(result), _of_padding(figures.get("padding")), *map(_of_schedule, figures.get("schedules") or [])]
     return "; ".join(fault for fault in faults if fault)
 
 
 def _of_calls(result: Result) -> str:
-    told = result.figures.get("calls")
-    timed = [(one["new_tokens"], len(one["timed_ms"])) for one in result.measurements]
-    tokens = [(one["new_tokens"], len(one["timed_tokens"])) for one in told or []]
-    return "" if told is None or tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+    figure = result.figures.get("calls")
+    timed = [(calls["new_tokens"], len(calls["timed_ms"])) for calls in result.measurements]
+    tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure or []]
+    return "" if figure is None or tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
 
 
 def _of_padding(figure: dict[str, Any] | None) -> str:
@@ -128,11 +128,11 @@ def times_runs(job: Job) -> bool:
 def _other_calls(job: Job, result: Result) -> str:
     """A form that times the job's runs has exactly those calls; others have timed calls or figures of their own."""
     if not times_runs(job):
-        timed = [one["timed_ms"] for one in result.measurements]
+        timed = [calls["timed_ms"] for calls in result.measurements]
         return "" if (timed or result.figures) and all(timed) else "it says ok and has neither timed calls nor figures"
     asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]
-    came = [(one["new_tokens"], len(one.get("warmup_ms", [])), len(one["timed_ms"])) for one in result.measurements]
-    return "" if came == asked else f"(new tokens, warm-up calls, timed calls) are {came[:9]}, asked for were {asked}"
+    made = [(calls["new_tokens"], len(calls.get("warmup_ms", [])), len(calls["timed_ms"])) for calls in result.measurements]
+    return "" if made == asked else f"(new tokens, warm-up calls, timed calls) are {made[:9]}, asked for were {asked}"
 
 
 def _other_batch(job: Job, result: Result) -> str:
@@ -146,8 +146,8 @@ WALL_S = {"seconds": 1.0, "wall_ms": 1e-3, "profiled_wall_ms": 1e-3, "first_ms":
 
 def _too_long(result: Result, seen: Seen) -> str:
     """More time than the process lived; a resumed workload brings the times of earlier processes along."""
-    calls = [ms for one in result.measurements for ms in (one.get("cold_ms") or 0, *one.get("warmup_ms", []), *one["timed_ms"])]
-    claimed_s = (result.load_s or 0) + (0 if seen.resumed else sum(calls) / 1000)
+    calls_ms = [ms for calls in result.measurements for ms in (calls.get("cold_ms") or 0, *calls.get("warmup_ms", []), *calls["timed_ms"])]
+    claimed_s = (result.load_s or 0) + (0 if seen.resumed else sum(calls_ms) / 1000)
     if claimed_s > seen.wall_s:
         return f"loading and calls took {claimed_s:.3f} s, its process lived {seen.wall_s:.3f} s"
     longest_s = 0 if seen.resumed else max(_walls_s(result.figures), default=0)

@@ -138,7 +138,7 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
     skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _files(runs)]
-    return records, sorted(skipped, key=lambda one: one.path.name)
+    return records, sorted(skipped, key=lambda skip: skip.path.name)
 
 
 @contextlib.contextmanager

@@ -33,20 +33,20 @@ class Row:
     planned: Planned
     devices: str
     there: int
-    wanted: int
+    repeats: int
     run_s: float | None
     open_ended: bool = False
 
     @property
     def to_go(self) -> int:
-        return self.wanted - self.there
+        return self.repeats - self.there
 
 
 def rows_of(planned: list[Planned], asked: Options) -> Iterator[Row]:
     """The rows of these cases, one for each batch size, in the order of the list. Raises KitError where the driver does not answer."""
     device_model = _device_model(asked)
-    for one in planned:
-        yield from _rows_of_case(one, asked, device_model)
+    for case in planned:
+        yield from _rows_of_case(case, asked, device_model)
 
 
 def _device_model(asked: Options) -> str:
@@ -91,8 +91,8 @@ def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
     folders = dict.fromkeys((runs, results.runs_for(job.model["scale"], job.device)))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
     seconds = [cost.whole_s(record) for record in itertools.islice(alike, TELLING)]
-    known = [one for one in seconds if one is not None]
-    return statistics.median(known) if known else None
+    known_s = [run_s for run_s in seconds if run_s is not None]
+    return statistics.median(known_s) if known_s else None
 
 
 def _asks_the_same(earlier: Job, job: Job) -> bool:
@@ -103,15 +103,15 @@ def _asks_the_same(earlier: Job, job: Job) -> bool:
 
 def summary(rows: list[Row]) -> str:
     """The runs and the time of all rows, in one line."""
-    wanted, there = sum(row.wanted for row in rows), sum(row.there for row in rows)
+    total, there = sum(row.repeats for row in rows), sum(row.there for row in rows)
     known = [row for row in rows if row.run_s is not None]
     unknown = sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{wanted} run{'' if wanted == 1 else 's'}{more}: {there} are there, {wanted - there} to go"]
-    if wanted > there and unknown < wanted - there:
+    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {there} are there, {total - there} to go"]
+    if total > there and unknown < total - there:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
     if unknown:
-        beside = "" if unknown == wanted - there else " beside that"
+        beside = "" if unknown == total - there else " beside that"
         parts.append(f"the time of {unknown}{beside} is unknown, for no like run is stored")
     return ", ".join(parts)
 
@@ -129,7 +129,7 @@ def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    cells = [(row.planned.title, row.devices, f"{row.there} of {row.wanted} runs are there", _time_of(row)) for row in rows]
+    cells = [(row.planned.title, row.devices, f"{row.there} of {row.repeats} runs are there", _time_of(row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     pad = functools.partial(map, str.ljust)
     return ("  " + "  ".join(pad(row, widths)).rstrip() for row in cells)

@@ -119,7 +119,7 @@ def this_machine(gpus: list[Gpu], cuda_driver: str, models: Path, runs: Path) ->
     return Machine(gpus, cuda_driver, psutil.virtual_memory().available, free(models), free(runs))
 
 
-def check(found: list[str]) -> None:
+def check(lines: list[str]) -> None:
     """Raise PreflightError with all problems, unless there are none."""
-    if found:
-        raise PreflightError("\n       ".join(found))
+    if lines:
+        raise PreflightError("\n       ".join(lines))

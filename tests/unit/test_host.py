@@ -1,6 +1,7 @@
 """The host engine: a job as a child process that is never left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -127,12 +128,12 @@ def test_a_rank_ends_with_its_launcher_although_its_session_is_its_own():
 
 def test_a_job_that_a_signal_ends_after_its_output_shows_the_signal():
     outcome, lines = run("import os, signal; print('done', flush=True); os.kill(os.getpid(), signal.SIGSEGV)")
-    assert (lines, outcome.exit_code, outcome.signal, outcome.timed_out) == (["done"], 139, "SIGSEGV", False)
+    assert (lines, outcome.exit_code, outcome.timed_out) == (["done"], 128 + signal.SIGSEGV, False)
 
 
 def test_signals_that_the_runner_survives_are_not_ignored_by_the_job():
     outcome, _ = run("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
-    assert outcome.signal == "SIGTERM"
+    assert outcome.exit_code == 128 + signal.SIGTERM
 
 
 def test_a_job_that_closes_its_output_and_goes_on_is_waited_for():

@@ -123,11 +123,11 @@ class HostEngine:
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""
-        found = result.environment.get("packages", {}) if result else {}
+        installed = result.environment.get("packages", {}) if result else {}
         locked = self.image.locked()
         if self.image.engine == "host":
-            locked = {name: version for name, version in locked.items() if name in found or name in self.image.pins}
-        return host.differences(found, locked) if found else []
+            locked = {name: version for name, version in locked.items() if name in installed or name in self.image.pins}
+        return host.differences(installed, locked) if installed else []
 
 
 Engine = DockerEngine | HostEngine

@@ -50,9 +50,9 @@ def _python_for(image: Image) -> str:
     if not allowed or platform.python_version().rpartition(".")[0] in allowed:
         return sys.executable
     for version in allowed:
-        found = _uv("python", "find", version)
-        if found.returncode == 0:
-            return found.stdout.strip()
+        done = _uv("python", "find", version)
+        if done.returncode == 0:
+            return done.stdout.strip()
     versions = " or ".join(allowed)
     raise PreflightError(
         f"{image.backend} needs Python {versions} beside {platform.python_version()}, because packages it depends on have no "

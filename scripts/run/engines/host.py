@@ -66,7 +66,8 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
         timed_out = not _follow(process, deadline, on_line)
     finally:
         _end(process)
-    return Outcome(_as_of_a_shell(process.returncode), False, timed_out, began, time.time())
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode  # as a shell and Docker say it
+    return Outcome(code, False, timed_out, began, time.time())
 
 
 def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable[[str], None]) -> bool:
@@ -105,11 +106,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _as_of_a_shell(code: int) -> int:
-    """128 + n where signal n ended a process, as Docker says it too."""
-    return code if code >= 0 else 128 - code
-
-
 def must_have_torch(python: Path, error_type: type[KitError]) -> None:
     """Raise an error of this type where an interpreter does not start or lacks torch. Nothing is imported: that would take seconds."""
     question = "import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ('torch', 'transformers')))"
@@ -124,11 +120,11 @@ def must_have_torch(python: Path, error_type: type[KitError]) -> None:
         )
 
 
-def differences(found: dict[str, str], locked: dict[str, str]) -> list[str]:
+def differences(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
     """One line for each package whose version is not the locked one; a build's local label ("+cpu") does not count."""
     lines = []
     for name, pinned in locked.items():
-        version = found.get(name)
+        version = installed.get(name)
         if version is None:
             lines.append(f"{name}: pinned {pinned}, not installed")
         elif version.split("+")[0] != pinned.split("+")[0]:
