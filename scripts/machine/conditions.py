@@ -146,24 +146,13 @@ def _range(every: list[float | None], within: list[float | None]) -> dict[str, f
     return {"before": every[0], "least": min(known, default=None), "most": max(known, default=None), "after": every[-1]}
 
 
-def busy_cores(seconds: float, stat: Path = Path("/proc/stat")) -> float:
+def busy_cores(seconds: float) -> float:
     """How many cores of this machine compute, on average over so many seconds; 0 where the kernel does not tell."""
-    before = _ticks(stat)
-    time.sleep(seconds)
-    after = _ticks(stat)
-    if not before or not after or after[1] <= before[1]:
-        return 0.0
-    return (after[0] - before[0]) / (after[1] - before[1]) * (os.cpu_count() or 1)
+    import psutil
 
-
-def _ticks(stat: Path) -> tuple[int, int] | None:
-    """(ticks that all cores computed, all their ticks) since the start of the machine."""
-    try:
-        numbers = [int(number) for number in stat.read_text().splitlines()[0].split()[1:9]]
-    except (OSError, ValueError, IndexError):
-        return None
-    idle = sum(numbers[3:5])  # idle, and waiting for a disk
-    return sum(numbers) - idle, sum(numbers)
+    with contextlib.suppress(OSError, ValueError):
+        return psutil.cpu_percent(seconds) / 100 * (os.cpu_count() or 1)
+    return 0.0
 
 
 def governors(cpus: Path = Path("/sys/devices/system/cpu")) -> list[str]:

@@ -56,10 +56,10 @@ def keep_rejected(work: Path, folder: Path) -> None:
 
 def disagreement(job: Job, result: Result, seen: Seen) -> str:
     """Where an answer contradicts its job, itself, or what the host saw, in words; "" where it does not."""
-    faults = [_of_another_job(job, result)]
+    faults = [] if result.id == job.id else [f"its id is {result.id[:80]!r}, the job's is {job.id!r}"]
     if result.status == "ok":
-        faults += [_ended_badly(seen), _too_long(result, seen), contradiction(result)]
-        faults += _of_kind(job, result, seen)
+        faults += [] if seen.exit_code == 0 else [f"it says ok, and its process then ended with {exit_words(seen.exit_code)}"]
+        faults += [_too_long(result, seen), contradiction(result), *_of_kind(job, result, seen)]
     return "; ".join(fault for fault in faults if fault)
 
 
@@ -93,14 +93,6 @@ def _of_schedule(figure: dict[str, Any]) -> str:
     return "" if runs and busy == [figure["stages"]] * runs else words
 
 
-def _of_another_job(job: Job, result: Result) -> str:
-    return "" if result.id == job.id else f"its id is {result.id[:80]!r}, the job's is {job.id!r}"
-
-
-def _ended_badly(seen: Seen) -> str:
-    return "" if seen.exit_code == 0 else f"it says ok, and its process then ended with {exit_words(seen.exit_code)}"
-
-
 def exit_words(code: int) -> str:
     """ "exit code 1", or "exit code 139 (SIGSEGV)" for a signal, which an engine tells as -11 or as 128 + 11."""
     number = -code if code < 0 else code - 128
@@ -115,29 +107,20 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
         yield "" if result.figures.get("profile") else "it says ok and has no profile"
     if job.kind == "measure":
         yield _other_calls(job, result)
-        yield _other_batch(job, result)
+        batch_size = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
+        yield "" if result.batch_size == batch_size else f"its batch size is {result.batch_size}, the job's is {batch_size}"
         yield from _memory(job, result, seen)
         yield from _check(job, result)
 
 
-def times_runs(job: Job) -> bool:
-    """Are the timed calls of this job's form those of the job's runs, as many as the job asks for?"""
-    return getattr(forms.find(job.form), "TIMES_RUNS", False)
-
-
 def _other_calls(job: Job, result: Result) -> str:
     """A form that times the job's runs has exactly those calls; others have timed calls or figures of their own."""
-    if not times_runs(job):
+    if not getattr(forms.find(job.form), "TIMES_RUNS", False):
         timed = [calls["timed_ms"] for calls in result.measurements]
         return "" if (timed or result.figures) and all(timed) else "it says ok and has neither timed calls nor figures"
     asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]
     made = [(calls["new_tokens"], len(calls.get("warmup_ms", [])), len(calls["timed_ms"])) for calls in result.measurements]
     return "" if made == asked else f"(new tokens, warm-up calls, timed calls) are {made[:9]}, asked for were {asked}"
-
-
-def _other_batch(job: Job, result: Result) -> str:
-    asked = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
-    return "" if result.batch_size == asked else f"its batch size is {result.batch_size}, the job's is {asked}"
 
 
 #: Wall times among a form's figures: {key: seconds of its unit}.

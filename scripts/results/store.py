@@ -137,7 +137,7 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
                 records.append(load(folder))
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
-    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _files(runs)]
+    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _names(runs, folders=False)]
     return records, sorted(skipped, key=lambda skip: skip.path.name)
 
 
@@ -210,19 +210,15 @@ def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
 
 
 def _folders(runs: Path) -> list[str]:
+    return _names(runs, folders=True)
+
+
+def _names(runs: Path, folders: bool) -> list[str]:
+    """The names of the folders, or of the files, under the runs folder, sorted; hidden files are the kit's own."""
     try:
         with os.scandir(runs) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            return sorted(entry.name for entry in entries if entry.is_dir() == folders and not entry.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _files(runs: Path) -> list[str]:
-    """What lies beside the folders of runs and is none; hidden files are the kit's own."""
-    try:
-        with os.scandir(runs) as entries:
-            return [entry.name for entry in entries if not entry.is_dir() and not entry.name.startswith(".")]
-    except FileNotFoundError:
         return []
 
 
@@ -232,8 +228,8 @@ def _expect(condition: object, message: str) -> None:
 
 
 def record_of(fields: object) -> Record:
-    _expect(isinstance(fields, dict), "expected a JSON object")
-    assert isinstance(fields, dict)
+    if not isinstance(fields, dict):
+        raise InvalidDocument("expected a JSON object")
     schema = fields.get("schema")
     _expect(schema in (1, SCHEMA) and not isinstance(schema, bool), f"schema is {schema!r:.60}, this kit reads 1 and {SCHEMA}")
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
@@ -254,8 +250,8 @@ def _expect_measured(job: Job, guest: Result | None) -> None:
     if guest is None:
         raise InvalidDocument("status ok without an answer of the guest")
     timed = [measurement["timed_ms"] for measurement in guest.measurements]
-    measured = job.kind != "measure" or ((timed or guest.figures) and all(timed))  # a form may measure other things than calls
-    _expect(measured, "status ok without a timed call")
+    # A form may measure other things than calls.
+    _expect(job.kind != "measure" or ((timed or guest.figures) and all(timed)), "status ok without a timed call")
     contradiction = answers.contradiction(guest)
     _expect(not contradiction, f"damaged result.json: {contradiction}")
 

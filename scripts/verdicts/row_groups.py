@@ -173,7 +173,7 @@ class Row:
 
     def peak_used_bytes(self) -> dict[str, int]:
         """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
-        return _peak_used_bytes(self.record)
+        return peak_used_bytes(self.record)
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
@@ -266,14 +266,15 @@ def wrong_output(check: Mapping[str, Any]) -> str:
     return f"output failed its check ({check.get('reason') or 'no reason given'})"
 
 
-def _peak_used_bytes(record: Record) -> dict[str, int]:
+def peak_used_bytes(record: Record) -> dict[str, int]:
+    """{GPU UUID: the most it held during a run}, without GPUs that gave no sample."""
     sampled = record.host.get("gpu_memory") or []
     return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
 
 
 def peak_of_a_gpu_bytes(record: Record) -> int | None:
     """The most that any GPU of a run held; None without a sample."""
-    return max(_peak_used_bytes(record).values(), default=None)
+    return max(peak_used_bytes(record).values(), default=None)
 
 
 def batch_size_of(record: Record) -> int:

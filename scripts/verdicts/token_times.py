@@ -62,11 +62,8 @@ def padding_error(row: Row) -> float | None:
 
 def wrong_when_padded(row: Row) -> bool:
     """Is the first sentence's answer another one among padded sentences, in any run by more than the output check allows?"""
-    return any(_wrong_when_padded(run) for run in [row.record, *row.ok_runs])
-
-
-def _wrong_when_padded(run: Record) -> bool:
-    if "padded_logits_relative_error" not in (cycles := _cycles(run)):
-        return False
-    error, allowed = cycles["padded_logits_relative_error"], run.job.tolerance
-    return error is None or (allowed is not None and error > allowed)
+    for run in (row.record, *row.ok_runs):
+        error, allowed = _cycles(run).get("padded_logits_relative_error", 0.0), run.job.tolerance
+        if error is None or (allowed is not None and error > allowed):
+            return True
+    return False

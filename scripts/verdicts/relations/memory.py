@@ -8,7 +8,7 @@ from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.row_groups import peak_of_a_gpu_bytes
+from scripts.verdicts.row_groups import peak_used_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):
@@ -28,11 +28,10 @@ class Memory(Relation, frozen=True, kw_only=True):
             words = f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB"
             return [Part("", REFUTED, "out of memory", words)]
         row = rows.usable(self.case)
-        peaks_bytes = [peak_of_a_gpu_bytes(run) for run in row.ok_runs]
-        known_bytes = [peak for peak in peaks_bytes if peak is not None]
-        if len(known_bytes) < len(peaks_bytes):
+        peaks_bytes = [peak_used_bytes(run).values() for run in row.ok_runs]
+        if not all(peaks_bytes):
             raise NotTested(f"the memory of {self.case}'s GPUs was not sampled")
-        peak_bytes = max(known_bytes)
+        peak_bytes = max(map(max, peaks_bytes))
         words = f"{self.case} held at most {peak_bytes / GIB:.2f} GiB on a GPU, the bound is {limit_bytes / GIB:.2f} GiB"
         return checked(row, peak_bytes < limit_bytes, words, f"{peak_bytes / GIB:.2f} GiB")
 
