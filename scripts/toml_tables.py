@@ -52,8 +52,9 @@ def _at(place: str) -> str:
 def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tuple[str, str, list[str]]]:
     """(place, key, allowed keys) of each key that no struct of the shape has."""
     if isinstance(shape, inspect.UnionType):
+        fitting = (inspect.StructType, inspect.DictType) if isinstance(data, dict) else (inspect.ListType,)
         for member in shape.types:
-            if _fits(data, member):
+            if isinstance(member, fitting):
                 yield from _unknown_keys(data, member, place)
     elif isinstance(shape, inspect.StructType) and isinstance(data, dict):
         fields = {field.encode_name: field.type for field in shape.fields}
@@ -71,10 +72,6 @@ def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tup
     elif isinstance(shape, inspect.ListType) and isinstance(data, list):
         for number, value in enumerate(data):
             yield from _unknown_keys(value, shape.item_type, f"{place}{_label(value, number)}")
-
-
-def _fits(data: object, shape: inspect.Type) -> bool:
-    return isinstance(shape, (inspect.StructType, inspect.DictType)) if isinstance(data, dict) else isinstance(shape, inspect.ListType)
 
 
 def _below(place: str, key: str) -> str:

@@ -13,33 +13,17 @@ import click
 from scripts import __version__, surroundings
 from scripts.errors import KitError, UsageError, run_command
 
-#: {verb: its module in scripts/commands}
-VERBS = {
-    "archive": "images",
-    "article": "measure",
-    "bench": "measure",
-    "build": "images",
-    "bundle": "share",
-    "compare": "report",
-    "demo": "demo",
-    "clocks": "demo",
-    "images": "images",
-    "lock": "pins",
-    "lock-models": "models",
-    "models": "models",
-    "profile": "measure",
-    "publish": "share",
-    "rebuild": "images",
-    "render": "pins",
-    "report": "report",
-    "restore": "images",
-    "push": "images",
-    "pull": "images",
-    "sbom": "images",
-    "verify": "images",
-    "verify-bundle": "share",
-    "verify-models": "models",
+#: {module of scripts/commands: its verbs}
+MODULES = {
+    "demo": ("demo", "clocks"),
+    "images": ("archive", "build", "images", "pull", "push", "rebuild", "restore", "sbom", "verify"),
+    "measure": ("article", "bench", "profile"),
+    "models": ("lock-models", "models", "verify-models"),
+    "pins": ("lock", "render"),
+    "report": ("compare", "report"),
+    "share": ("bundle", "publish", "verify-bundle"),
 }
+VERBS = {verb: module for module, verbs in MODULES.items() for verb in verbs}
 
 
 class Verbs(click.Group):

@@ -132,15 +132,12 @@ def age(moment: str, now: datetime.datetime) -> str:
 
 def show() -> None:
     """Print the kit's images; raises KitError where an image is removed meanwhile."""
+    client = connect()
     try:
-        _show(connect())
+        rows = built(client, pins.load())
+        each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
     except ImageNotFound as error:
         raise KitError(f"an image was removed meanwhile ({error.explanation}); try make images again") from error
-
-
-def _show(client: docker.DockerClient) -> None:
-    rows = built(client, pins.load())
-    each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
     own, total = unique_bytes(each)
     now = datetime.datetime.now(datetime.UTC)
     print(f"{'image':<50} {'state':<10} {'GB':>6} {'its own':>8}  age")

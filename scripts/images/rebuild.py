@@ -86,8 +86,7 @@ def layer_differences(first: dict[str, Entry], second: dict[str, Entry]) -> list
             lines.append(f"{path}: {', '.join(names)}")
     if not lines and list(first) != list(second):
         lines = ["the same entries in another order"]
-    left = len(lines) - LISTED
-    return lines[:LISTED] + ([f"and {left} more"] if left > 0 else [])
+    return lines[:LISTED] + ([f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else [])
 
 
 def rebuild(image: Image, wheels: Path | None = None) -> list[str]:

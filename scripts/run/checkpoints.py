@@ -114,11 +114,6 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
     return verdict or {}
 
 
-def with_commit(model: dict[str, Any], root: Path, typed: Path | None) -> dict[str, Any]:
-    """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
-    return {**model, "revision": store.commit_of(article_models.find(model["name"]), root, typed)}
-
-
 def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -> int | None:
     """How much of a model's weights has yet to come onto the disk; None where that is not known, so all of them may."""
     if model["weights"] == "random":

@@ -13,6 +13,7 @@ from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
 from scripts.machine import conditions, gpus, removal
+from scripts.models import article_models, store
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
@@ -114,7 +115,8 @@ def _job(planned: Planned, options: Options) -> Job:
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
     if options.weights == "hub" and _loads_model(job):
-        job = dataclasses.replace(job, model=checkpoints.with_commit(job.model, options.models, options.model_path))
+        revision = store.commit_of(article_models.find(job.model["name"]), options.models, options.model_path)
+        job = dataclasses.replace(job, model={**job.model, "revision": revision})
     return jobs.profile_job(job, planned.profiler) if planned.profiler else job
 
 

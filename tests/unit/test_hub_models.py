@@ -534,7 +534,7 @@ def article_model(monkeypatch):
 
 def test_a_job_s_model_carries_commit_and_digest(served, tmp_path, article_model):
     asked = {"name": NAME, "weights": "hub", "revision": "", "path": ""}
-    named = checkpoints.with_commit(asked, tmp_path, None)
+    named = {**asked, "revision": store.commit_of(article_models.find(NAME), tmp_path)}
     served.add(NAME, SECOND, model_files(seed=2))  # main moves between the plan and the fetch
     folder, fetched = checkpoints.hub_checkpoint(named, tmp_path, None)
     assert named["revision"] == fetched["revision"] == folder.name == FIRST
