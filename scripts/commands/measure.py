@@ -98,7 +98,7 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
     if asked.plan:
         print(*outlook.lines(planned, asked), sep="\n")
         return 0
-    with contextlib.suppress(KitError):  # whatever cannot be asked now is told by the row that needs it
+    with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
     if records:
@@ -122,7 +122,7 @@ def profile(backend: str, asked: Options) -> int:
 
 
 def _profile_line(record: results.Record) -> str:
-    """What a profile came to, as one line for the terminal."""
+    """The outcome of a profile, as one line for the terminal."""
     figures = (record.guest.figures or {}).get("profile") if record.guest else None
     if record.status != "ok" or not figures:
         return f"{record.status}: {record.reason}"
@@ -130,7 +130,7 @@ def _profile_line(record: results.Record) -> str:
 
 
 def _profile(planned: runner.Planned, asked: Options) -> int:
-    """Profile a case, print what came out and where it lies, and return the exit code."""
+    """Profile a case, print the outcome and the files, and return the exit code."""
     print(planned.title, file=sys.stderr, flush=True)
     record = runner.perform(planned, asked)
     folder: Path = asked.runs / record.id

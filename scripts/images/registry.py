@@ -1,7 +1,7 @@
 """make push, make pull: images through a registry, by digest, so that a second machine builds nothing.
 
-docker/digests.json holds {tag: digest} of what was pushed; whoever pulls takes these digests and no tag, and compares what
-came with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
+docker/digests.json holds {tag: digest} of what was pushed; `make pull` takes these digests and no tag, and compares the
+pulled images with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
 """
 
 import json
@@ -59,7 +59,7 @@ def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
     finally:
         client.images.remove(f"{repository}:{tag}", noprune=True)
     if not digest:
-        raise KitError(f"{registry} tells no digest of {image.tag}; type make push again")
+        raise KitError(f"{registry} gave no digest of {image.tag}; type make push again")
     return digest
 
 

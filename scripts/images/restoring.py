@@ -116,7 +116,7 @@ def _index(packed: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. ValueError for keys that Docker takes for another's: it does not tell upper from lower case, and of two keys takes the last."""
+    """A JSON object. ValueError for ambiguous keys: Docker ignores the case of letters, and takes the last of two equal keys."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("an object of its index has a key twice")

@@ -24,10 +24,10 @@ from scripts.errors import NothingRuns
 from scripts.machine import gpus
 from scripts.machine.gpus import Gpu
 
-#: Long enough for the kernel's clock of 10 ms, short beside a run.
+#: Seconds over which busy cores are counted: long for the kernel's clock of 10 ms, short beside a run.
 LOOK_S = 0.1
 
-#: The driver is asked so often: each question costs it some ten µs.
+#: Seconds between two samples; a sample costs the driver some 10 µs.
 INTERVAL_S = 0.2
 
 #: Others compute where more than one core and this share of all are busy while the job does not run.
@@ -55,7 +55,7 @@ READINGS: dict[str, Callable[[Any], float]] = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a GPU, in seconds since the epoch; `reasons` are NVML's bits. None where the driver does not tell."""
+    """One look at a GPU, in seconds since the epoch; `reasons` are NVML's bits. None where the driver does not give a value."""
 
     moment: float
     values: dict[str, float | None]
@@ -139,7 +139,7 @@ def _reading(read: Callable[[Any], float], handle: object) -> float | None:
 
 
 def _range(every: list[float | None], within: list[float | None]) -> dict[str, float | None] | None:
-    """{before, least, most, after} of a reading; None where it was never told."""
+    """{before, least, most, after} of a reading; None where the driver never gave it."""
     if all(value is None for value in every):
         return None
     known = [value for value in within if value is not None]

@@ -64,7 +64,7 @@ def disagreement(job: Job, result: Result, seen: Seen) -> str:
 
 
 def contradiction(result: Result) -> str:
-    """Where parts of an answer that the report reads together do not belong together, in words; "" where they do."""
+    """How parts of an answer contradict each other, in words; "" where they agree."""
     figures = result.figures
     faults = [_of_calls(result), _of_padding(figures.get("padding")), *map(_of_schedule, figures.get("schedules") or [])]
     return "; ".join(fault for fault in faults if fault)
@@ -74,7 +74,7 @@ def _of_calls(result: Result) -> str:
     figure = result.figures.get("calls")
     timed = [(calls["new_tokens"], len(calls["timed_ms"])) for calls in result.measurements]
     tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure or []]
-    return "" if figure is None or tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+    return "" if figure is None or tokens == timed else f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
 
 
 def _of_padding(figure: dict[str, Any] | None) -> str:
@@ -94,7 +94,7 @@ def _of_schedule(figure: dict[str, Any]) -> str:
 
 
 def exit_words(code: int) -> str:
-    """ "exit code 1", or "exit code 139 (SIGSEGV)" for a signal, which an engine tells as -11 or as 128 + 11."""
+    """ "exit code 1", or "exit code 139 (SIGSEGV)" for a signal, which engines give as -11 or as 128 + 11."""
     number = -code if code < 0 else code - 128
     try:
         return f"exit code {code} ({signal.Signals(number).name})"
@@ -152,7 +152,7 @@ def _walls_s(data: Any) -> Iterator[float]:
 def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
     devices, asked = result.memory.get("devices") or [], job.device_count if job.device == "cuda" else 0
     if len(devices) != asked:
-        yield f"it tells the memory of {len(devices)} GPUs, the job has {asked}"
+        yield f"it reports the memory of {len(devices)} GPUs, the job has {asked}"
     for device in devices:
         allocated, reserved = device["peak_allocated_bytes"], device["peak_reserved_bytes"]
         if allocated > reserved:

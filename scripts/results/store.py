@@ -23,7 +23,7 @@ from scripts.results import answers, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
-#: A run that ended so would end so again; one that failed or ran out of time is tried again.
+#: Statuses that a repeat would give again; a run that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
 
 #: {content: environment} of the guests read so far: thousands of runs share a few.

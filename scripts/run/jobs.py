@@ -28,7 +28,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Typed:
-    """What stands in for the article's own where it was typed."""
+    """Typed values, which replace the article's own."""
 
     batch_size: int | None = None
     items: int | None = None
@@ -48,7 +48,7 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
 
 
 def _model(article: Article, case: Case, target: Target) -> dict[str, Any]:
-    """What decides the weights, without the path, which is known once they are there."""
+    """The job's model without its path, which is known once the weights are there."""
     named = article.model_of(case)
     model = {**{key: named.get(key) for key in ("name", "architecture", "shape")}, "revision": _revision(named["name"], target.weights)}
     random = {"seed": SEED, "recipe": weights.RECIPE} if target.weights == "random" else {"seed": None}

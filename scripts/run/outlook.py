@@ -1,6 +1,6 @@
 """What a command would run: each row, the runs that are there, the runs to go, and how long they take. Nothing is started.
 
-How long a run takes is told by earlier runs of the same row on the same model of GPU (or on a CPU), by their own stamps.
+The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU).
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from scripts.run import cost, jobs, plan, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 
-#: So many stored runs of a row tell how long the next one takes.
-TELLING = 5
+#: The expected time of a run is the median of this number of stored runs.
+RUNS_OF_ESTIMATE = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table. `run_s` are the seconds of one run, None where no earlier run tells them.
+    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run.
 
-    `open_ended`: larger batches follow until memory runs out, and nothing says yet how many.
+    `open_ended`: an unknown number of larger batches follows, until memory runs out.
     """
 
     planned: Planned
@@ -58,7 +58,7 @@ def _device_model(asked: Options) -> str:
 
 
 def _rows_of_case(planned: Planned, asked: Options, device_model: str) -> list[Row]:
-    """As a run walks through the batch sizes, with the results that are there; one that is not there yet ends a sweep until memory runs out."""
+    """The rows in the order in which a run would measure them; in a sweep until memory runs out the first row without a result is the last."""
     sizes, in_batches_of = plan.sizes_and_sized(planned, asked)
     until_oom = isinstance(sizes, Mapping)
     rows: list[Row] = []
@@ -90,7 +90,7 @@ def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
     readable = prefix.rpartition(".")[0]
     folders = dict.fromkeys((runs, results.runs_for(job.model["scale"], job.device)))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
-    seconds = [cost.whole_s(record) for record in itertools.islice(alike, TELLING)]
+    seconds = [cost.whole_s(record) for record in itertools.islice(alike, RUNS_OF_ESTIMATE)]
     known_s = [run_s for run_s in seconds if run_s is not None]
     return statistics.median(known_s) if known_s else None
 
@@ -117,7 +117,7 @@ def summary(rows: list[Row]) -> str:
 
 
 def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
-    """The table of PLAN=1: the rows that a claim rests on, the others, the sum; what fills the columns is as wide as the widest."""
+    """The table of PLAN=1: the rows that a claim rests on, the other rows, the sum; in aligned columns."""
     titles = ("rows that a claim rests on, which run first", "other rows")
     every: list[Row] = []
     for group in plan.groups(planned):

@@ -91,7 +91,7 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
 
 
 def groups(planned: Sequence[Planned]) -> list[list[Planned]]:
-    """In the order in which they run: the rows that a claim rests on, whose runs are all made first, then the others."""
+    """The cases that a claim rests on, then the other cases; all runs of the first group come before those of the second."""
     by_weight: dict[bool, list[Planned]] = {True: [], False: []}
     for case in planned:
         by_weight[case.article.claims_rest_on(case.case)].append(case)
@@ -107,7 +107,7 @@ def sizes_and_sized(planned: Planned, asked: Options) -> tuple[Sequence[int] | M
 
 
 def line_of(record: results.Record) -> str:
-    """A result as one line for the terminal."""
+    """A result, as one line for the terminal."""
     if record.status != "ok" or record.guest is None:
         return f"{record.status}: {record.reason}"
     parts = []

@@ -1,4 +1,4 @@
-"""The answers of a long run, carried from a run that was killed to the one that goes on (bench/measuring/answers_file.py writes them).
+"""The answers of a long run, carried from a killed run to the run that continues it (bench/measuring/answers_file.py writes them).
 
 A guest writes in its work folder, which goes with the run; the file is moved beside job.json first, and from there into the
 work folder of the next run of the same job. It always moves: there is one file of a job's answers. A guest wrote it, so it goes

@@ -46,7 +46,7 @@ class Planned:
 class Ready:
     """A job that may start, on an engine that is prepared; its run's id begins with `prefix`.
 
-    `asked_at` is when it was asked for, in monotonic seconds; `anew` leaves alone what an earlier run that was cut off has answered.
+    `asked_at` is when it was asked for, in monotonic seconds; `anew`: do not continue from the answers of an earlier run that was cut off.
     """
 
     title: str

@@ -13,7 +13,7 @@ from scripts.verdicts.row_groups import Group, Row
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2
 
-#: What a row may end with that would end so again.
+#: Statuses that a repeat would give again.
 ENDS = ("oom", "unsupported")
 
 #: (case, batch size); None for its smallest.
@@ -69,10 +69,11 @@ def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
 
 
 def devices_for(group: Group, article: Article, named: Sequence[Named], new_tokens: int) -> int:
-    """On how many devices at most a claim is judged that names these rows: the article's number, or the nearest below that was measured.
+    """The largest number of devices for a claim that names these rows: the article's number, or the nearest number below it that was measured.
 
-    Measured means: each of the rows has five runs, or ran out of memory, or is unsupported. Where no number has that, the one with the most such
-    rows counts, of several that with the most rows, then calls: a look with a call or two on more devices hides nothing.
+    A number of devices is measured where each of the rows has five runs, or ran out of memory, or is unsupported. Where no number is measured, the
+    number with the most such rows counts, then the number with the most rows, then with the most calls. A trial of a few calls on more devices
+    therefore hides nothing.
     """
     most = max(_count(article, case, sys.maxsize) for case, _ in named)
     cases = {case for case, _ in named}

@@ -30,7 +30,7 @@ def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
 
 
 def tokens_of_a_call(row: Row, formula: str) -> int:
-    """How many tokens a call of this row counts; 0 for a row that does not tell."""
+    """The tokens that a call of this row counts; 0 where the guest counted none."""
     return tokens_of_run(row.record, formula)
 
 
@@ -48,7 +48,7 @@ def _cycles(run: Record) -> Mapping[str, Any]:
 
 
 def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
-    """The mean with its interval; None where the row has no time or tells no tokens."""
+    """The mean with its interval; None where the row has no time or no count of tokens."""
     tokens = tokens_of_a_call(row, formula)
     if row.status != "ok" or not tokens or not row.new_tokens:
         return None
@@ -56,7 +56,7 @@ def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
 
 
 def padding_error(row: Row) -> float | None:
-    """How far the first sentence's logits are off when it is padded in a batch; None where that was not told or was not finite."""
+    """How far the first sentence's logits are off when it is padded in a batch; None where it was not measured or is not finite."""
     return (row.figures.get("cycles") or {}).get("padded_logits_relative_error")
 
 

@@ -37,10 +37,10 @@ def environment(gpu_uuids: list[str]) -> dict[str, str]:
     return passed | ours
 
 
-#: What a job wrote before its end is read for so long; then nobody waits for its pipe any more.
+#: Seconds after a job's end in which its output is still read; then its pipe is closed.
 DRAIN_S = 2.0
 
-#: The runner looks so often whether a job has ended that left its pipe open.
+#: Seconds between two checks whether a job has ended, because another process may keep its pipe open.
 LOOK_EVERY_S = 0.2
 
 

@@ -1,4 +1,4 @@
-"""Nsight Systems around a run: `nsys profile`, from the mark that the guest sets to the one that ends it."""
+"""Nsight Systems around a run: `nsys profile`, between the guest's marks of begin and end."""
 
 import shutil
 
