@@ -86,13 +86,13 @@ def _label(item: object, number: int) -> str:
 
 def _named(path: str, tables: object) -> str:
     """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`."""
-    place, here = "", tables
+    place, value = "", tables
     for key, number in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
         if key:
-            place, here = _below(place, key), here.get(key) if isinstance(here, dict) else None
+            place, value = _below(place, key), value.get(key) if isinstance(value, dict) else None
         elif number == "...":
             return _below(place, "…")
         else:
-            here = here[int(number)] if isinstance(here, list) and int(number) < len(here) else None
-            place += _label(here, int(number))
+            value = value[int(number)] if isinstance(value, list) and int(number) < len(value) else None
+            place += _label(value, int(number))
     return place

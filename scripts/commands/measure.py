@@ -57,8 +57,8 @@ def options_of(typed: Mapping[str, Any]) -> Options:
     """The Options of what was typed, by the names of CHOICES; raises UsageError for two values that contradict each other."""
     renamed = {"kit_memlock": "memlock", "runs": "folder"}
     names = {field.name for field in dataclasses.fields(Options)}
-    given = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
-    return Options(**{name: value for name, value in given.items() if name in names})
+    chosen = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
+    return Options(**{name: value for name, value in chosen.items() if name in names})
 
 
 def measuring(command: Callable[[str, Options], int]) -> Verb:

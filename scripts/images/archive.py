@@ -107,12 +107,12 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
         by_stack.setdefault(image.stack, []).append(image)
     missing = []
     for stack, images in by_stack.items():
-        there = [image for image in images if build.exists(client, image.tag)]
-        missing += [image for image in images if image not in there] if "images" in parts else []
-        if there and "images" in parts:
-            files = save_images(client, there, where, stack + SUFFIX, piece_bytes)
+        built = [image for image in images if build.exists(client, image.tag)]
+        missing += [image for image in images if image not in built] if "images" in parts else []
+        if built and "images" in parts:
+            files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
             size = sum(path.stat().st_size for path in files) / 1e9
-            print(f"{where / (stack + SUFFIX)}: {len(there)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
+            print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
         if "wheels" in parts:
             wheels = where / "wheels" / stack
             fetch_wheels(loaded, stack, wheels)

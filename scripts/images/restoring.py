@@ -78,13 +78,13 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
     path = files[0]
     try:
         with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
-            there = {name for kind, index in _indexes(plain).items() for name in _names(kind, index)}
+            archived = {name for kind, index in _indexes(plain).items() for name in _names(kind, index)}
     except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KitError) as error:
         yield f"{path.name}: no image archive: {error}"
         return
-    if not there:
+    if not archived:
         yield f"{path.name}: names no image"
-    yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(there - names))
+    yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(archived - names))
 
 
 def _indexes(plain: Any) -> dict[str, Any]:
@@ -129,19 +129,19 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _names(kind: str, index: Any) -> Iterator[str]:
     """The names that an index gives to images, without the address of Docker's own registry."""
     if kind == "manifest.json":
-        given = [tag for entry in index for tag in entry["RepoTags"] or []]
+        names = [tag for entry in index for tag in entry["RepoTags"] or []]
     elif kind == "repositories":
-        given = [f"{name}:{tag}" for name, tags in index.items() for tag in tags]
+        names = [f"{name}:{tag}" for name, tags in index.items() for tag in tags]
     else:
         marks = [entry.get("annotations") or {} for entry in index["manifests"]]
-        given = [mark["io.containerd.image.name"] for mark in marks if "io.containerd.image.name" in mark]
+        names = [mark["io.containerd.image.name"] for mark in marks if "io.containerd.image.name" in mark]
         # A mark without a full name is a tag alone, or a name in itself.
-        given += [
+        names += [
             mark["org.opencontainers.image.ref.name"]
             for mark in marks
             if "io.containerd.image.name" not in mark and "org.opencontainers.image.ref.name" in mark
         ]
-    for name in given:
+    for name in names:
         yield re.sub(r"^docker\.io/(library/)?", "", name)
 
 

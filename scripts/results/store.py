@@ -194,8 +194,8 @@ def _of_earlier_schemas(prefix: str, runs: Path, prefix_of: Callable[[Record], s
     """The runs of another hash that would have this prefix today."""
     if prefix_of:
         same, readable = set(existing(prefix, runs)), prefix.rpartition(".")[0] + "."
-        others = [name for name in _folders(runs) if name.startswith(readable) and name not in same]
-        yield from (record for record in _ended(reversed(others), runs) if prefix_of(record) == prefix)
+        alike = [name for name in _folders(runs) if name.startswith(readable) and name not in same]
+        yield from (record for record in _ended(reversed(alike), runs) if prefix_of(record) == prefix)
 
 
 def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:

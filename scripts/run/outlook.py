@@ -32,14 +32,14 @@ class Row:
 
     planned: Planned
     devices: str
-    there: int
+    done: int
     repeats: int
     run_s: float | None
     open_ended: bool = False
 
     @property
     def to_go(self) -> int:
-        return self.repeats - self.there
+        return self.repeats - self.done
 
 
 def rows_of(planned: list[Planned], asked: Options) -> Iterator[Row]:
@@ -79,10 +79,10 @@ def _row(planned: Planned, asked: Options, device_model: str) -> tuple[Row, str]
     ended = [] if asked.force else list(results.ended(prefix, asked.runs, jobs.prefix_of))
     status = ended[0].status if ended else ""
     # What ran out of memory or is unsupported is not repeated.
-    there = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
+    done = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
     count = runner.device_count(planned, asked)
     devices = f"{count} x CPU" if asked.device == "cpu" else f"{count} GPU{'s' if count > 1 else ''}"
-    return Row(planned, devices, there, asked.repeats, _run_s(job, prefix, asked.runs)), status
+    return Row(planned, devices, done, asked.repeats, _run_s(job, prefix, asked.runs)), status
 
 
 def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
@@ -103,15 +103,15 @@ def _asks_the_same(earlier: Job, job: Job) -> bool:
 
 def summary(rows: list[Row]) -> str:
     """The runs and the time of all rows, in one line."""
-    total, there = sum(row.repeats for row in rows), sum(row.there for row in rows)
+    total, done = sum(row.repeats for row in rows), sum(row.done for row in rows)
     known = [row for row in rows if row.run_s is not None]
     unknown = sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {there} are there, {total - there} to go"]
-    if total > there and unknown < total - there:
+    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} are there, {total - done} to go"]
+    if total > done and unknown < total - done:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
     if unknown:
-        beside = "" if unknown == total - there else " beside that"
+        beside = "" if unknown == total - done else " beside that"
         parts.append(f"the time of {unknown}{beside} is unknown, for no like run is stored")
     return ", ".join(parts)
 
@@ -129,7 +129,7 @@ def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    cells = [(row.planned.title, row.devices, f"{row.there} of {row.repeats} runs are there", _time_of(row)) for row in rows]
+    cells = [(row.planned.title, row.devices, f"{row.done} of {row.repeats} runs are there", _time_of(row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     pad = functools.partial(map, str.ljust)
     return ("  " + "  ".join(pad(row, widths)).rstrip() for row in cells)

@@ -161,8 +161,8 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
     """
     locks.sweep()
-    for left in run_folders.sweep_unfinished(asked.runs):
-        print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
+    for folder in run_folders.sweep_unfinished(asked.runs):
+        print(f"note: {folder.name} did not finish; its log is {folder / 'log.txt'}", file=sys.stderr)
     sized = [[sizes_and_sized(case, asked) for case in group] for group in groups(planned)]
     runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for group in sized for sizes, _ in group)
     sitting = _Sitting(asked, keep_going, Steps(runs * asked.repeats))

@@ -32,9 +32,9 @@ PASSED_PREFIXES = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
     """The environment of a job's process: offline, unbuffered, the chosen GPUs only."""
     passed = {name: value for name, value in surroundings.current().variables.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
-    ours = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
-    del ours["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
-    return passed | ours
+    fixed = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
+    del fixed["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
+    return passed | fixed
 
 
 #: Seconds after a job's end in which its output is still read; then its pipe is closed.

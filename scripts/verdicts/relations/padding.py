@@ -27,13 +27,13 @@ class Padding(Relation, frozen=True, kw_only=True):
         count = min(len(_padded(figure)) for figure in figures)
         if not count or allowed is None:
             raise NotTested(f"{row.name} has no padded text or no tolerance")
-        left = max(max(_errors(figure, "left")) for figure in figures)
-        right = min(min(_errors(figure, "right")) for figure in figures)
+        left_error = max(max(_errors(figure, "left")) for figure in figures)
+        right_error = min(min(_errors(figure, "right")) for figure in figures)
         words = (
-            f"the first token's logits of {count} padded texts are at most {stats.percent(left)} % off those of the text alone "
-            f"with padding on the left, at least {stats.percent(right)} % with padding on the right, {stats.percent(allowed)} % is allowed"
+            f"the first token's logits of {count} padded texts are at most {stats.percent(left_error)} % off those of the text alone "
+            f"with padding on the left, at least {stats.percent(right_error)} % with padding on the right, {stats.percent(allowed)} % is allowed"
         )
-        return checked(row, left <= allowed < right, words)
+        return checked(row, left_error <= allowed < right_error, words)
 
 
 def _padded(figure: dict[str, Any]) -> list[int]:
