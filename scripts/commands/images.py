@@ -67,11 +67,7 @@ def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
 @_of_images
 def verify(images: list[Image]) -> None:
     """Compare the whole content of an image with its pins and lock; one line per difference."""
-    wrong = 0
-    for image in images:
-        lines = checking.verify(image)
-        wrong += bool(lines)
-        _print_differences(image, lines, "holds what its pins and its lock say")
+    wrong = sum(_differs(image, checking.verify(image), "holds what its pins and its lock say") for image in images)
     if wrong:
         raise KitError(f"{wrong} of the images differ from docker/pins.toml: `docker rmi` them and build again, or correct the pins")
 
@@ -81,18 +77,14 @@ def verify(images: list[Image]) -> None:
 @_of_images
 def rebuild(images: list[Image], wheels: Path | None) -> None:
     """Build an image twice without a cache and compare the two builds, layer by layer."""
-    different = False
-    for image in images:
-        lines = rebuilding.rebuild(image, wheels)
-        different |= bool(lines)
-        _print_differences(image, lines, "the same to the byte in two builds without a cache")
-    if different:
+    if sum(_differs(image, rebuilding.rebuild(image, wheels), "the same to the byte in two builds without a cache") for image in images):
         raise KitError("two builds of the same files differ, as listed above")
 
 
-def _print_differences(image: Image, lines: list[str], if_none: str) -> None:
-    print(f"{image.tag}: {f'{len(lines)} differences' if lines else if_none}")
-    print("".join(f"  {line}\n" for line in lines), end="", flush=True)
+def _differs(image: Image, lines: list[str], if_none: str) -> bool:
+    """Are there differences? They are printed."""
+    print("\n  ".join([f"{image.tag}: {f'{len(lines)} differences' if lines else if_none}", *lines]), flush=True)
+    return bool(lines)
 
 
 @click.command

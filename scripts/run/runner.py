@@ -77,17 +77,18 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
             return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of)
 
         earlier = measured()
-        if earlier:
-            return _measured_before(earlier)
-        if not options.force:
-            run_folders.refuse_twice(prefix, runs)
-        engine = engines.choose(image, chosen, options, planned.profiler)
-        _preflight(planned, job, engine, runs)
-        engine.prepare()
-        with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
-            if isinstance(folder, Record):
-                return _measured_before(folder)
-            return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
+        if not earlier:
+            if not options.force:
+                run_folders.refuse_twice(prefix, runs)
+            engine = engines.choose(image, chosen, options, planned.profiler)
+            _preflight(planned, job, engine, runs)
+            engine.prepare()
+            with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
+                if isinstance(folder, Path):
+                    return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
+                earlier = folder
+        print("  measured before; FORCE=1 measures it again", file=sys.stderr)
+        return earlier
 
 
 def question(planned: Planned, options: Options, device_model: str) -> tuple[Job, str]:
@@ -95,11 +96,6 @@ def question(planned: Planned, options: Options, device_model: str) -> tuple[Job
     job = _job(planned, options)
     image = pins.load().image(planned.case.backend, planned.stack)
     return job, jobs.run_prefix(job, image.pins_id, options.engine, device_model)
-
-
-def _measured_before(record: Record) -> Record:
-    print("  measured before; FORCE=1 measures it again", file=sys.stderr)
-    return record
 
 
 def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
