@@ -126,4 +126,4 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
     print(f"{where / checksums.NAME}: written")
     if missing:
         listed = ", ".join(image.name for image in missing)
-        raise KitError(f"not in the archive, for they are not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")
+        raise KitError(f"not in the archive, because not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")

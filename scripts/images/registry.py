@@ -41,7 +41,7 @@ def push(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
         write_whole(path, json.dumps(dict(sorted({**known(path), image.tag: digest}.items())), indent=1) + "\n")
         print(f"{registry}/{image.tag}@{digest}", flush=True)
     if missing:
-        raise KitError(f"not pushed, for they are not built: {', '.join(missing)}; type make build-all, or STACK= or BACKEND= for fewer")
+        raise KitError(f"not pushed, because not built: {', '.join(missing)}; type make build-all, or STACK= or BACKEND= for fewer")
 
 
 def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:

@@ -32,7 +32,7 @@ WORK = ".work-"
 
 
 def without_places(job: Job, root: Path) -> Job:
-    """A job as it is kept: its paths from the models' folder `root` on, for where that lies may name its user."""
+    """The job as it is stored, with its paths relative to the models' folder `root`: an absolute path may name the user."""
 
     def shown(path: str | None) -> str | None:
         return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path

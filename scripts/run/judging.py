@@ -24,7 +24,7 @@ def floors_of(dtype: str) -> dict[str, float]:
 
 
 def dtype_of(job: Job, result: Result) -> str:
-    """The dtype whose bounds a row is judged by: the job's, for a guest could choose wider ones. KitError where the guest ran in another."""
+    """The job's dtype, whose bounds judge a row: a guest could report a dtype with wider bounds. KitError where the guest ran in another."""
     asked = "int8" if job.load.get("quantization") else str(job.load["dtype"])
     dtype = str(result.used.get("dtype") or asked)
     if dtype != asked:

@@ -30,7 +30,7 @@ def able(backends: list[str], stack: str, known: pins.Pins) -> list[str]:
     for backend in backends:
         if backend not in with_image:
             stacks = ", ".join(known.backends[backend]["stacks"])
-            print(f"note: {backend} is left out, for it has no image of the stack {stack}; it has {stacks}", file=sys.stderr)
+            print(f"note: {backend} is left out: it has no image of the stack {stack}, only of {stacks}", file=sys.stderr)
     return with_image
 
 
