@@ -55,25 +55,20 @@ def _engine(model: ArticleModel, asked: Options) -> Engine:
 
 def convert(model: ArticleModel, held: HeldModel, engine: Engine, on_line: Callable[[str], None]) -> HeldModel:
     """Convert a model's pickles on an engine. Nothing is kept of a conversion that fails, or is interrupted. Raises KitError."""
-    root = engine.models
-    with checkpoints.locked(root):
+    with checkpoints.work_folder(engine.models, engine.models / "converted") as work:
         kept = converted.kept(held)  # by another process, in the meantime
         if kept:
             return kept
         converted.room_for(held)
-        with checkpoints.work_folder(root) as work:
-            made = work / "converted"
-            made.mkdir()
-            made.chmod(0o777)  # the container's user is not this one
-            job = _job(model, held, engine, made, work)
-            _, status, reason = engines.answer(job, work, engine.run(job, work, on_line))
-            if status != "ok":
-                raise KitError(
-                    f"{model.name}: its pickles were not converted, {status}: {reason}; type MODEL_PATH=/folder of safetensors of it, or WEIGHTS=random"
-                )
-            with checkpoints.let_in():
-                door.check_folder(made)
-            return converted.keep(model, held, made, f"torch {engine.image.pins['torch'].version}")
+        made = work / "converted"
+        made.mkdir()
+        made.chmod(0o777)  # the container's user is not this one
+        job = _job(model, held, engine, made, work)
+        _, status, reason = engines.answer(job, work, engine.run(job, work, on_line))
+        if status != "ok":
+            raise KitError(f"{model.name}: its pickles were not converted, {status}: {reason}; type MODEL_PATH=/folder of safetensors of it, or WEIGHTS=random")
+        door.check_folder(made)
+        return converted.keep(model, held, made, f"torch {engine.image.pins['torch'].version}")
 
 
 def _job(model: ArticleModel, held: HeldModel, engine: Engine, made: Path, work: Path) -> Job:
