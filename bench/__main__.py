@@ -16,7 +16,7 @@ import traceback
 from bench import backends, compat, forms, profile
 from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
-from bench.measuring import clock, environment, measure, ranks, timed_tokens
+from bench.measuring import clock, environment, measure, ranks, roof, timed_tokens, token_times
 from bench.models import prompts, weights
 
 
@@ -104,6 +104,13 @@ def run_measure(job, result, phases, folder):
         time_calls(job, result, phases, form)
         result.memory = memory_of_ranks(ranks.gather(backends.process_memory(job)))
         return
+    measure_loaded(job, result, phases, form, folder)
+    if times_runs(form) and job.device == "cuda":
+        measure_limits(job, result, phases)
+
+
+def measure_loaded(job, result, phases, form, folder):
+    """All that needs the model. Nothing holds the model any more when this returns."""
     with opened(job, result, phases, folder) as loaded:
         before = clock.launch_us(loaded.device)
         tokens = time_calls(job, result, phases, form, loaded)
@@ -111,6 +118,20 @@ def run_measure(job, result, phases, folder):
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
+        if times_runs(form) and hasattr(form, "call") and job.variant == "controlled":
+            result.figures["token_times"] = phases.run("tokens", lambda: token_times.measure_tokens(job, loaded, form, result.measurements))
+
+
+def times_runs(form):
+    """Are the measurements of this form the calls of the job's runs?"""
+    return getattr(form, "TIMES_RUNS", False)
+
+
+def measure_limits(job, result, phases):
+    """How fast the GPU itself is, and in controlled rows the model's matrix products alone."""
+    shape = job.model.get("shape")
+    config = weights.config_of(shape, job.model["scale"]) if shape in weights.SHAPES else None
+    result.figures.update(phases.run("limits", lambda: roof.measure(job, config, products=job.variant == "controlled")))
 
 
 def time_calls(job, result, phases, form, loaded=None):

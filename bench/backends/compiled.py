@@ -65,6 +65,13 @@ class Compiled(Loaded):
             raise ValueError(words.format(longest, self.cache_tokens, longest))
         return Loaded.generate(self, input_ids, attention_mask, **arguments)
 
+    def close(self):
+        """Forget the compiled code and its CUDA graphs, which hold the model's memory."""
+        import torch
+
+        torch._dynamo.reset()
+        torch.compiler.set_stance("default")
+
 
 def cache_tokens_of(job, prompt_tokens):
     """The size of the cache in tokens: as `load` says, else prompt and longest answer, rounded up to a multiple of 8 for the attention kernels."""
