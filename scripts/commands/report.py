@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from scripts import results
+from scripts import results, surroundings
 from scripts.commands import values
 from scripts.commands.measure import RUNS
 from scripts.commands.values import option
@@ -25,6 +25,7 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
     if check:
         document.check_pages()
         return
+    surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
