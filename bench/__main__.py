@@ -112,14 +112,26 @@ def run_measure(job, result, phases, folder):
 def measure_loaded(job, result, phases, form, folder):
     """All that needs the model. Nothing holds the model any more when this returns."""
     with opened(job, result, phases, folder) as loaded:
-        before = clock.launch_us(loaded.device)
+        device = launch_device(job, loaded)
+        before = clock.launch_us(device) if device else None
         tokens = time_calls(job, result, phases, form, loaded)
-        result.launch_us = {"before": before, "after": clock.launch_us(loaded.device)}
+        if device:
+            result.launch_us = {"before": before, "after": clock.launch_us(device)}
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
         if times_runs(form) and hasattr(form, "call") and job.variant == "controlled":
             result.figures["token_times"] = phases.run("tokens", lambda: token_times.measure_tokens(job, loaded, form, result.measurements))
+
+
+def launch_device(job, loaded):
+    """Where the host starts a small operator, to tell how fast it is: the engine's device, or this process's GPU where an engine takes lists of
+    ids. "" where the engine works in other processes: this process must not take memory of their GPUs."""
+    import torch
+
+    if job.device == "cuda" and loaded.device == "cpu":
+        return "cuda:0" if torch.cuda.is_initialized() else ""
+    return loaded.device
 
 
 def times_runs(form):

@@ -80,7 +80,7 @@ def cache_tokens_of(job, prompt_tokens):
 
 
 def load(job):
-    _own_cache_of_kernels()
+    own_cache_of_kernels()
     device = pretrained.first_device(job)
     model = pretrained.load_onto(job, device)
     settings = {"mode": job.load.get("mode", MODE), "compiler": job.load.get("compiler", COMPILER)}
@@ -97,7 +97,7 @@ def load(job):
     return loaded
 
 
-def _own_cache_of_kernels():
+def own_cache_of_kernels():
     """Set a kernel cache for this process alone, so that each load compiles everything. torch's own default needs a user name, which a
     container's user may not have."""
     folder = tempfile.mkdtemp(prefix="kernels-")

@@ -184,7 +184,8 @@ def _walls_s(data: Any) -> Iterator[float]:
 
 def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
     devices, asked = result.memory.get("devices") or [], job.device_count if job.device == "cuda" else 0
-    if len(devices) != asked:
+    # An engine in processes of its own cannot tell; the host samples each GPU anyway.
+    if devices and len(devices) != asked:
         yield f"it tells the memory of {len(devices)} GPUs, the job has {asked}"
     for device in devices:
         allocated, reserved = device["peak_allocated_bytes"], device["peak_reserved_bytes"]
