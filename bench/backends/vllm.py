@@ -64,7 +64,7 @@ def load(job):
         tensor_parallel_size=job.device_count,
         max_model_len=cache_tokens,
         max_num_seqs=rows,
-        max_num_batched_tokens=max(LEAST_STEP_TOKENS, rows * cache_tokens),
+        max_num_batched_tokens=max(LEAST_STEP_TOKENS, ids.numel()),
         enable_prefix_caching=False,
         enforce_eager=eager,
         attention_config={"backend": attention} if attention else None,

@@ -2,7 +2,7 @@
 
     roof       a float16 matrix-vector product over a few GiB (bytes/s), and a product of two large float16 matrices (floating-point operations/s)
     products   the matrix products of one decoding step of the job's batch, with their biases and nothing else: float16 weights of the
-               model's shapes, each layer its own, in one CUDA graph
+               model's shapes in one CUDA graph; a few layers' weights are used in turn, more than any cache holds
 
 A probe runs once the engine is closed, in memory that the run has given back. It takes no more than the run's peak, so it changes no peak
 that the host sees. It fails no run: where it cannot measure, its figure holds the reason.
@@ -25,8 +25,11 @@ WIDTHS = (4096, 16384)
 #: Rows and columns of the large product.
 SIDE = 8192
 
+#: So many bytes of weights are read before a layer's weights are read again: far more than a GPU's cache.
+IN_TURN_BYTES = GIB
+
 #: Room for activations and the libraries' workspaces beside the weights of the products.
-BESIDE_BYTES = GIB // 2
+BESIDE_BYTES = GIB // 4
 
 
 def measure(job, config, products):
@@ -122,10 +125,20 @@ def _products(job, config):
     if not torch.cuda.is_initialized():
         raise RuntimeError("the engine's GPU belongs to another process")
     _free_memory()
-    needed_bytes, room = work.weight_bytes(model, "float16") + BESIDE_BYTES, room_bytes(0)
+    held = layers_in_turn(model) * _layer_bytes(model) + 2 * model.output.parameters
+    needed_bytes, room = held + BESIDE_BYTES, room_bytes(0)
     if needed_bytes > room:
         raise RuntimeError("{:.2f} GiB are below the run's peak and free, the products need {:.2f}".format(room / GIB, needed_bytes / GIB))
     return products_alone(model, job.prompt["batch_size"], "cuda:0")
+
+
+def _layer_bytes(model):
+    return sum(2 * matrix.parameters // matrix.layers for matrix in model.matrices)
+
+
+def layers_in_turn(model):
+    """How many layers' weights the products take in turn."""
+    return min(model.layers, -(-IN_TURN_BYTES // _layer_bytes(model)))
 
 
 def products_alone(model, rows, device, samples=9, calls_per_sample=3):
@@ -137,13 +150,16 @@ def products_alone(model, rows, device, samples=9, calls_per_sample=3):
     def numbers(*shape):
         return torch.empty(*shape, dtype=torch.float16, device=device).normal_(0, 0.02)
 
-    order = [matrix for _ in range(model.layers) for matrix in model.matrices] + [model.output]
-    weights = [(numbers(matrix.outputs, matrix.inputs), numbers(matrix.outputs) if matrix.bias else None) for matrix in order]
-    inputs = {width: numbers(rows, width) for width in {matrix.inputs for matrix in order}}
+    def weights_of(matrix):
+        return numbers(matrix.outputs, matrix.inputs), numbers(matrix.outputs) if matrix.bias else None
+
+    held = [[weights_of(matrix) for matrix in model.matrices] for _ in range(layers_in_turn(model))]
+    order = [weights for place in range(model.layers) for weights in held[place % len(held)]] + [weights_of(model.output)]
+    inputs = {width: numbers(rows, width) for width in {weight.shape[1] for weight, _ in order}}
 
     def step():
-        for matrix, (weight, bias) in zip(order, weights):
-            linear(inputs[matrix.inputs], weight, bias)
+        for weight, bias in order:
+            linear(inputs[weight.shape[1]], weight, bias)
 
     with torch.no_grad(), _as_graph(step, device) as call:
         times = clock.call_times_us(call, device, samples, calls_per_sample, warmup_calls=3)

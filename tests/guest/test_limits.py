@@ -4,6 +4,8 @@ import statistics
 
 import pytest
 
+from bench.measuring import roof, work
+from bench.models import weights
 from tests.guest.conftest import SHAPES
 from tests.guest.samples import tiny_job
 
@@ -53,6 +55,12 @@ def test_probes_tell_what_they_read_and_multiplied_with_their_raw_times(guest):
     assert found["products"]["rows"] == 2 and found["products"]["weight_bytes"] == 2 * (4 * 12 * 128 * 128 + 4 * 9 * 128 + 1024 * 128)
     for times in (found["read"]["read_us"], found["multiply"]["matrix_us"], found["products"]["step_us"]):
         assert len(times) == 3 and min(times) > 0
+
+
+def test_the_products_take_so_many_layers_in_turn_that_no_cache_holds_them():
+    bloom = work.model_of(weights.config_of("bloomz-7b1", "full"))
+    assert roof.layers_in_turn(bloom) == 3, "a layer has 403 MB"
+    assert roof.layers_in_turn(work.model_of(weights.config_of("bloomz-7b1", "tiny"))) == 4, "a tiny model has four layers"
 
 
 RELEASED = """
