@@ -105,7 +105,8 @@ def run_measure(job, result, phases, folder):
         result.memory = memory_of_ranks(ranks.gather(backends.process_memory(job)))
         return
     measure_loaded(job, result, phases, form, folder)
-    if times_runs(form) and job.device == "cuda":
+    # The first rank alone: a probe that failed in one of several ranks would leave the others waiting for it.
+    if times_runs(form) and job.device == "cuda" and ranks.is_first():
         measure_limits(job, result, phases)
 
 

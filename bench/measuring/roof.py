@@ -33,8 +33,11 @@ BESIDE_BYTES = GIB // 4
 
 
 def measure(job, config, products):
-    """{roof}, with `products` also {products}, for Result.figures; `config` is the model's config.json, None where it is not known."""
-    figures = {"roof": _merged(ranks.gather(_told(lambda: {"devices": _roofs()})))}
+    """{roof}, with `products` also {products}, for Result.figures; `config` is the model's config.json, None where it is not known.
+
+    One process measures its own GPUs; of several ranks the first stands for all.
+    """
+    figures = {"roof": _told(lambda: {"devices": _roofs()})}
     return dict(figures, products=_told(lambda: _products(job, config))) if products else figures
 
 
@@ -44,12 +47,6 @@ def _told(action):
         return action()
     except Exception as error:  # any error of a library or of the driver
         return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
-
-
-def _merged(by_rank):
-    devices = [device for roof in by_rank for device in roof.get("devices", [])]
-    reason = next((roof["reason"] for roof in by_rank if roof.get("reason")), None)
-    return dict({"devices": devices}, **({"reason": reason} if reason else {}))
 
 
 def _free_memory():

@@ -177,5 +177,40 @@ def test_a_probe_that_cannot_measure_says_why_and_fails_nothing(guest):
     from bench.job import to_json
 
     told = guest.code(WITHOUT_GPU.format(text=to_json(tiny_job("bloom", "/nowhere"))))
-    assert told["roof"] == {"devices": [], "reason": "RuntimeError: the engine's GPUs belong to other processes"}
+    assert told["roof"] == {"reason": "RuntimeError: the engine's GPUs belong to other processes"}
     assert told["products"] == {"reason": "RuntimeError: the engine's GPU belongs to another process"}
+
+
+ROOM = """
+import contextlib, json, torch
+from bench.job import parse_job
+from bench.measuring import ranks, roof
+from bench.models import weights
+job = parse_job({text!r})
+cuda, taken = torch.cuda, []
+ranks.gpus = lambda: [0]
+cuda.is_initialized, cuda.device, cuda.synchronize, cuda.empty_cache = (lambda: True), (lambda index: contextlib.nullcontext()), (lambda: None), (lambda: None)
+roof.read = lambda device, read_bytes: taken.append(read_bytes) or {{"read_bytes": read_bytes}}
+roof.multiply = lambda device, side: {{}}
+roof.products_alone = lambda model, rows, device: {{"rows": rows}}
+found = []
+for peak, held, free in {cases!r}:
+    cuda.max_memory_reserved, cuda.memory_reserved, cuda.mem_get_info = (lambda i: peak), (lambda i: held), (lambda i: (free, free))
+    figures = roof.measure(job, weights.config_of("bloomz-7b1", "full"), products=True)
+    found.append([figures["roof"].get("reason"), figures["products"].get("reason"), taken.pop() if taken else 0])
+print(json.dumps(found))
+"""
+
+GIB = 1 << 30
+
+
+def test_a_probe_takes_no_more_memory_than_the_run_had_and_gave_back(guest):
+    from bench.job import to_json
+
+    cases = [(14 * GIB, 0, 100 * GIB), (3 * GIB, GIB, 100 * GIB), (14 * GIB, 13 * GIB, 100 * GIB), (14 * GIB, 0, GIB)]
+    large, small, held, short = guest.code(ROOM.format(text=to_json(tiny_job("bloom", "/nowhere")), cases=cases))
+    assert large == [None, None, 4 * GIB]
+    assert small == [None, "RuntimeError: 2.00 GiB are below the run's peak and free, the products need 3.29", 2 * GIB * 9 // 10]
+    for refused in (held, short):
+        assert refused[0] == "RuntimeError: 0.90 GiB of cuda:0 are below the run's peak and free, the probe needs 1.00"
+        assert refused[1] and refused[2] == 0
