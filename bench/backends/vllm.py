@@ -108,6 +108,7 @@ def _set_environment(own_process):
         VLLM_WORKER_MULTIPROC_METHOD="spawn",
         VLLM_NO_USAGE_STATS="1",
         VLLM_LOGGING_LEVEL="WARNING",
+        VLLM_HOST_IP="127.0.0.1",  # a container without a network has only the loopback interface
         VLLM_CACHE_ROOT=os.path.join(os.path.dirname(os.environ["TRITON_CACHE_DIR"]), "vllm"),
     )
     if "GPU-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):

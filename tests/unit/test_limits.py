@@ -8,6 +8,7 @@ from bench.measuring import work
 from bench.models import weights
 from scripts import articles
 from scripts.errors import UsageError
+from scripts.report import document
 from scripts.report.views import energy, limits, same_work, token_times
 from scripts.surroundings import Surroundings
 from scripts.verdicts import limits as distances
@@ -203,3 +204,12 @@ def test_rows_that_did_other_work_stay_out():
     batch = dataclasses.replace(job("layer-parallel", **CONTROLLED), prompt={"text": "synthetic", "tokens": 8, "batch_size": 8})
     text = same_work_lines(today, published, float16(record(batch, (16.0, 2048.0))))
     assert not cells_of(text, "transformers") and not cells_of(text, "layer-parallel")
+
+
+def test_the_table_of_the_same_work_and_the_distances_stand_in_the_page(tmp_path):
+    plain = synthetic.probed(float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0), gpu_name="NVIDIA H200")))
+    today = synthetic.probed(float16(record(job("compiled", **CONTROLLED), (6.0, 768.0), gpu_name="NVIDIA H200")))
+    synthetic.write(tmp_path / "runs", [*synthetic.repeated(plain), *synthetic.repeated(today)])
+    page = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    assert '<a id="same-work-inference-tools"></a>' in page and "### The same work, years later" in page
+    assert [page.count(f"#### {heading}") for heading in ("Distance to the limit", "When tokens come", "Energy")] == [1, 1, 1]
