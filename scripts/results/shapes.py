@@ -410,7 +410,7 @@ class TokenTimes(Shape):
 
     new_tokens: AtLeastOne | None = None
     first_ms: Annotated[list[Time], msgspec.Meta(min_length=1)] | None = None
-    between_ms: list[list[Time]] | None = None
+    between_ms: list[list[Amount]] | None = None
     reason: str | None = None
 
 

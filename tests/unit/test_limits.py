@@ -172,6 +172,10 @@ def test_a_price_that_is_none_is_refused_in_one_line(typed):
         _ = Surroundings({"COST_PER_GPU_HOUR": typed}).cost_per_gpu_hour
 
 
+def test_systems_of_today_are_those_that_no_articles_stack_has():
+    assert same_work.of_today() == {"compiled", "vllm"}
+
+
 def same_work_lines(*records):
     known = articles.load_all()
     groups = row_groups.build([one for first in records for one in synthetic.repeated(first)], known)

@@ -1,9 +1,11 @@
 """The same work, years later: each article's systems and today's on the same prompts, lengths and batch sizes, fastest first."""
 
+import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scripts import articles, pins
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
@@ -12,13 +14,17 @@ from scripts.report.text import Markdown, blocks, link
 from scripts.verdicts import limits, rates
 from scripts.verdicts.row_groups import Group, Row
 
-#: The backends that a reader would choose now; no article ran them.
-TODAY = ("compiled", "vllm")
-
 NOTE = Markdown(
     "Rows with the right output on the GPU of today's systems, in the batch sizes that both have; of several groups the one with the most runs. "
     "*ms a token*: one step of the whole batch. *Items*: a sequence with its answer."
 )
+
+
+@functools.cache
+def of_today() -> frozenset[str]:
+    """The backends that a reader may choose now and no article could: no article's stack has an image of them."""
+    stacks = {article.stack for article in articles.load_all().values() if article.claims}
+    return frozenset(name for name, backend in pins.load().backends.items() if not stacks & set(backend["stacks"]))
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Line:
 
     @property
     def today(self) -> bool:
-        return self.row.record.job.backend in TODAY
+        return self.row.record.job.backend in of_today()
 
     @property
     def new_tokens(self) -> int:
