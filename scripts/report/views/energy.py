@@ -8,7 +8,7 @@ from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown
+from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.verdicts.row_groups import Group, Row
 
@@ -76,11 +76,11 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent]("window, s", lambda one: cells.decimal(one.gpus[0].get("seconds") if one.gpus else None, 1), when=told),
         Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),
     ]
-    return table(columns, rows)
+    return blocks(Markdown("Energy of the timed calls:"), table(columns, rows)) if rows else Markdown()
 
 
 def _price(one: Spent, per_gpu_hour: float | None) -> str:
     return cells.significant(one.price(per_gpu_hour)) if per_gpu_hour else NONE
 
 
-VIEW = View("energy", section, heading="Energy")
+VIEW = View("energy", section)

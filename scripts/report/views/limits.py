@@ -11,8 +11,8 @@ from scripts.verdicts import limits
 from scripts.verdicts.limits import Distance, Rates
 from scripts.verdicts.row_groups import Group
 
-TOKENS = Markdown("What a token must read, and how long that takes:")
-PROMPTS = Markdown("What a prompt must compute:")
+TOKENS = Markdown("Distance to the limit: what a token must read, and how long that takes:")
+PROMPTS = Markdown("Distance to the limit: what a prompt must compute:")
 
 
 def section(group: Group, article: Article | None) -> Markdown:
@@ -82,4 +82,4 @@ def _over_products(distance: Distance) -> str:
     return f"{distance.ms / alone_ms:.2f}" if alone_ms else NONE
 
 
-VIEW = View("limits", section, heading="Distance to the limit")
+VIEW = View("limits", section)

@@ -7,7 +7,7 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown
+from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.verdicts.row_groups import Group, Row
 
@@ -46,7 +46,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Stamped]("to the first token, ms: median / p95 / p99", lambda one: percentiles(one.first_ms)),
         Column[Stamped]("between tokens, ms: median / p95 / p99", lambda one: percentiles(one.between_ms)),
     ]
-    return table(columns, rows)
+    return blocks(Markdown("When tokens come:"), table(columns, rows)) if rows else Markdown()
 
 
-VIEW = View("token_times", section, heading="When tokens come")
+VIEW = View("token_times", section)
