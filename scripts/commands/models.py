@@ -11,6 +11,9 @@ from scripts.commands.values import option
 from scripts.errors import KitError
 from scripts.models import article_models, locking, store
 from scripts.models.article_models import ArticleModel
+from scripts.run import conversion
+from scripts.run.options import Options
+from scripts.run.progress import JobDisplay
 
 ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 
@@ -19,10 +22,13 @@ ARTICLE = option("ARTICLE", values.Text(), "of one article only", "")
 @ARTICLE
 @MODELS
 def models(article: str, models: Path) -> None:
-    """Fetch the articles' models at their commits (HF_TOKEN for gated ones)."""
+    """Fetch the articles' models at their commits (HF_TOKEN for gated ones), and make safetensors of pickles."""
 
     def fetch(model: ArticleModel) -> None:
         held = store.provide(model, models)
+        if held.in_pickles:
+            with JobDisplay(f"{model.name}: conversion of its pickles") as display:
+                held = conversion.loadable(model, held, Options(models=models), display.line)
         print(f"{model.name} at {held.commit[:12]}: {held.folder}")
 
     _raise_all(_for_each(article_models.of_articles(article), fetch))

@@ -49,6 +49,7 @@ class Stack(Table):
     exclude_newer: str
     pins: dict[str, Pin]
     base: Base | None = None
+    port_of: str = ""
     environments: dict[str, Sizes] = {}
     cpu_wheels: dict[str, str] = {}
 

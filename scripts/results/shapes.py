@@ -149,6 +149,7 @@ class Model(Shape):
     recipe: AtLeastOne | None = None
     revision: str | None = None
     weights_sha256: str | None = None
+    converted_by: str | None = None
     path: str | None = None
 
 
@@ -414,6 +415,13 @@ class TokenTimes(Shape):
     reason: str | None = None
 
 
+class Wrote(Shape):
+    """(token id, the text that it adds) of the first new tokens: of the system, and of the reference on the same prompt."""
+
+    system: list[tuple[Count, str]]
+    reference: list[tuple[Count, str]] | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -431,6 +439,7 @@ class Figures(Shape):
     roof: Roof | None = None
     products: Products | None = None
     token_times: TokenTimes | None = None
+    wrote: Wrote | None = None
 
 
 class Torch(Shape):

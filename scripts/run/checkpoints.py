@@ -41,7 +41,7 @@ def without_places(job: Job, root: Path) -> Job:
 
 
 @contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
+def locked(root: Path) -> Iterator[None]:
     """One process at a time makes files under `root`, from where dead processes left theirs. Raises KitError where it cannot be written or is full."""
     try:
         permissions.make(root)
@@ -67,7 +67,7 @@ def work_folder(root: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _let_in() -> Iterator[None]:
+def let_in() -> Iterator[None]:
     """A file of a guest that the door refuses ends what needs it: KitError."""
     try:
         yield
@@ -83,7 +83,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, root = job.model, engine.models
     path = _random_path(model, root)
-    with _locked(root):
+    with locked(root):
         if path.exists():
             return path
         permissions.make(path.parent)
@@ -93,7 +93,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
             made.chmod(0o777)  # the container's user is not this one
             writing = dataclasses.replace(job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)})
             facts = must_answer(engine, writing, work, on_line).used
-            with _let_in():
+            with let_in():
                 door.check_folder(made)
             (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
             permissions.open_to_all(made)
@@ -105,7 +105,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
     root = engine.models
     path = root / "references" / f"{jobs.reference_key(job)}.npz"
-    with _locked(root):
+    with locked(root):
         if path.exists():
             return path
         permissions.make(path.parent)
@@ -113,7 +113,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
             made = work / "reference.npz"
             asking = dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work))
             must_answer(engine, asking, work, on_line)
-            with _let_in():
+            with let_in():
                 door.keep(made, path)
     return path
 
@@ -122,18 +122,18 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
     """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
     root = engine.models
     path = root / "readings" / f"{jobs.readings_key(job)}.npz"
-    with _locked(root):
+    with locked(root):
         permissions.make(path.parent)
         with work_folder(root) as work:
             made = work / path.name
-            with _let_in():
+            with let_in():
                 for file in answers:
                     door.keep(file, work / file.name)
             if path.exists():
                 shutil.copy(path, made)
             judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
             verdict = must_answer(engine, judging, work, on_line).check
-            with _let_in():
+            with let_in():
                 door.keep(made, path, door.READINGS_BYTES)
     return verdict or {}
 
@@ -148,10 +148,3 @@ def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -
     if model["weights"] == "random":
         return 0 if _random_path(model, root).exists() else None
     return store.still_to_come_bytes(article_models.find(model["name"]), root, typed)
-
-
-def hub_checkpoint(model: dict[str, Any], root: Path, typed: Path | None) -> tuple[Path, dict[str, Any]]:
-    """(folder, the job's model with commit and digest) of real weights under the models' folder, fetched unless they are there."""
-    pinned = article_models.find(model["name"])
-    held = store.provide(pinned if typed else dataclasses.replace(pinned, commit=model["revision"]), root, typed)
-    return held.folder, {**model, "revision": held.commit, "weights_sha256": held.weights_sha256}

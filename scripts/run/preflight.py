@@ -76,7 +76,11 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
     foreign = next((gpu for gpu in machine.gpus if not runs_on(gpu.compute_capability, image.arch_list)), None)
     if foreign:
         sm = "sm_" + foreign.compute_capability.replace(".", "")
-        others = "STACK=current, or STACK=hopper for Hopper" if image.stack != "current" else "GPU_IDS= of another GPU"
+        others = (
+            "STACK=current, or STACK=hopper (first article) or hopper-2023-05 (second article) for Hopper"
+            if image.stack != "current"
+            else "GPU_IDS= of another GPU"
+        )
         holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
         yield f"{foreign.name} is {sm}, but {holds}; type {others}"
     if machine.gpus and image.cuda and machine.cuda_driver and int(machine.cuda_driver.split(".")[0]) < int(image.cuda.split(".")[0]):

@@ -14,7 +14,7 @@ from scripts.articles import Article, Case
 from scripts.errors import KitError
 from scripts.machine import conditions, gpus, removal
 from scripts.results import Record, answers, door
-from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
+from scripts.run import checkpoints, conversion, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
 from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
@@ -201,7 +201,7 @@ def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> 
         checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
         model = job.model
     else:
-        checkpoint, model = checkpoints.hub_checkpoint(job.model, engine.models, engine.asked.model_path)
+        checkpoint, model = conversion.hub_checkpoint(job.model, engine.asked, display.line)
     job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
     if job.kind == "profile":
         return dataclasses.replace(job, reference=None)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scripts import pins
 from scripts.articles import Article
 from scripts.verdicts import lookup, rules
 from scripts.verdicts.parts import NOT_TESTED, Part
@@ -78,9 +79,9 @@ def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[
     earlier = version_1 or {}
     judged = [one for group in groups for one in judge_group(group, article)]
     everywhere = [dataclasses.replace(one, version_1=_earlier_word(one, earlier), alike=_alike(one, judged)) for one in judged]
-    claims = []
-    for claim in article.claims:  # the article's own stack first; groups come with their port to newer GPUs before today's versions
-        of_claim = sorted((one for one in everywhere if one.claim["id"] == claim["id"]), key=lambda one: _stack(one) != article.stack)
+    claims, stacks = [], pins.load().stacks
+    for claim in article.claims:
+        of_claim = sorted((one for one in everywhere if one.claim["id"] == claim["id"]), key=lambda one: _distance(_stack(one), article.stack, stacks))
         claims.append(_lines(claim, of_claim, groups, earlier))
     return ArticleVerdicts(article, claims, everywhere)
 
@@ -95,6 +96,13 @@ def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequenc
     others = [one for one in of_claim if one is not headline and one is not controlled]
     words = [found.word for one in of_claim if (found := earlier.get(_place(one))) and found.headline]
     return Lines(headline, controlled, others, words[0] if words else "")
+
+
+def _distance(stack: str, of_article: str, stacks: Mapping[str, Mapping[str, Any]]) -> int:
+    """How far a stack's libraries are from the article's: its own stack, that stack's port to newer GPUs, all others (in the order of the groups)."""
+    if stack == of_article:
+        return 0
+    return 1 if stacks.get(stack, {}).get("port_of") == of_article else 2
 
 
 def _stack(one: Judged) -> str:

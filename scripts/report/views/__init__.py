@@ -13,14 +13,16 @@ from scripts.report.views import (
     rate,
     scaling,
     schedules,
+    texts,
     times,
     token_table,
     token_times,
     workload,
-)  # fmt: skip
+)
 
 #: What a group's section shows, in its order.
 VIEWS: tuple[View, ...] = (
+    texts.VIEW,
     rate.VIEW,
     workload.VIEW,
     padding.VIEW,
