@@ -12,6 +12,7 @@ vLLM's attention backends), processes (true: the engine in a process of its own 
 import itertools
 import os
 import time
+import traceback
 
 from bench import backends
 from bench.backends import LOGITS, MASK, TOKENS, Engine
@@ -175,11 +176,17 @@ class Vllm(Engine):
         return dict(backends.process_memory(job), **({"devices": []} if self.own_process else {}))
 
     def close(self):
+        """As in Engine. Everything is measured by now, so what goes wrong here is told in the log and fails no run."""
+        import torch
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-        self.llm.llm_engine.engine_core.shutdown()
-        self.llm = None
-        cleanup_dist_env_and_memory()
+        try:
+            self.llm.llm_engine.engine_core.shutdown()
+            self.llm = None
+            torch._dynamo.reset()  # compiled code holds the model's memory
+            cleanup_dist_env_and_memory()
+        except Exception:
+            traceback.print_exc()
 
     def _asked(self, prompt_tokens, arguments):
         """vLLM's sampling parameters for arguments of transformers' `generate`; raises ValueError for one that cannot be followed."""
