@@ -141,10 +141,11 @@ def times_runs(form):
 
 
 def measure_limits(job, result, phases):
-    """How fast the GPU itself is, and in controlled rows the model's matrix products alone."""
+    """How fast the GPU itself is, and in rows that make more than one token the matrix products of a step alone."""
     shape = job.model.get("shape")
     config = weights.config_of(shape, job.model["scale"]) if shape in weights.SHAPES else None
-    result.figures.update(phases.run("limits", lambda: roof.measure(job, config, products=job.variant == "controlled")))
+    decodes = any(run["new_tokens"] > 1 for run in job.runs)
+    result.figures.update(phases.run("limits", lambda: roof.measure(job, config, products=decodes)))
 
 
 def time_calls(job, result, phases, form, loaded=None):

@@ -214,3 +214,27 @@ def test_a_probe_takes_no_more_memory_than_the_run_had_and_gave_back(guest):
     for refused in (held, short):
         assert refused[0] == "RuntimeError: 0.90 GiB of cuda:0 are below the run's peak and free, the probe needs 1.00"
         assert refused[1] and refused[2] == 0
+
+
+ASKED = """
+import json
+from bench import __main__ as program
+from bench.job import Result, parse_job
+from bench.measuring import roof
+asked = []
+roof.measure = lambda job, config, products: asked.append([config is not None, products]) or {{}}
+for text in {texts!r}:
+    program.measure_limits(parse_job(text), Result(id="x", status="ok"), program.Phases())
+print(json.dumps(asked))
+"""
+
+
+def test_products_are_measured_where_a_row_decodes_and_the_shape_is_known(guest):
+    from bench.job import to_json
+
+    run = {"arguments": {"do_sample": False}}
+    jobs = [tiny_job("bloom", "/nowhere", variant="published", runs=[{**run, "new_tokens": count}]) for count in (1, 100)]
+    unknown = tiny_job("bloom", "/nowhere")
+    unknown.model["shape"] = "some-model"
+    asked = guest.code(ASKED.format(texts=[to_json(job) for job in [*jobs, unknown]]))
+    assert asked == [[True, False], [True, True], [False, True]]
