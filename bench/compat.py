@@ -113,6 +113,13 @@ def compiled_decoding(transformers_version):
     return able
 
 
+def streams_tokens(transformers_version):
+    """Does `generate` hand each step's tokens to a `streamer`? From 4.28 on; before, a stopping criterion sees them."""
+    able = release(transformers_version) >= (4, 28)
+    _take("token_times", "streamer" if able else "stopping criterion")
+    return able
+
+
 def offloaded_cache(transformers_version):
     """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
     able = release(transformers_version) >= (4, 44)
@@ -124,6 +131,13 @@ def loads_straight(transformers_version):
     """Does `from_pretrained(device_map={"": device})` leave a model as `.to(device)` does? Earlier pins of accelerate hook into every layer."""
     able = release(transformers_version) >= (5, 0)
     _take("onto_device", "device_map" if able else "through host memory")
+    return able
+
+
+def safe_pickles(torch_version):
+    """Does `torch.load(weights_only=True)` run no code of a pickle? Before 2.6 it could be tricked into it (CVE-2025-32434)."""
+    able = release(torch_version) >= (2, 6)
+    _take("pickles", "weights_only" if able else "refused")
     return able
 
 

@@ -5,26 +5,30 @@ from pathlib import Path
 
 import click
 
-from scripts import results
+from scripts import results, surroundings
 from scripts.commands import values
 from scripts.commands.measure import RUNS
 from scripts.commands.values import option
 from scripts.errors import KitError, UsageError
 from scripts.report import comparison, document
 
-OUT = option("OUT", values.Folder(), "the folder of the report; by default beside the runs")
+OUT = option("OUT", values.folder(), "the folder of the report; by default beside the runs")
 
 
 @click.command
 @RUNS
 @OUT
-@option("FORMAT", values.Choice("md", "html"), "html writes a site too", "md")
+@option("FORMAT", values.choice("md", "html"), "html writes a site too", "md")
+@option("COST_PER_GPU_HOUR", values.text(), "a price, in any currency: tables of energy then tell what a million tokens cost", "")
 @click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page is not that of the results")
-def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
+def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
     if check:
         document.check_pages()
         return
+    if cost_per_gpu_hour:
+        surroundings.use({**surroundings.current().variables, "COST_PER_GPU_HOUR": cost_per_gpu_hour})
+        surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
@@ -40,10 +44,10 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
 
 
 @click.command
-@option("A", values.Text(), "a run, a folder of results, or a git revision", "")
-@option("B", values.Text(), "the same", "")
-@option("ACROSS", values.Text(), "compare rows that differ only in this field", "")
-@option("THRESHOLD", values.Text(), "fail where a row of B is slower by more than this many per cent", "")
+@option("A", values.text(), "a run, a folder of results, or a git revision", "")
+@option("B", values.text(), "the same", "")
+@option("ACROSS", values.text(), "compare rows that differ only in this field", "")
+@option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
     """Compare two runs, folders or git revisions side by side."""

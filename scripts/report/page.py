@@ -11,7 +11,7 @@ from scripts.report.cells import MARK, NONE
 from scripts.report.tables import Column, with_header
 from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
-from scripts.report.views import VIEWS, claims, overview, profiles, provenance
+from scripts.report.views import VIEWS, claims, overview, profiles, provenance, same_work
 from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import SIZE_FACTOR
@@ -144,6 +144,7 @@ def article_section(slug: str, content: Content) -> Markdown:
             "references": Markdown(" · ").join(Markdown(f"<{reference}>") for reference in article.references),
             "verdicts": claims.everywhere(verdicts) if verdicts else Markdown(),
             "measured": Markdown(article.measured.strip()),
+            "same_work": same_work.section(content.by_article[slug], article),
         }
     sections = [group_section(group, article, verdicts, content.pictures) for group in content.by_article[slug]]
     return render("article", anchor=anchor(f"article-{slug}"), slug=slug, article=article, groups=blocks(*sections), **values)

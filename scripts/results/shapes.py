@@ -43,12 +43,9 @@ class ContainerImage(Shape):
 
 
 class Machine(Shape):
-    """`load_average_before` is of one minute."""
-
     cpu: str | None = None
     cpu_count: Count | None = None
     memory_total_bytes: Bytes | None = None
-    load_average_before: Amount | None = None
 
 
 class Driver(Shape):
@@ -62,6 +59,7 @@ class Gpu(Shape):
     name: str
     memory_total_bytes: Bytes
     compute_capability: str
+    memory_bytes_per_s: AtLeastOne | None = None
 
 
 class GpuMemory(Shape):
@@ -74,12 +72,26 @@ class GpuMemory(Shape):
 class Conditions(Shape):
     """scripts/machine/conditions.py says what it holds."""
 
-    governors: list[str] | None = None
-    cores: str | None = None
-    load_average_after: Amount | None = None
-    busy_cores_before: Amount | None = None
-    busy_cores_after: Amount | None = None
     marks: list[str] | None = None
+
+
+class EnergyOfGpu(Shape):
+    """scripts/machine/energy.py says what it holds."""
+
+    uuid: str
+    code: str
+    seconds: Amount | None = None
+    joules: Amount | None = None
+    updates: Count | None = None
+    power_joules: Amount | None = None
+    idle_w: Amount | None = None
+
+
+class Energy(Shape):
+    """Of the timed calls of one run."""
+
+    new_tokens: AtLeastOne
+    gpus: list[EnergyOfGpu]
 
 
 class Host(Shape):
@@ -90,7 +102,6 @@ class Host(Shape):
     container_s  making the container and removing it, or starting and ending the process
     judge_s      of the job that judges the tokens, after it
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
-    oom_killed   whether the kernel killed any of its processes for memory
     differences  from the pins, a line each
     rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
@@ -106,7 +117,6 @@ class Host(Shape):
     commit: str | None = None
     dirty: bool | None = None
     pins_id: str | None = None
-    oom_killed: bool | None = None
     image: ContainerImage | None = None
     differences: list[str] | None = None
     machine: Machine | None = None
@@ -114,6 +124,7 @@ class Host(Shape):
     gpus: list[Gpu] | None = None
     gpu_memory: list[GpuMemory] | None = None
     conditions: Conditions | None = None
+    energy: list[Energy] | None = None
 
 
 class Model(Shape):
@@ -128,6 +139,7 @@ class Model(Shape):
     recipe: AtLeastOne | None = None
     revision: str | None = None
     weights_sha256: str | None = None
+    converted_by: str | None = None
     path: str | None = None
 
 
@@ -145,7 +157,6 @@ class Prompt(Shape):
 class Run(Shape):
     new_tokens: AtLeastOne
     arguments: dict[str, Any] | None = None
-    up_to: bool | None = None
 
 
 class Options(Shape):
@@ -185,6 +196,7 @@ class Measurement(Shape):
     timed_ms: list[Time]
     warmup_ms: list[Time] = []
     cold_ms: Time | None = None
+    timed_at: tuple[Amount, Amount] | None = None
 
 
 class DeviceMemory(Shape):
@@ -197,42 +209,11 @@ class Memory(Shape):
     peak_rss_bytes: Bytes | None = None
 
 
-class Regret(Shape):
-    p50: Amount
-    p90: Amount
-    max: Amount
-
-
-class LogitsError(Shape):
-    prompt: Amount
-    late: Amount
-
-
-class Allowed(Shape):
-    regret_p90: Amount
-    regret_max: Amount
-    logits_error: Amount
-
-
-class Plain(Shape):
-    regret_p90: Amount
-    regret_max: Amount
-    prompt: Amount
-    late: Amount
-
-
 class Judged(Shape):
     """What the judge says of the timed calls' tokens (bench/checking/judge.py)."""
 
     passed: bool
     reason: str
-    regret: Regret | None = None
-    logits_error: LogitsError | None = None
-    allowed: Allowed | None = None
-    plain: Plain | None = None
-    steps: Count | None = None
-    calls: Count | None = None
-    not_seen: list[str] | None = None
 
 
 class Check(Shape):
@@ -358,6 +339,47 @@ class KvOffload(Shape):
     memory_limit_bytes: Bytes | None = None
 
 
+class RoofOfGpu(Shape):
+    """A GPU's own rates, as times of products that read so many bytes or make so many floating-point operations."""
+
+    read_bytes: AtLeastOne
+    read_us: Annotated[list[Time], msgspec.Meta(min_length=1)]
+    matrix_flop: AtLeastOne
+    matrix_us: Annotated[list[Time], msgspec.Meta(min_length=1)]
+
+
+class Roof(Shape):
+    """`reason`: why a GPU was not measured."""
+
+    devices: list[RoofOfGpu] = []
+    reason: str | None = None
+
+
+class Products(Shape):
+    """Of one decoding step of so many rows, or the reason why there is none."""
+
+    rows: AtLeastOne | None = None
+    weight_bytes: AtLeastOne | None = None
+    step_us: Annotated[list[Time], msgspec.Meta(min_length=1)] | None = None
+    reason: str | None = None
+
+
+class TokenTimes(Shape):
+    """Call by call, or the reason why there is none."""
+
+    new_tokens: AtLeastOne | None = None
+    first_ms: Annotated[list[Time], msgspec.Meta(min_length=1)] | None = None
+    between_ms: list[list[Amount]] | None = None
+    reason: str | None = None
+
+
+class Wrote(Shape):
+    """(token id, the text that it adds) of the first new tokens: of the system, and of the reference on the same prompt."""
+
+    system: list[tuple[Count, str]]
+    reference: list[tuple[Count, str]] | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -372,6 +394,10 @@ class Figures(Shape):
     padded_prompt_tokens: Count | None = None
     profile: Profile | None = None
     kv_offload: KvOffload | None = None
+    roof: Roof | None = None
+    products: Products | None = None
+    token_times: TokenTimes | None = None
+    wrote: Wrote | None = None
 
 
 class Torch(Shape):

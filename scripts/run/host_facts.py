@@ -17,7 +17,7 @@ from scripts.paths import ROOT
 from scripts.results import rules_version
 from scripts.run.engines import Engine
 
-OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability")
+OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability", "memory_bytes_per_s")
 
 
 def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def git_state() -> tuple[str, bool]:
     KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
     of an older state beside it, the wrong thing.
     """
-    stated = surroundings.current().commit
+    stated = surroundings.current().text("KIT_COMMIT")
     if stated:
         return stated, False
     commit = _git("rev-parse", "HEAD")

@@ -1,3 +1,4 @@
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -21,17 +23,21 @@ from scripts.report import page as page_text
 from scripts.report.plots import all_claims
 from scripts.report.text import Markdown
 from scripts.report.view import View
-from scripts.report.views import VIEWS
+from scripts.report.views import VIEWS, overview
 from scripts.verdicts import judging
 from tests import synthetic
 from tests.synthetic import job, record
 
 
-def page(folder: Path, records: list[results.Record]) -> str:
-    """The report on some records, as text."""
+def page(folder: Path, records: list[results.Record], plots: bool = False) -> str:
+    """The report on some records, as text; without plots, which take most of the time, unless a test is about them."""
     shutil.rmtree(folder, ignore_errors=True)
     synthetic.write(folder / "runs", records)
-    return document.write(folder / "runs", folder).read_text(encoding="utf-8")
+    with contextlib.ExitStack() as patches:
+        if not plots:
+            patches.enter_context(mock.patch.object(document, "drawn", return_value={}))
+            patches.enter_context(mock.patch.object(overview, "picture", return_value=None))
+        return document.write(folder / "runs", folder).read_text(encoding="utf-8")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -41,7 +47,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    page(folder, synthetic.article_runs())
+    page(folder, synthetic.article_runs(), plots=True)
     return folder
 
 
@@ -71,7 +77,7 @@ def test_the_words_of_the_first_table_are_told_before_it(whole: Path, tmp_path: 
 def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path) -> None:
     records = synthetic.article_runs()
     gone = next(one for one in records if one.job.case == "tensor-parallel")
-    changed = page(tmp_path, [one for one in records if one is not gone]).splitlines()
+    changed = page(tmp_path, [one for one in records if one is not gone], plots=True).splitlines()
     lost = [line for line in text_of(whole).splitlines() if line not in changed]
     new = [line for line in changed if line not in text_of(whole).splitlines()]
     assert lost and all(
@@ -199,7 +205,7 @@ def of_five_runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report on five runs of each row of the first article."""
     times_ms = (("layer-parallel", 2, 61.5), ("tensor-parallel", 2, 40.25), ("int8", 1, 90.0), ("deepspeed", 2, 12.5), ("bminf", 1, 700.0))
     rows = [record(job(case, count), ms) for case, count, ms in times_ms]
-    return page(tmp_path_factory.mktemp("five"), [run for row in rows for run in synthetic.repeated(row)])
+    return page(tmp_path_factory.mktemp("five"), [run for row in rows for run in synthetic.repeated(row)], plots=True)
 
 
 def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: str, tmp_path: Path) -> None:
@@ -294,6 +300,7 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_runs_folder_that_does_not_exist_is_named() -> None:
     done = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", "no/such"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "no/such', which is not a folder" in done.stderr
@@ -367,7 +374,7 @@ def test_a_new_view_needs_its_file_and_its_name_among_the_views(tmp_path: Path, 
     beauty = View("beauty", lambda group, article: Markdown("Beauty of {}").format(group.key.model), plot=lambda group, article: "<svg/>", title="All of it")
     for module in (document, page_text):
         monkeypatch.setattr(module, "VIEWS", (*VIEWS, beauty))
-    text = page(tmp_path, [record(job("int8"))])
+    text = page(tmp_path, [record(job("int8"))], plots=True)
     assert "\n\nBeauty of SYNTHETIC GPU\n\n" in text
     (picture,) = (tmp_path / "plots").glob("*-beauty.svg")
     assert picture.read_text() == "<svg/>" and "![All of it: current · SYNTHETIC GPU" in text and f"(plots/{picture.name})" in text

@@ -535,7 +535,6 @@ def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> Non
         ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0], "batch_sizes": [1]}, "`ratios` are of no batch size"),
         ({"case": "int8", "from_batch": 1, "to_batch": 8}, "one of `gain_at_least`"),
         ({"case": "int8", "check_passes": False}, "Invalid enum value False"),
-        ({"faster": "deepspeed", "slower": "int9"}, "names the case 'int9', known are bminf"),
     ],
 )
 def test_a_relation_that_the_article_s_file_has_wrong_is_named_with_what_is_allowed(relation: dict, words: str) -> None:
