@@ -79,7 +79,7 @@ def _fused(group: Group, article: Article | None) -> Iterator[Fused]:
 
 def section(group: Group, article: Article | None) -> Markdown:
     fused = table(COLUMNS, sorted(_fused(group, article), key=lambda fused: fused.place))
-    return blocks(Markdown("**Fused operators**"), fused, NOTES) if fused else Markdown()
+    return blocks(fused, NOTES) if fused else Markdown()
 
 
-VIEW = View("fusion", section, heading="What it is made of")
+VIEW = View("fusion", section, summary="Fused operators")

@@ -9,7 +9,7 @@ from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks
+from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.verdicts.row_groups import Group, Row
 
@@ -48,8 +48,7 @@ COLUMNS: list[Column[Cache]] = [
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    caches = table(COLUMNS, [Cache(row, figure, entry) for row, figure in group.figure("kv_offload") for entry in figure["caches"]])
-    return blocks(Markdown("**Key-value cache in host memory**"), caches) if caches else Markdown()
+    return table(COLUMNS, [Cache(row, figure, entry) for row, figure in group.figure("kv_offload") for entry in figure["caches"]])
 
 
-VIEW = View("kv_cache", section, heading="What it is made of")
+VIEW = View("kv_cache", section, summary="Key-value cache in host memory")

@@ -66,4 +66,4 @@ def section(group: Group, article: Article | None) -> Markdown:
     return blocks(WORDS, table(COLUMNS, sides)) if sides else Markdown()
 
 
-VIEW = View("padding", section)
+VIEW = View("padding", section, summary="Padding: batched answers against each text alone")

@@ -66,7 +66,7 @@ def _schedules(group: Group) -> Iterator[Schedule]:
 
 def section(group: Group, article: Article | None) -> Markdown:
     schedules = table(COLUMNS, list(_schedules(group)))
-    return blocks(Markdown("**Pipeline schedules**"), schedules, NOTES) if schedules else Markdown()
+    return blocks(schedules, NOTES) if schedules else Markdown()
 
 
-VIEW = View("schedules", section, heading="What it is made of")
+VIEW = View("schedules", section, summary="Pipeline schedules")
