@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from bench.job import write_whole
 from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
-from scripts.machine.steps import Steps
 from scripts.paths import ROOT
 from scripts.report import failures, headlines, page, pages, quoted, terminal
 from scripts.report.page import Body, Content
@@ -22,9 +20,6 @@ from scripts.results import Record, Skipped
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
-
-#: While plots are drawn a line goes out so often.
-TELL_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,14 +56,10 @@ def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str
 
 
 def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
-    """{name: SVG} of every picture that the groups give; standard error shows how far it is."""
+    """{name: SVG} of every picture that the groups give."""
     plots = [(view.name, view.plot) for view in VIEWS if view.plot]
-    pictures, steps, said_at = {}, Steps(len(groups) * len(plots)), 0.0
+    pictures = {}
     for group, (name, plot) in itertools.product(groups, plots):
-        how_far = steps.next()
-        if time.monotonic() - said_at > TELL_EVERY_S:
-            said_at = time.monotonic()
-            print(f"report: drawing plots {how_far}", file=sys.stderr, flush=True)
         with failures.part(f"the plot {name} of {group.heading}", page.runs_of([group])):
             picture = plot(group, known.get(group.key.article))
         if picture:
@@ -119,7 +110,7 @@ class Written:
 def _whole(runs: Path, out: Path) -> Written:
     records, unreadable = results.load_all(runs)
     known = articles.load_all()
-    print(f"report: {len(records)} runs; judging the articles' claims and drawing plots", file=sys.stderr, flush=True)
+    print(f"report: {len(records)} runs; judging the articles' claims", file=sys.stderr, flush=True)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)

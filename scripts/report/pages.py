@@ -5,7 +5,7 @@ Views write `](#anchor)` and need not know on which page the anchor stands; `lin
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.report.text import Markdown
@@ -88,9 +88,3 @@ def written_by_the_kit(folder: Path) -> list[Path]:
 def _begins_with_marker(path: Path) -> bool:
     with path.open("rb") as stream:
         return stream.read(len(MARKER)) == MARKER.encode()
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names of pages: the index, the articles, the settings, and what stands behind all of them."""
-    last = (METHOD, PROFILES, RUNS)
-    return sorted(names, key=lambda name: (name != INDEX, name in last, not name.startswith("article-"), name))

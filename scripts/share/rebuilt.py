@@ -28,7 +28,7 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: reports/REPORT.md, its plots, and README.md and reports/FINDINGS.md with their numbers.
+    """{place: content} of what follows from a folder's data: the report's pages, their plots, and README.md and reports/FINDINGS.md with their numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
@@ -43,9 +43,13 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
         raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
-    pages = [work / "README.md", work / "reports" / "REPORT.md", work / "reports" / "FINDINGS.md"]
-    made = [*(page for page in pages if page.is_file()), *(work / "reports" / "plots").glob("*.svg")]
+    made = [page for page in (work / "README.md", *(work / "reports").glob("*.md"), *(work / "reports" / "plots").glob("*.svg")) if page.is_file()]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
+
+
+def is_page(place: Path) -> bool:
+    """Is this the place of a page of the report within a kit or a bundle?"""
+    return place.parent == Path("reports") and place.suffix == ".md"
 
 
 def _copy(source: Path, patterns: tuple[str, ...], target: Path) -> None:

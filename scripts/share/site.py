@@ -4,13 +4,14 @@ Made by mkdocs-material from the very Markdown that `make report` writes, with t
 elsewhere, so it opens from a disk without a network.
 """
 
+import html
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,22 @@ import yaml
 from scripts import surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
+from scripts.report import pages
 from scripts.results import door
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
-#: The pages in the order of their tabs: (file beside the report, its place in the site, title).
-PAGES = (("REPORT.md", "index.md", "Report"), ("FINDINGS.md", "FINDINGS.md", "Findings"))
+#: The pages that every site begins with: {file beside the report: (its place in the site, title)}.
+FIRST = {pages.INDEX: ("index.md", "Report"), "FINDINGS.md": ("FINDINGS.md", "Findings")}
+#: What has a tab after the articles; the settings and their environments are reached from these.
+LAST = (pages.METHOD, pages.PROFILES, pages.RUNS)
 
 #: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
 OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
 
 
-def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, Any]:
+def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]:
     """mkdocs' own settings. `font: false` and no search plugin: both would fetch from a network."""
     toggles = [
         {"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "to dark"}},
@@ -43,7 +47,7 @@ def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, A
         "site_dir": str(out),
         "use_directory_urls": False,
         "strict": True,
-        "nav": [{title: place} for place, title in pages],
+        "nav": nav,
         "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
         "plugins": [],
         "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
@@ -60,9 +64,29 @@ def _page(text: str) -> str:
     out of the report's folder, which the site does not hold, the words stay.
     """
     text = re.sub(r"<details>", '<details markdown="1">', text)
-    for name, place, _ in PAGES:
+    for name, (place, _) in FIRST.items():
         text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
     return re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+
+
+def _texts(report: Path) -> dict[str, str]:
+    """{name: text} of the pages of a report's folder that are no links: the index, the findings and what `make report` wrote."""
+    names = [*FIRST, *(path.name for path in pages.written_by_the_kit(report) if path.name not in FIRST)]
+    return {name: (report / name).read_text(encoding="utf-8") for name in names if (report / name).exists() and door.is_plain(report / name)}
+
+
+def _nav(texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The tabs: the report, the findings, the articles, and what stands behind all of them."""
+    first = [{title: place} for name, (place, title) in FIRST.items() if name in texts]
+    articles = [{_title(texts[name]): name} for name in texts if name.startswith("article-")]
+    last = [{_title(texts[name]): name} for name in LAST if name in texts]
+    return [*first, *([{"Articles": articles}] if articles else []), *last]
+
+
+def _title(text: str) -> str:
+    """A page's first heading without Markdown's escapes."""
+    heading = next((line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")), "Page")
+    return html.unescape(re.sub(r"\\(.)", r"\1", heading))
 
 
 def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
@@ -86,11 +110,9 @@ def build(report: Path, runs: Path) -> Path:
     with locks.held(report / ".site.lock"), _work_folder(report) as work:
         docs, made = Path(work, "docs"), Path(work, "site")
         docs.mkdir()
-        pages = []
-        for name, place, title in PAGES:
-            if (report / name).exists() and door.is_plain(report / name):
-                (docs / place).write_text(_page((report / name).read_text(encoding="utf-8")), encoding="utf-8")
-                pages.append((place, title))
+        texts = _texts(report)
+        for name, text in texts.items():
+            (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text), encoding="utf-8")
         for name, patterns in FOLDERS.items():
             if (report / name).is_dir():
                 _shown(report / name, docs / name, patterns)
@@ -103,7 +125,7 @@ def build(report: Path, runs: Path) -> Path:
                 _shown(run, docs / place_of_runs / run.name, OF_RUNS)
         shutil.copytree(FILES, docs / "site_files")
         config = Path(work, "mkdocs.yml")
-        config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")
+        config.write_text(yaml.safe_dump(settings(docs, made, _nav(texts))), encoding="utf-8")
         environment = {**surroundings.current().variables, "NO_MKDOCS_2_WARNING": "1"}
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)

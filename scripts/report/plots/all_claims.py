@@ -10,7 +10,7 @@ from scripts.report.plots.dots import FOOT, ROW, axis
 from scripts.report.plots.svg import HEAD, LETTER, WIDTH, Picture, cut, verdict_class
 from scripts.report.verdict_marks import SIGNS
 
-LONGEST = 56
+LONGEST = 60
 RIGHT = 110.0
 
 

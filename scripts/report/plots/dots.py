@@ -11,6 +11,7 @@ from scripts.report.plots.svg import HEAD, LETTER, WIDTH, Picture, cut
 ROW = 22.0
 #: Below the last row of a panel: numbers of the axis and its unit.
 FOOT = 46.0
+LEGEND = 20.0
 LONGEST_NAME = 44
 
 
@@ -46,7 +47,7 @@ def plot(panels: Sequence[Panel], title: str, subtitle: str) -> str | None:
     left = 24 + LETTER * min(max(len(dot.name) for dot in every), LONGEST_NAME)
     right = WIDTH - 22 - LETTER * min(max(len(dot.words) for dot in every), LONGEST_NAME)
     picture = Picture(
-        HEAD + sum(ROW * len(panel.dots) + FOOT for panel in shown),
+        HEAD + sum(ROW * len(panel.dots) + FOOT for panel in shown) + LEGEND * any(dot.published for dot in every),
         title,
         subtitle,
         [f"{dot.name}: {dot.words}" + (f", published {dot.published:g}" if dot.published else "") for dot in every],
@@ -60,10 +61,11 @@ def plot(panels: Sequence[Panel], title: str, subtitle: str) -> str | None:
             _draw(picture, scale, top + ROW * (place + 0.5), dot, left, right)
         top = bottom + FOOT
     if any(dot.published for dot in every):
-        picture.line(WIDTH - 214, 19, WIDTH - 214, 31, "ink", 2)
-        picture.text(WIDTH - 206, 29, "published", "small")
-        picture.dot(WIDTH - 138, 25, "s0")
-        picture.text(WIDTH - 128, 29, "measured, 95 % interval", "small")
+        y = picture.height - 12
+        picture.line(left, y - 10, left, y + 2, "ink", 2)
+        picture.text(left + 8, y, "published", "small")
+        picture.dot(left + 80, y - 4, "s0")
+        picture.text(left + 90, y, "measured, with the 95 % interval over runs where there are enough; hollow: output wrong or not checked", "small")
     return picture.svg()
 
 

@@ -43,4 +43,4 @@ def _dot(name: str, size_bytes: int) -> Dot:
 
 def _finding(shown: Sequence[Dot]) -> str:
     least, most = min(shown, key=_size), max(shown, key=_size)
-    return f"{least.name} holds {least.words}" + ("" if least is most else f", {most.name} {most.words}")
+    return f"Peak memory: {least.words} ({least.name})" + ("" if least is most else f" to {most.words} ({most.name})")

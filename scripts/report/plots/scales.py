@@ -44,7 +44,7 @@ def for_values(values: Sequence[float], start: float, end: float, logarithmic: b
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
-    rough = (high - low) / 5
+    rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
     return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]

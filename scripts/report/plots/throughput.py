@@ -1,4 +1,4 @@
-"""Items a second over the batch size, a panel for each form."""
+"""Items a second over the batch size, a line for each form."""
 
 from scripts import stats
 from scripts.articles import Article
@@ -13,10 +13,10 @@ def draw(group: Group, article: Article | None = None) -> str | None:
     points = _points(group)
     if not points:
         return None
-    case, best = max(((case, item) for case, of_case in points.items() for item in of_case.items()), key=lambda pair: pair[1][1].value)
-    title = f"{case} makes most items a second in batch {best[0]}: {stats.significant(best[1].value)}"
-    panels = {case: [Curve("measured", of_case)] for case, of_case in points.items()}
-    return sweeps.plot(panels, title, group.heading, "the batch size, texts a call", "items/s")
+    case, size, most = max(((case, size, rate.value) for case, of_case in points.items() for size, rate in of_case.items()), key=lambda one: one[2])
+    title = f"{case} makes most items a second in batch {size}: {stats.significant(most)}"
+    curves = [Curve(case, of_case) for case, of_case in points.items()]
+    return sweeps.plot({"": curves}, title, group.heading, "items/s over the batch size, texts a call")
 
 
 def _points(group: Group) -> dict[str, dict[int, stats.Estimate]]:

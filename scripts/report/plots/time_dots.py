@@ -24,7 +24,7 @@ def plot(group: Group, article: Article | None) -> str | None:
         return None
     cases = published.by_case(group, article)
     longest = max(panels)
-    drawn = [Panel(f"ms per call of {cells.tokens(count)}", [_dot(row, count, cases.get(row.case), article) for row in rows]) for count, rows in panels.items()]
+    drawn = [Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases.get(row.case), article) for row in rows]) for count, rows in panels.items()]
     return dots.plot(drawn, _finding(panels[longest], longest), group.heading)
 
 
@@ -49,4 +49,4 @@ def _finding(rows: Sequence[Row], new_tokens: int) -> str:
         return f"{named(first)} takes {stats.significant(least_ms)} ms"
     if len({(row.batch_size, row.record.job.model.get("shape")) for row in right}) > 1 or not least_ms:
         return f"A call takes {stats.significant(least_ms)} ms ({named(first)}) to {stats.significant(most_ms)} ms ({named(last)})"
-    return f"{named(first)} is fastest; {named(last)} takes {stats.significant(most_ms / least_ms, most=1)} times as long"
+    return f"Lowest mean: {named(first)}, {stats.significant(least_ms)} ms; {named(last)} takes {stats.significant(most_ms / least_ms, most=1)} times as long"

@@ -28,7 +28,7 @@ class Timed:
     @property
     def question(self) -> tuple[str, str, int]:
         """What the rows of one line of the table share: GPU, model, batch size."""
-        return self.group.key.model, str(self.row.record.job.model.get("shape")), self.row.batch_size
+        return self.group.key.model, _shape(self.row), self.row.batch_size
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def section(groups: Sequence[Group]) -> Markdown:
 
 
 def _fastest(timed: Sequence[Timed], batch_size: int) -> Markdown:
-    """ "deepspeed on 1 GPU: 4.05, of 5 systems"."""
+    """ "deepspeed: 4.05 on 1 GPU, of 5 systems"."""
     by_group: dict[str, list[Timed]] = {}
     for one in timed:
         if one.row.batch_size == batch_size:
@@ -71,8 +71,9 @@ def _fastest(timed: Sequence[Timed], batch_size: int) -> Markdown:
     group = max(by_group.values(), key=_systems)
     best = min(group, key=lambda one: one.ms)
     batch = f", batch {batch_size}" if batch_size not in (1, LARGEST) else ""
-    words = link(best.row.case, f"#{best.group.slug}") + f" on {gpus(best.row.count)}: {stats.significant(best.ms)}{batch}, of {_systems(group)}"
-    return words + f" system{'s' * (_systems(group) != 1)}"
+    others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
+    name = link(best.row.case, f"#{best.group.slug}")
+    return Markdown("{}: {} on {}{}, {}").format(name, stats.significant(best.ms), gpus(best.row.count), batch, others)
 
 
 def _systems(timed: Sequence[Timed]) -> int:
@@ -80,12 +81,19 @@ def _systems(timed: Sequence[Timed]) -> int:
 
 
 def _timed(group: Group) -> Iterator[Timed]:
-    """The group's rows that made the most tokens a call: the prompt's part is smallest there, and short calls are another question."""
-    longest = max(group.new_tokens, default=0)
-    for row in group.rows:
-        right = row.status == "ok" and row.check and row.check.get("passed") and not token_times.wrong_when_padded(row) and not row.is_workload
-        if right and row.new_tokens and row.new_tokens[-1] == longest and (ms := _ms_per_token(row)):
+    """Of each model the group's rows that made the most tokens a call: the prompt's part is smallest there, and short calls are another question."""
+    right = [row for row in group.rows if row.status == "ok" and row.new_tokens and row.check and row.check.get("passed") and not row.is_workload]
+    longest: dict[object, int] = {}
+    for row in right:
+        longest[_shape(row)] = max(row.new_tokens[-1], longest.get(_shape(row), 0))
+    for row in right:
+        if row.new_tokens[-1] == longest[_shape(row)] and not token_times.wrong_when_padded(row) and (ms := _ms_per_token(row)):
             yield Timed(group, row, ms)
+
+
+def _shape(row: Row) -> str:
+    """Of its model, without the weights: "bloom-7b1"."""
+    return str(row.record.job.model.get("shape"))
 
 
 def _ms_per_token(row: Row) -> float | None:
