@@ -26,8 +26,8 @@ class Timed:
         return self.row.summary(self.new_tokens) if self.new_tokens else None
 
     @property
-    def order(self) -> tuple[int, int, bool, float]:
-        return self.new_tokens, self.row.batch_size, self.summary is None, self.summary.mean if self.summary else 0.0
+    def order(self) -> tuple[bool, int, int, float]:
+        return self.summary is None, self.new_tokens, self.row.batch_size, self.summary.mean if self.summary else 0.0
 
     @property
     def mean_std(self) -> str:
@@ -52,7 +52,7 @@ def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
 
 
 def main_table(group: Group, article: Article | None, with_places: bool) -> Markdown:
-    """Sorted by new tokens, batch size and time. `with_places`: each row has its anchor, which only one page may hold."""
+    """Sorted by new tokens, batch size and time, rows without a time at the end. `with_places`: each row has its anchor, which only one page may hold."""
     timed = sorted(timed_of(group, article), key=lambda one: one.order)
 
     def case(one: Timed) -> Markdown:
@@ -62,10 +62,10 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
         Column[Timed]("system", case, words=True),
         Column[Timed](cells.devices(group), lambda one: one.row.count),
         Column[Timed]("dtype", lambda one: one.row.dtype or NONE, words=True),
-        Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed}) > 1),
+        Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
         Column[Timed]("ms ± std", lambda one: one.mean_std),
         Column[Timed]("× published", lambda one: one.over_published, when=any(one.case for one in timed)),
-        Column[Timed]("GiB", lambda one: cells.gib(one.row.peak_of_a_gpu_bytes)),
+        Column[Timed]("GiB", lambda one: NONE if one.row.status == "unsupported" else cells.gib(one.row.peak_of_a_gpu_bytes)),
         Column[Timed]("check", lambda one: cells.status(one.row), words=True),
     ]
     return table(columns, timed)
