@@ -13,7 +13,7 @@ from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.report import failures, headlines, page, pages, quoted, terminal
+from scripts.report import data, failures, headlines, page, pages, quoted, terminal
 from scripts.report.page import Body, Content
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped
@@ -24,10 +24,11 @@ from scripts.verdicts.row_groups import Group
 
 @dataclass(frozen=True)
 class Report:
-    """What a report's runs give."""
+    """What a report's runs give; `data` are the rows as data, {file name: text}."""
 
     content: Content
     body: Body
+    data: Mapping[str, str]
 
 
 def judged(records: Sequence[Record], known: Mapping[str, Article]) -> Content:
@@ -52,7 +53,9 @@ def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str
         if of_claims := overview.picture(content.verdicts):
             pictures[overview.PICTURE] = of_claims
     content = dataclasses.replace(content, pictures=pictures)
-    return Report(content, page.body(content, runs_link))
+    with failures.part("the rows as data", records):
+        rows = data.files(content.groups, known)
+    return Report(content, page.body(content, runs_link), rows)
 
 
 def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
@@ -100,7 +103,7 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
 
 @dataclass(frozen=True)
 class Written:
-    """What `make report` writes: the text of every page, and what they were made of, with the runs that are left out."""
+    """What `make report` writes: the text of every page and of the rows as data, and what they were made of, with the runs that are left out."""
 
     texts: Mapping[str, str]
     content: Content
@@ -114,7 +117,8 @@ def _whole(runs: Path, out: Path) -> Written:
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
-    return Written(page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists()), report.content, skipped)
+    texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
+    return Written({**texts, **report.data}, report.content, skipped)
 
 
 def check_pages() -> None:

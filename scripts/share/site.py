@@ -20,7 +20,7 @@ import yaml
 from scripts import surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
-from scripts.report import pages
+from scripts.report import data, pages
 from scripts.results import door
 
 FILES = Path(__file__).resolve().parent / "site_files"
@@ -113,6 +113,9 @@ def build(report: Path, runs: Path) -> Path:
         texts = _texts(report)
         for name, text in texts.items():
             (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text), encoding="utf-8")
+        for name in (data.CSV, data.JSON):
+            if (report / name).is_file() and door.is_plain(report / name):
+                shutil.copyfile(report / name, docs / name, follow_symlinks=False)
         for name, patterns in FOLDERS.items():
             if (report / name).is_dir():
                 _shown(report / name, docs / name, patterns)

@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 
 from bench.job import InvalidDocument, to_json
 from scripts import articles, results
-from scripts.report import document, failures
+from scripts.report import data, document, failures
 from scripts.report import page as page_text
 from scripts.report.text import Markdown, blocks, code, link
 from scripts.report.views import VIEWS
@@ -139,7 +139,7 @@ def pages_of(records: list[Record]) -> tuple[dict[str, str], list[Skipped]]:
 def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(tmp_path: Path, seed: int) -> None:
     texts, skipped = pages_of(hostile_records(tmp_path, seed))
     assert not skipped and "evil" in "".join(texts.values())
-    known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {"FINDINGS.md", "index.md", *texts}
+    known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {"FINDINGS.md", "index.md", data.CSV, data.JSON, *texts}
     for text in texts.values():
         nothing_becomes_more_than_text(text, known_targets)
 
