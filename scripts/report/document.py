@@ -122,10 +122,10 @@ def _whole(runs: Path, out: Path) -> Written:
 
 
 def check_pages() -> None:
-    """Raise KitError where a page of the kit's report, a plot, the README's table of headlines or a number in a page written by hand is not what its results give."""
+    """Raise KitError where a page or plot of the kit's report, the README's headlines or a number in a page written by hand is not what its results give."""
     out = results.RUNS.parent
     whole = _whole(results.RUNS, out)
-    expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()} 
+    expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()}
     expected |= {out / name: text for name, text in whole.texts.items()}
     stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     stale += [path for path in [*(out / "plots").glob("*.svg"), *pages.written_by_the_kit(out)] if path not in expected]

@@ -111,7 +111,9 @@ def _report(folder: Path, again: Path) -> Iterator[str]:
     except (KitError, OSError) as error:
         yield f"reports/REPORT.md: not checked, for it cannot be made from the bundle's data: {error}"
         return
-    there = {path.relative_to(folder).as_posix() for pattern in (*(f"reports/{page}" for page in rebuilt.PAGES), "reports/plots/*") for path in folder.glob(pattern)}
+    there = {
+        path.relative_to(folder).as_posix() for pattern in (*(f"reports/{page}" for page in rebuilt.PAGES), "reports/plots/*") for path in folder.glob(pattern)
+    }
     for name in sorted({*made, *there}):
         path = folder / name
         if name not in made:

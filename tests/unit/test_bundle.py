@@ -45,7 +45,15 @@ def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_pat
     path = tmp_path / f"{bundle.NAME}.tar.gz"
     assert done.returncode == 0 and hashlib.sha256(path.read_bytes()).hexdigest() in done.stdout, done.stderr
     unpacked = bundles.unpack(path, tmp_path)
-    for name in ("reports/REPORT.md", "reports/method.md", "reports/article-inference-tools.md", "docker/pins.toml", "docker/deepspeed/2023-02/requirements.txt", "bench/articles/inference-tools.toml", "CITATION.cff"):
+    for name in (
+        "reports/REPORT.md",
+        "reports/method.md",
+        "reports/article-inference-tools.md",
+        "docker/pins.toml",
+        "docker/deepspeed/2023-02/requirements.txt",
+        "bench/articles/inference-tools.toml",
+        "CITATION.cff",
+    ):
         assert (unpacked / name).is_file(), name
     assert len(list(unpacked.glob("reports/runs/*/result.json"))) > 50
     checked = subprocess.run(["sha256sum", "--check", "--quiet", checksums.NAME], cwd=unpacked, capture_output=True, text=True)

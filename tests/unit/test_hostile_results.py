@@ -139,7 +139,13 @@ def pages_of(records: list[Record]) -> tuple[dict[str, str], list[Skipped]]:
 def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(tmp_path: Path, seed: int) -> None:
     texts, skipped = pages_of(hostile_records(tmp_path, seed))
     assert not skipped and "evil" in "".join(texts.values())
-    known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {"FINDINGS.md", "index.md", data.CSV, data.JSON, *texts}
+    known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {
+        "FINDINGS.md",
+        "index.md",
+        data.CSV,
+        data.JSON,
+        *texts,
+    }
     for text in texts.values():
         nothing_becomes_more_than_text(text, known_targets)
 

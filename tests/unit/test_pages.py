@@ -74,7 +74,11 @@ def rows_as_data(records: list) -> tuple[list[dict[str, str]], dict]:
 def test_a_row_is_a_line_of_the_data_for_each_number_of_new_tokens() -> None:
     lines, document = rows_as_data([record(job("int8"), 71.65), record(job("deepspeed", 2, variant="controlled", new_tokens=(1, 16)), (10.0, 90.0))])
     assert [(line["case"], line["new_tokens"]) for line in lines] == [("int8", "1"), ("deepspeed", "1"), ("deepspeed", "16")]
-    assert float(lines[0]["mean_ms"]) == pytest.approx(71.65, rel=0.01) and lines[0]["published_mean_ms"] == "143.3" and lines[0]["gpu_peak_bytes"] == str(10 << 30)
+    assert (
+        float(lines[0]["mean_ms"]) == pytest.approx(71.65, rel=0.01)
+        and lines[0]["published_mean_ms"] == "143.3"
+        and lines[0]["gpu_peak_bytes"] == str(10 << 30)
+    )
     assert [row["mean_ms"] for row in document["rows"]] == [float(line["mean_ms"]) for line in lines]
     assert document["columns"].keys() == lines[0].keys() and all(document["columns"].values())
 
@@ -83,7 +87,9 @@ def test_a_row_that_failed_is_a_line_without_a_time_and_few_runs_have_no_interva
     failed, ok = record(job("int8"), status="oom", reason="out of memory"), record(job("deepspeed", 2), 10.0)
     lines = {line["case"]: line for line in rows_as_data([failed, *synthetic.repeated(ok)])[0]}
     assert (lines["int8"]["status"], lines["int8"]["mean_ms"], lines["int8"]["runs"]) == ("oom", "", "0")
-    assert lines["deepspeed"]["runs"] == "5" and float(lines["deepspeed"]["low_ms"]) < float(lines["deepspeed"]["mean_ms"]) < float(lines["deepspeed"]["high_ms"])
+    assert lines["deepspeed"]["runs"] == "5" and float(lines["deepspeed"]["low_ms"]) < float(lines["deepspeed"]["mean_ms"]) < float(
+        lines["deepspeed"]["high_ms"]
+    )
     assert rows_as_data([ok])[0][0]["low_ms"] == ""
 
 

@@ -76,12 +76,14 @@ def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path
     new = [line for line in changed if line not in reports.text_of(whole).splitlines()]
     assert lost and all(
         re.search(
-            "tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged|results from containers|of 5 systems", line
+            "tensor-parallel|Tensor parallelism|is the fastest|5 of 6|not exactly|Not exactly|Version 1 of the rules judged|results from containers|of 5 systems",
+            line,
         )
         for line in lost
     )
     assert new and all(
-        re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested|Version 1 of the rules judged|results from containers|of 4 systems", line) for line in new
+        re.search("tensor-parallel|Tensor parallelism|4 of 5|not tested|Version 1 of the rules judged|results from containers|of 4 systems", line)
+        for line in new
     )
 
 
@@ -209,12 +211,16 @@ def of_five_runs(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: str, tmp_path: Path) -> None:
     first, _, below = of_five_runs.partition("## Did it hold?")[2].partition("## Claims and settings")
-    lines = re.findall(r"^- (.) \[1\.\d\]\(article-inference-tools\.md#claims-inference-tools\) .*?\. (?:\*\*)?([a-z ]+?)(?:\*\*)?(?: on .*?)?(?::|$)", below, re.M)
+    lines = re.findall(
+        r"^- (.) \[1\.\d\]\(article-inference-tools\.md#claims-inference-tools\) .*?\. (?:\*\*)?([a-z ]+?)(?:\*\*)?(?: on .*?)?(?::|$)", below, re.M
+    )
     words = [word for _, word in lines]
     assert len(words) == 5 and all(SIGNS[word] == sign for sign, word in lines), below
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 2 of [the rules](method.md)" in first
-    assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: measured 4\.9\d* \(4.* to .*\), published 3\.83 × layer-parallel\n", below), below
+    assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: measured 4\.9\d* \(4.* to .*\), published 3\.83 × layer-parallel\n", below), (
+        below
+    )
     assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; 25 of 25 results" in first
     assert "## Did it hold?" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
 
@@ -396,7 +402,13 @@ def test_whatever_field_is_damaged_the_run_is_skipped_or_shown_and_the_report_co
 
 
 def test_a_new_view_needs_its_file_and_its_name_among_the_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beauty = View("beauty", lambda group, article: Markdown("Beauty of {}").format(group.key.model), summary="Beauty", plot=lambda group, article: "<svg/>", title="All of it")
+    beauty = View(
+        "beauty",
+        lambda group, article: Markdown("Beauty of {}").format(group.key.model),
+        summary="Beauty",
+        plot=lambda group, article: "<svg/>",
+        title="All of it",
+    )
     for module in (document, page_text):
         monkeypatch.setattr(module, "VIEWS", (*VIEWS, beauty))
     text = page(tmp_path, [record(job("int8"))])

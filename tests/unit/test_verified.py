@@ -45,7 +45,11 @@ def a_run(folder: Path) -> Path:
 
 def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Path) -> None:
     said = "\n".join(verified.verify(packed))
-    assert "checked: 3 results, each with its job" in said and " pages of the report, " in said and "plots and the README's headlines come out of these results" in said
+    assert (
+        "checked: 3 results, each with its job" in said
+        and " pages of the report, " in said
+        and "plots and the README's headlines come out of these results" in said
+    )
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
 
 

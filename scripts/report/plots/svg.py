@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from scripts.report.text import plain
 from scripts.report.verdict_marks import COLOURS, SIGNS
-from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED
+from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 
 WIDTH = 820.0
 #: Words of 12 pixels are about so wide a letter.
@@ -24,6 +24,16 @@ SERIES = {
     "s2": ("#00795a", "#2cc295"),
     "s3": ("#a8487f", "#e08bbd"),
     "s4": ("#8a6d00", "#e6c229"),
+}
+
+
+#: {verdict: its shape around a place}: circle, diamond, square, cross, triangle.
+SHAPES = {
+    HOLDS: "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
+    IN_PART: "m0 -6l6 6l-6 6l-6 -6z",
+    UNDECIDED: "m-4.5 -4.5h9v9h-9z",
+    REFUTED: "m-5 -5l10 10m0 -10l-10 10",
+    NOT_TESTED: "m-5.5 -4h11l-5.5 9.5z",
 }
 
 
@@ -90,20 +100,10 @@ class Picture:
         self._parts.append(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"{self._class(_filled(style, hollow))}/>')
 
     def verdict(self, x: float, y: float, word: str) -> None:
-        """The verdict's own shape: circle, diamond, square, cross, triangle."""
-        style = verdict_class(word)
-        if word == HOLDS:
-            self.dot(x, y, style, radius=5)
-            return
-        if word == REFUTED:
-            drawn, look = f"M{_number(x - 5)} {_number(y - 5)}l10 10m0 -10l-10 10", f"{style} stroke"
-        else:
-            corners = {
-                IN_PART: [(0, -6), (6, 0), (0, 6), (-6, 0)],
-                NOT_TESTED: [(-5.5, -4), (5.5, -4), (0, 5.5)],
-            }.get(word, [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)])
-            drawn, look = "M" + "L".join(f"{_number(x + dx)} {_number(y + dy)}" for dx, dy in corners) + "Z", f"{style} fill"
-        self._parts.append(f'<path d="{drawn}"{self._class(look)} stroke-width="{3 if word == REFUTED else 1}"/>')
+        """The verdict's own shape."""
+        look = "stroke" if word == REFUTED else "fill"
+        width = 3 if word == REFUTED else 1
+        self._parts.append(f'<path d="M{_number(x)} {_number(y)}{SHAPES[word]}"{self._class(f"{verdict_class(word)} {look}")} stroke-width="{width}"/>')
 
     def interval(self, x1: float, x2: float, y: float, style: str) -> None:
         """From one bound to the other, with a short upright at each."""
@@ -117,7 +117,9 @@ class Picture:
 
     def svg(self) -> str:
         size = f'viewBox="0 0 {_number(WIDTH)} {_number(self.height)}" width="{_number(WIDTH)}" height="{_number(self.height)}"'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n' + "\n".join([*self._head, f"<style>{_style(self._used)}</style>", *self._parts, "</svg>\n"])
+        return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n' + "\n".join(
+            [*self._head, f"<style>{_style(self._used)}</style>", *self._parts, "</svg>\n"]
+        )
 
 
 def cut(words: object, letters: int) -> str:

@@ -24,7 +24,10 @@ def plot(group: Group, article: Article | None) -> str | None:
         return None
     cases = published.by_case(group, article)
     longest = max(panels)
-    drawn = [Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases.get(row.case), article) for row in rows]) for count, rows in panels.items()]
+    drawn = [
+        Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases.get(row.case), article) for row in rows])
+        for count, rows in panels.items()
+    ]
     return dots.plot(drawn, _finding(panels[longest], longest), group.heading)
 
 

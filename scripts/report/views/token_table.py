@@ -170,4 +170,6 @@ def _memory(row: Row, numbers: Sequence[tuple[str, str]]) -> str:
     return cells.beside(*(cells.gib(max(sizes, default=None)) for sizes in held))
 
 
-VIEW = View("tokens", section, summary="Milliseconds per token over batch sizes", plot=token_curves.batch_plot, title="Milliseconds per token over the batch size")
+VIEW = View(
+    "tokens", section, summary="Milliseconds per token over batch sizes", plot=token_curves.batch_plot, title="Milliseconds per token over the batch size"
+)
