@@ -134,6 +134,12 @@ def _lines(group: Group, article: Article | None) -> Iterator[Line]:
             yield Line(group, row, new_tokens, article)
 
 
+def shown(value: Value) -> str:
+    """A value as words."""
+    rounded = _rounded(value)
+    return f"{rounded:g}" if isinstance(rounded, float) else str(rounded)
+
+
 def _rounded(value: Value) -> Value:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if abs(value) < float("inf") else None

@@ -13,15 +13,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
-from scripts import surroundings
+from scripts import articles, results, surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
-from scripts.report import data, pages
+from scripts.report import data, failures, pages, row_pages
 from scripts.results import door
+from scripts.verdicts import row_groups
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
@@ -57,8 +59,8 @@ def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def _page(text: str) -> str:
-    """A page of the report as a page of the site.
+def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A page of the report as a page of the site; `of_place` leads from a row's anchor to its page.
 
     GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
     out of the report's folder, which the site does not hold, the words stay.
@@ -66,7 +68,19 @@ def _page(text: str) -> str:
     text = re.sub(r"<details>", '<details markdown="1">', text)
     for name, (place, _) in FIRST.items():
         text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
-    return re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+    text = re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+
+    def with_page(match: re.Match[str]) -> str:
+        page = of_place.get(match["anchor"])
+        return f'<a id="{match["anchor"]}"></a>[{match["name"]}]({page})' if page else match[0]
+
+    return re.sub(r'<a id="(?P<anchor>[^"]+)"></a>(?P<name>[^\s|]+)', with_page, text)
+
+
+def _rows(runs: Path, runs_link: str) -> row_pages.RowPages:
+    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
+    known = articles.load_all()
+    return failures.made_of(results.load_all(runs)[0], runs, lambda records: row_pages.made(row_groups.build(records, known), known, runs_link))[0]
 
 
 def _texts(report: Path) -> dict[str, str]:
@@ -104,6 +118,30 @@ def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
             shutil.copyfile(path, target / path.name, follow_symlinks=False)
 
 
+def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> None:
+    """Put everything that a site is made of into `docs`; KitError for runs that a site of this report could not hold."""
+    # Where the report's own links lead to: its pages name the runs by their place relative to them.
+    place_of_runs = Path(os.path.relpath(runs, report))
+    if ".." in place_of_runs.parts:
+        raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
+    rows = _rows(runs, place_of_runs.as_posix())
+    for name, text in [*texts.items(), *rows.texts.items()]:
+        (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
+    for name in (data.CSV, data.JSON):
+        if (report / name).is_file() and door.is_plain(report / name):
+            shutil.copyfile(report / name, docs / name, follow_symlinks=False)
+    for name, patterns in FOLDERS.items():
+        if (report / name).is_dir():
+            _shown(report / name, docs / name, patterns)
+    (docs / "plots").mkdir(exist_ok=True)
+    for name, picture in rows.pictures.items():
+        (docs / "plots" / f"{name}.svg").write_text(picture, encoding="utf-8")
+    for run in runs.iterdir():
+        if run.is_dir():
+            _shown(run, docs / place_of_runs / run.name, OF_RUNS)
+    shutil.copytree(FILES, docs / "site_files")
+
+
 def build(report: Path, runs: Path) -> Path:
     """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one, of one process at a time."""
     out = report / "site"
@@ -111,22 +149,7 @@ def build(report: Path, runs: Path) -> Path:
         docs, made = Path(work, "docs"), Path(work, "site")
         docs.mkdir()
         texts = _texts(report)
-        for name, text in texts.items():
-            (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text), encoding="utf-8")
-        for name in (data.CSV, data.JSON):
-            if (report / name).is_file() and door.is_plain(report / name):
-                shutil.copyfile(report / name, docs / name, follow_symlinks=False)
-        for name, patterns in FOLDERS.items():
-            if (report / name).is_dir():
-                _shown(report / name, docs / name, patterns)
-        # Where the report's own links lead to: reports/REPORT.md names the runs by their place relative to it.
-        place_of_runs = Path(os.path.relpath(runs, report))
-        if ".." in place_of_runs.parts:
-            raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-        for run in runs.iterdir():
-            if run.is_dir():
-                _shown(run, docs / place_of_runs / run.name, OF_RUNS)
-        shutil.copytree(FILES, docs / "site_files")
+        _fill(docs, report, runs, texts)
         config = Path(work, "mkdocs.yml")
         config.write_text(yaml.safe_dump(settings(docs, made, _nav(texts))), encoding="utf-8")
         environment = {**surroundings.current().variables, "NO_MKDOCS_2_WARNING": "1"}

@@ -18,12 +18,13 @@ from markdown_it import MarkdownIt
 
 from bench.job import InvalidDocument, to_json
 from scripts import articles, results
-from scripts.report import data, document, failures
+from scripts.report import data, document, failures, row_pages
 from scripts.report import page as page_text
 from scripts.report.text import Markdown, blocks, code, link
 from scripts.report.views import VIEWS
 from scripts.results import Record, Skipped
 from scripts.share import site
+from scripts.verdicts import row_groups
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -146,7 +147,12 @@ def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(
         data.JSON,
         *texts,
     }
-    for text in texts.values():
+    known = articles.load_all()
+    rows = row_pages.made(row_groups.build(hostile_records(tmp_path / "rows", seed), known), known, "runs")
+    assert rows.texts
+    for picture in rows.pictures.values():
+        ElementTree.fromstring(picture)
+    for text in [*texts.values(), *rows.texts.values()]:
         nothing_becomes_more_than_text(text, known_targets)
 
 

@@ -3,12 +3,13 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from scripts import articles
-from scripts.report import data, document, pages
+from scripts.report import data, document, pages, row_pages
 from scripts.report.text import Markdown, anchor, blocks, code, link
 from scripts.verdicts import row_groups
 from tests import reports, synthetic
@@ -105,3 +106,36 @@ def test_the_data_lie_beside_the_pages_and_are_linked(tmp_path: Path) -> None:
     document.write(tmp_path / "runs", tmp_path)
     assert "[results.csv](results.csv), [results.json](results.json)" in reports.text_of(tmp_path)
     assert (tmp_path / "results.csv").read_text().count("\n") == 2 and json.loads((tmp_path / "results.json").read_text())["rows"]
+
+
+def rows_of(records: list) -> row_pages.RowPages:
+    known = articles.load_all()
+    return row_pages.made(row_groups.build(records, known), known, "runs")
+
+
+def test_a_row_s_page_has_every_call_of_every_run_and_the_command_that_repeats_it() -> None:
+    runs = synthetic.repeated(record(job("int8"), 50.0))
+    made = rows_of(runs)
+    ((name, text),) = made.texts.items()
+    (picture,) = made.pictures.values()
+    calls = sum(len(call["timed_ms"]) for run in runs for call in run.guest.measurements)
+    assert picture.count('class="s0 hollow"') == calls == 50 and picture.count('class="s1 fill"') == 1
+    assert "int8 ×1: the means of 5 runs lie between" in picture
+    assert all(f"](runs/{run.id}/{file})" in text for run in runs for file in ("result.json", "job.json"))
+    assert "`make bench-int8 ARTICLE=inference-tools VARIANT=published STACK=current" in text and "| mean\\_ms | 50" in text
+    assert f"](plots/{name.removesuffix('.md')}.svg)" in text and made.pictures.keys() == {name.removesuffix(".md")}
+
+
+def test_a_row_without_a_time_has_a_page_with_its_reason_and_no_picture() -> None:
+    made = rows_of([record(job("int8"), status="oom", reason="no room | left")])
+    (text,) = made.texts.values()
+    assert "**oom**: no room \\| left" in text and not made.pictures
+
+
+def test_every_row_s_place_on_its_setting_s_page_has_a_page(tmp_path: Path) -> None:
+    records = synthetic.article_runs()
+    synthetic.write(tmp_path / "runs", records)
+    document.write(tmp_path / "runs", tmp_path)
+    made = rows_of(records)
+    places = set(re.findall(r'<a id="([^"]+--[^"]+)"></a>', reports.text_of(tmp_path)))
+    assert places and places <= made.of_place.keys() and len(set(made.of_place.values())) == len(made.texts)

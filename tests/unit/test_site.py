@@ -88,6 +88,15 @@ def test_the_tabs_are_the_report_the_findings_the_articles_and_the_method(built)
     assert tabs == ["Report", "Findings", "Articles", "How the numbers are measured and judged", "Runs"]
 
 
+def test_a_row_of_a_setting_leads_to_its_page_with_its_raw_results(built):
+    setting = sorted(built.parent.glob("inference-tools-*[0-9a-f].html"))[0]
+    rows = {link for link in Page(setting).links if link.startswith("row-")}
+    assert rows
+    for row in rows:
+        page = Page(built.parent / row)
+        assert any(link.endswith("/result.json") for link in page.links) and setting.name in page.links
+
+
 def test_raw_results_are_beside_the_pages(built):
     assert list(built.parent.glob("runs/*/result.json")) and not list(built.parent.rglob("log.txt"))
 

@@ -56,7 +56,7 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
     timed = sorted(timed_of(group, article), key=lambda one: one.order)
 
     def case(one: Timed) -> Markdown:
-        return (anchor(_place(group, one.row)) if one.first and with_places else Markdown()) + cells.case(one.row)
+        return (anchor(place_of(group, one.row)) if one.first and with_places else Markdown()) + cells.case(one.row)
 
     columns = [
         Column[Timed]("system", case, words=True),
@@ -71,7 +71,8 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
     return table(columns, timed)
 
 
-def _place(group: Group, row: Row) -> str:
+def place_of(group: Group, row: Row) -> str:
+    """The anchor of a row."""
     return f"{group.slug}--{row.case}-{row.count}" + (f"-b{row.batch_size}" if row.batch_size != 1 else "")
 
 
