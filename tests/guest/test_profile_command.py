@@ -46,7 +46,7 @@ def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(pr
     )
     assert told.returncode == 0, told.stderr
     text = reports.text_of(tmp_path)
-    assert "# Profiles" in text and "aten::" in text and "Claims and settings" in text
+    assert "# Profiles" in text and "aten::" in text and "](profiles.md)" in text
     assert "make profile-transformers ARTICLE=" in text
 
 

@@ -74,7 +74,7 @@ def halve_times(folder: Path) -> str:
         for times in re.findall(r'"timed_ms": *\[([^\]]*)\]', text):
             text = text.replace(times, ", ".join(str(float(time) / 2) for time in times.split(",")))
         path.write_text(text)
-    return "reports/REPORT.md: another content comes out of the runs"
+    return "reports/article-inference-tools.md: another content comes out of the runs"
 
 
 def another_report(folder: Path) -> str:
