@@ -448,6 +448,16 @@ def test_a_row_without_a_timed_call_is_kept_and_has_no_line_among_the_times(tmp_
     assert "| measured mean ± std, ms |" not in text and "| ms ± std |" not in text
 
 
+def test_each_mechanism_has_a_picture_whose_title_is_its_finding() -> None:
+    group = group_of([measured("fusion-deepspeed", FUSION), measured("schedule-2", SCHEDULES), measured("kv-offload", CACHES)])
+    plots = {view.name: view.plot(group, ARTICLE) for view in VIEWS if view.plot and view.name in ("fusion", "schedules", "kv_cache", "padding")}
+    titles = {name: re.search(r"<title>(.*?)</title>", picture)[1] for name, picture in plots.items() if picture}
+    assert re.fullmatch(r"Fused regions are \S+ to \S+ times as fast", titles["fusion"]), titles
+    assert re.fullmatch(r"\S.* makes most tokens a second; its stages wait .* % of the time", titles["schedules"]), titles
+    assert titles["kv_cache"] == "default: 30 sequences fit; offloaded: 128 or more sequences fit" and plots["padding"] is None
+    assert 'class="ink"' in plots["fusion"], "the published speed-ups stand beside the measured ones"
+
+
 def test_neither_calls_nor_figures_is_a_damaged_result(tmp_path: Path) -> None:
     synthetic.write(tmp_path, [measured("fusion-deepspeed", {})])
     records, skipped = results.load_all(tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from scripts import articles, results
 from scripts.report import document
 from scripts.report.plots import throughput
+from scripts.report.views import padding
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import rates, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
@@ -225,6 +226,11 @@ def test_a_workload_tells_its_padding_and_what_it_decoded_in_vain(page: str) -> 
 def test_padding_on_both_sides_stands_beside_the_text_alone(page: str) -> None:
     assert "| left | float32 | 3 | 64 | 67 | 8 / 8 | 1 / 2 (8) |" in page
     assert "| right | float32 | 3 | 64 | 33 | 1 / 1 | 60 / 70 (8) |" in page
+
+
+def test_the_picture_of_the_padding_tells_how_far_the_logits_are_off_on_each_side() -> None:
+    picture = padding.plot(group_of(whole()), None)
+    assert "The logits are off by 1.00 % padded on the left, by 60.0 % padded on the right" in picture and "67 % of the answers as alone" in picture
 
 
 def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: str) -> None:

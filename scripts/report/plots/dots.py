@@ -62,10 +62,10 @@ def plot(panels: Sequence[Panel], title: str, subtitle: str) -> str | None:
         top = bottom + FOOT
     if any(dot.published for dot in every):
         y = picture.height - 12
-        picture.line(left, y - 10, left, y + 2, "ink", 2)
-        picture.text(left + 8, y, "published", "small")
-        picture.dot(left + 80, y - 4, "s0")
-        picture.text(left + 90, y, "measured, with the 95 % interval over runs where there are enough; hollow: output wrong or not checked", "small")
+        picture.line(20, y - 10, 20, y + 2, "ink", 2)
+        picture.text(28, y, "published", "small")
+        picture.dot(100, y - 4, "s0")
+        picture.text(110, y, "measured, with its 95 % interval where there is one; hollow: output wrong or not checked", "small")
     return picture.svg()
 
 

@@ -12,8 +12,8 @@ from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 
 WIDTH = 820.0
-#: Words of 12 pixels are about so wide a letter.
-LETTER = 6.3
+#: So wide is a letter of 12 pixels in the widest of the usual fonts.
+LETTER = 6.8
 #: So much stands above the first panel: title, subtitle.
 HEAD = 52.0
 
@@ -76,7 +76,7 @@ class Picture:
         self._head = [f"<title>{escape(plain(title))}</title>", f"<desc>{words}</desc>"]
         self._used: set[str] = set()
         self._parts = [f'<rect class="ground" width="{_number(WIDTH)}" height="{_number(height)}"/>']
-        self.text(14, 24, cut(title, 96), "title")
+        self.text(14, 24, cut(title, 84), "title")
         self.text(14, 42, cut(subtitle, 130), "muted")
 
     def text(self, x: float, y: float, words: object, style: str = "", anchor: str = "start") -> None:
