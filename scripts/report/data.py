@@ -4,6 +4,7 @@ COLUMNS is the data dictionary; results.json carries it. Numbers have six signif
 """
 
 import csv
+import functools
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ class Line:
     new_tokens: int
     article: Article | None
 
-    @property
+    @functools.cached_property
     def summary(self) -> stats.Summary | None:
         return self.row.summary(self.new_tokens) if self.new_tokens else None
 

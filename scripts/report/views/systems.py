@@ -1,5 +1,6 @@
 """The main table of a setting: every row with its time, sorted by it; below it the rows without a time or a right output, by name and reason."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class Timed:
     case: Case | None
     first: bool
 
-    @property
+    @functools.cached_property
     def summary(self) -> stats.Summary | None:
         return self.row.summary(self.new_tokens) if self.new_tokens else None
 
