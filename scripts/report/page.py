@@ -90,7 +90,7 @@ def body(content: Content, runs_link: str) -> Body:
 
 
 def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[str, str]:
-    """{name: text} of every page, the index first; `with_findings` tells whether FINDINGS.md lies beside them. Raises LookupError for a link to nowhere."""
+    """{name: text} of every page, the index first; `with_findings` tells whether FINDINGS.md lies beside them. Raises KitError for a link to nowhere."""
     index = render("index", **body.index, skipped_count=len(skipped), with_findings=with_findings)
     every = {pages.INDEX: index, **body.whole}
     if body.index["any_run"] or skipped:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from scripts.errors import KitError
 from scripts.report.text import Markdown
 from scripts.verdicts.row_groups import Group
 
@@ -54,9 +55,9 @@ def _digest(*values: str) -> str:
 
 
 def linked(pages: Mapping[str, Markdown]) -> dict[str, str]:
-    """{name: text}, each page below MARKER and each `](#anchor)` with the page that holds the anchor; raises LookupError for an anchor that none holds.
+    """{name: text}, each page below MARKER and each `](#anchor)` with the page that holds the anchor; the first anchor of a page is the page itself.
 
-    A link to the first anchor of another page leads to the page itself.
+    Raises KitError for an anchor that no page holds, which is the kit's own fault, and LookupError for an anchor that two hold, which may be a result's.
     """
     place_of: dict[str, str] = {}
     for name, text in pages.items():
@@ -71,7 +72,7 @@ def linked(pages: Mapping[str, Markdown]) -> dict[str, str]:
             if anchor is None:
                 return match[0]
             if anchor not in place_of:
-                raise LookupError(f"{name}: a link leads to #{anchor}, which no page holds; write <a id> there, or take the link away")
+                raise KitError(f"{name}: a link leads to #{anchor}, which no page holds; put the anchor where it should lead, or take the link away")
             target = place_of[anchor]
             return match[0] if target.partition("#")[0] == name else f"]({target})"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import articles
+from scripts.errors import KitError
 from scripts.report import data, document, pages, row_pages
 from scripts.report.text import Markdown, anchor, blocks, code, link
 from scripts.verdicts import row_groups
@@ -30,7 +31,7 @@ def test_a_link_gets_the_page_that_holds_its_anchor() -> None:
 
 
 def test_a_link_to_no_page_and_an_anchor_on_two_pages_fail_loudly() -> None:
-    with pytest.raises(LookupError, match="first.md: a link leads to #nowhere, which no page holds"):
+    with pytest.raises(KitError, match="first.md: a link leads to #nowhere, which no page holds"):
         pages.linked({"first.md": link("there", "#nowhere")})
     with pytest.raises(LookupError, match="second.md: the anchor place stands in first.md too"):
         pages.linked({"first.md": anchor("place"), "second.md": anchor("place")})

@@ -33,7 +33,7 @@ def plot(lines: Sequence[Line]) -> str | None:
     count = collections.Counter(line.word for line in lines)
     title = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
     picture = Picture(
-        bottom + FOOT, f"Of {len(lines)} claims: {title}", "Upright: the published ratio. Sign: the measured one with its 95 % interval.", _told(lines)
+        bottom + FOOT, f"Of {len(lines)} claims: {title}", "Vertical line: the published ratio. Sign: the measured ratio with its 95 % interval.", _told(lines)
     )
     scale = scales.for_values([*numbers, 1.0], 24 + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
     axis(picture, scale, HEAD, bottom, "times as fast, or another ratio of the claim; logarithmic")
