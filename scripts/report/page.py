@@ -220,7 +220,7 @@ def setting_page(group: Group, article: Article | None, verdicts: ArticleVerdict
 
 def _plot(view: View, group: Group, pictures: Mapping[str, str]) -> Markdown:
     name = f"{group.slug}-{view.name}"
-    return Markdown("![{}: {}](plots/{}.svg)").format(view.title, group.heading, name) if name in pictures else Markdown()
+    return Markdown("![{}: {}]({})").format(view.title, group.heading, Markdown(f"plots/{name}.svg")) if name in pictures else Markdown()
 
 
 def _folded(summary: str, inner: Markdown) -> Markdown:

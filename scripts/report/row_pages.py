@@ -47,7 +47,7 @@ def _page(group: Group, row: Row, article: Article | None, name: str, pictured: 
     return blocks(
         Markdown("# {} on {}: {}").format(row.name, gpus(row.count), group.key.article),
         up,
-        Markdown("![Every timed call of {}](plots/{}.svg)").format(row.name, name) if pictured else Markdown(),
+        Markdown("![Every timed call of {}]({})").format(row.name, Markdown(f"plots/{name}.svg")) if pictured else Markdown(),
         Markdown("**{}**: {}").format(row.status, row.record.reason) if row.status != "ok" else Markdown(),
         *(_numbers(Line(group, row, count, article)) for count in ((row.new_tokens if row.status == "ok" else []) or [0])),
         Markdown("## Runs"),
