@@ -17,7 +17,7 @@ from bench import backends, compat, forms, profile
 from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 from bench.measuring import clock, environment, measure, ranks, timed_tokens
-from bench.models import prompts, weights
+from bench.models import pickles, prompts, token_texts, weights
 
 
 def say(**event):
@@ -126,6 +126,9 @@ def check_output(job, result, phases, form, loaded, tokens):
         input_ids = loaded.input_ids[: check.CHECKED_ROWS]
         logits = phases.run("check", lambda: loaded.last_logits(input_ids))
         result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
+    if tokens is not None and job.model["weights"] == "hub":  # a random model writes nonsense
+        expected = check.expected_tokens(job.reference, loaded.input_ids)
+        result.figures["wrote"] = phases.stamp("texts", lambda: token_texts.wrote(job, tokens[0].tolist(), expected))
     if loaded.answers:
         phases.run("answers", lambda: write_answers(job, loaded, form))
 
@@ -183,6 +186,11 @@ def run_weights(job, result, phases, folder):
     )
 
 
+def run_convert(job, result, phases, folder):
+    source, target = job.model["path"], job.options["into"]
+    result.used = phases.run("convert", lambda: pickles.convert(source, target, lambda done, total: say(shard=done, total=total)))
+
+
 def run_profile(job, result, phases, folder):
     keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
     with opened(job, result, phases, folder) as loaded:
@@ -190,7 +198,7 @@ def run_profile(job, result, phases, folder):
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
 
 
-ACTIONS = {"measure": run_measure, "reference": run_reference, "judge": run_judge, "weights": run_weights, "profile": run_profile}
+ACTIONS = {"measure": run_measure, "reference": run_reference, "judge": run_judge, "weights": run_weights, "convert": run_convert, "profile": run_profile}
 
 
 def run(job, folder="."):

@@ -127,6 +127,13 @@ def loads_straight(transformers_version):
     return able
 
 
+def safe_pickles(torch_version):
+    """Does `torch.load(weights_only=True)` run no code of a pickle? Before 2.6 it could be tricked into it (CVE-2025-32434)."""
+    able = release(torch_version) >= (2, 6)
+    _take("pickles", "weights_only" if able else "refused")
+    return able
+
+
 def meta_device(torch, accelerate):
     """A context in which modules are built without memory: torch's own from 2.0 on, else accelerate's."""
     if release(torch.__version__) >= (2, 0):

@@ -35,8 +35,11 @@ _NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_ma
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 
 #: The kinds of jobs: time a backend, compute the right answer with plain transformers, judge the tokens of timed calls (bench/checking/judge.py),
-#: write random weights, or profile one call.
-KINDS = ("measure", "reference", "judge", "weights", "profile")
+#: write random weights, convert weights in pickles, or profile one call.
+KINDS = ("measure", "reference", "judge", "weights", "convert", "profile")
+
+#: Those that call no model.
+WITHOUT_RUNS = ("weights", "convert")
 
 
 T = typing.TypeVar("T")
@@ -53,7 +56,8 @@ class Job:
     model       name, architecture (bloom|gptj|llama), shape (a name in bench/models/weights.py), weights (hub|random),
                 scale (full|tiny), seed, recipe (of random weights; absent in jobs of recipe 1), revision
                 (of real weights the commit, or folder-… where they are known by their digest alone), weights_sha256 (of real
-                weights, over all their files), path (where the guest finds the checkpoint)
+                weights, over all their files), converted_by (of real weights that came in pickles: what made safetensors of them),
+                path (where the guest finds the checkpoint)
     load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments that the
                 article gave to the loading calls of its backend
     prompt      text, tokens (a length to cut or repeat to; null keeps the text as it is), batch_size
@@ -195,7 +199,7 @@ def job_of(fields: object) -> Job:
     _expect(job.device in ("cuda", "cpu"), "device is {!r}, allowed are cuda, cpu", job.device)
     _expect(isinstance(job.device_count, int) and job.device_count >= 1, "device_count is {!r}, allowed is 1 or more", job.device_count)
     _expect(job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}: at least 1 and 0", job.timed_runs, job.warmup_runs)
-    _expect(job.kind == "weights" or job.runs, "runs is empty: a job needs at least one number of new tokens")
+    _expect(job.kind in WITHOUT_RUNS or job.runs, "runs is empty: a job needs at least one number of new tokens")
     _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}: a name and an object", job.form, job.options)
     for run in job.runs:
         _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))

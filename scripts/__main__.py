@@ -1,5 +1,13 @@
 """python -m scripts VERB --option: the kit's one command line; `make` is its short form."""
 
-from scripts.commands.line import main
+import sys
 
-main()
+try:
+    from scripts.commands.line import main
+
+    main()
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith(("scripts", "bench")):
+        raise
+    print(f"error: {sys.executable} has no {error.name}; type make VERB, which installs the tools into .venv, or make .venv/.run", file=sys.stderr)
+    sys.exit(3)

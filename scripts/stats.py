@@ -1,7 +1,7 @@
 """From raw samples to numbers, and from numbers to no more digits than the samples carry.
 
 Mean, population standard deviation and linear 95th percentile are the articles' own; median, interval and outliers are
-the kit's. Calls of one run share their process, so an interval over them tells of that run alone: those are percentile
+the kit's. Calls of one run share their process, so an interval over them describes that run alone. Such intervals are percentile
 bootstraps with fixed seeds. What varies from one measurement to the next is the run, so the intervals that a claim rests on
 are taken over the means of runs (`over_runs`, `ratio_over_runs`).
 """
@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What is told of one series of samples, in the samples' unit; `std` is the population's, as numpy.std's default."""
+    """The numbers of a series of samples, in the samples' unit; `std` is the population's, as numpy.std's default."""
 
     n: int
     mean: float
@@ -83,7 +83,7 @@ def outliers(samples: Sequence[float]) -> int:
 def drift(samples: Sequence[float]) -> float | None:
     """How much longer the second half of the calls took than the first, as a share of the first; None for fewer than LEAST_SAMPLES.
 
-    A machine that warms up or slows down during a run shows here, and no interval tells of it. A call in the middle counts in neither half.
+    A machine that warms up or slows down during a run shows here, and in no interval. A call in the middle counts in neither half.
     """
     if len(samples) < LEAST_SAMPLES:
         return None
@@ -142,7 +142,7 @@ def ratio_over_runs(above: Sequence[float], below: Sequence[float]) -> Estimate:
 
 
 def quotient_over_runs(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]]) -> Estimate:
-    """The product of some rows' geometric means over that of others', each over one positive value from each run, with Welch's t interval.
+    """The product of the geometric means of the rows `above` over that of the rows `below`, with Welch's t interval; a row is a value of each run.
 
     Logarithms make the interval of a ratio and that of its reciprocal agree. Degrees of freedom by Welch and Satterthwaite (B. L. Welch,
     Biometrika 34, 1947). No interval where a row has fewer than LEAST_RUNS runs.
@@ -187,7 +187,7 @@ def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int
 
 
 def decimals(uncertainty: float, significant: int = 2, most: int = MOST_DECIMALS_MS) -> int:
-    """To which decimal a number with this uncertainty is told: so that `significant` digits of the uncertainty show.
+    """The number of decimals that a number with this uncertainty carries: so that `significant` digits of the uncertainty show.
 
     Negative for tens and hundreds. No uncertainty at all gives `most`.
     """

@@ -37,11 +37,6 @@ class Surroundings:
         return Path(self.text("KIT_LOCKS") or f"/tmp/llm-repro-{os.getuid()}")
 
     @property
-    def commit(self) -> str:
-        """KIT_COMMIT: the commit that a copy of the kit without its own git history was taken from."""
-        return self.text("KIT_COMMIT")
-
-    @property
     def hub_token(self) -> str:
         """HF_TOKEN, for gated models; it stays in this process."""
         return self.text("HF_TOKEN")

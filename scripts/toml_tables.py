@@ -52,8 +52,9 @@ def _at(place: str) -> str:
 def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tuple[str, str, list[str]]]:
     """(place, key, allowed keys) of each key that no struct of the shape has."""
     if isinstance(shape, inspect.UnionType):
+        fitting = (inspect.StructType, inspect.DictType) if isinstance(data, dict) else (inspect.ListType,)
         for member in shape.types:
-            if _fits(data, member):
+            if isinstance(member, fitting):
                 yield from _unknown_keys(data, member, place)
     elif isinstance(shape, inspect.StructType) and isinstance(data, dict):
         fields = {field.encode_name: field.type for field in shape.fields}
@@ -73,10 +74,6 @@ def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tup
             yield from _unknown_keys(value, shape.item_type, f"{place}{_label(value, number)}")
 
 
-def _fits(data: object, shape: inspect.Type) -> bool:
-    return isinstance(shape, (inspect.StructType, inspect.DictType)) if isinstance(data, dict) else isinstance(shape, inspect.ListType)
-
-
 def _below(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
@@ -89,13 +86,13 @@ def _label(item: object, number: int) -> str:
 
 def _named(path: str, tables: object) -> str:
     """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`."""
-    place, here = "", tables
+    place, value = "", tables
     for key, number in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
         if key:
-            place, here = _below(place, key), here.get(key) if isinstance(here, dict) else None
+            place, value = _below(place, key), value.get(key) if isinstance(value, dict) else None
         elif number == "...":
             return _below(place, "…")
         else:
-            here = here[int(number)] if isinstance(here, list) and int(number) < len(here) else None
-            place += _label(here, int(number))
+            value = value[int(number)] if isinstance(value, list) and int(number) < len(value) else None
+            place += _label(value, int(number))
     return place

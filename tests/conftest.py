@@ -13,6 +13,9 @@ from scripts import surroundings
 # Hundreds of processes start here, and without bytecode each would compile torch and transformers anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# `make test GPU_MODE=cdi` is meant for the tests; the verbs that they start would refuse what they do not read.
+os.environ.pop("KIT_TYPED", None)
+
 # Two files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

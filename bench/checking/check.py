@@ -29,6 +29,14 @@ def save_reference(path, logits, tokens, input_ids):
         numpy.savez(stream, logits=logits.float().cpu().numpy(), tokens=tokens.cpu().numpy(), prompt=digest(input_ids))
 
 
+def expected_tokens(reference_path, input_ids):
+    """The reference's greedy tokens after this prompt [batch, tokens], a list of ids; None where it read another prompt."""
+    import numpy
+
+    reference = numpy.load(reference_path)
+    return reference["tokens"].tolist()[0] if str(reference["prompt"]) == digest(input_ids[:CHECKED_ROWS]) else None
+
+
 def common_prefix(left, right):
     """The number of leading items that two sequences share."""
     length = 0

@@ -1,5 +1,6 @@
 """build, verify, rebuild, sbom, images, archive, restore, push, pull: the images and their content."""
 
+import functools
 import re
 import time
 from collections.abc import Callable
@@ -21,10 +22,10 @@ from scripts.images import verify as checking
 from scripts.paths import ROOT
 from scripts.pins import Image
 
-STACK = option("STACK", values.Text(), "the versions: a stack of docker/pins.toml, or the article's own", "article")
-ARTICLE = option("ARTICLE", values.Text(), "the article of STACK=article", "")
-WHEELS = option("WHEELS", values.Folder(), "build from the files of this folder, without a package index")
-ARCHIVES = option("ARCHIVES", values.Folder(), "the folder of archives", ROOT / "archives")
+STACK = option("STACK", values.text(), "the versions: a stack of docker/pins.toml, or the article's own", "article")
+ARTICLE = option("ARTICLE", values.text(), "the article of STACK=article", "")
+WHEELS = option("WHEELS", values.folder(), "build from the files of this folder, without a package index")
+ARCHIVES = option("ARCHIVES", values.folder(), "the folder of archives", ROOT / "archives")
 
 
 def chosen(backend: str, stack: str, article: str) -> list[Image]:
@@ -34,14 +35,17 @@ def chosen(backend: str, stack: str, article: str) -> list[Image]:
     return building.images_of(pins.load(), backend, stack)
 
 
-def _of_images(command: Callable[..., int | None]) -> Verb:
-    """Add the argument and the options that choose images to a verb."""
+def _of_images(command: Callable[..., int | None], backend: Callable[[Verb], Verb] = click.argument("backend")) -> Verb:
+    """Add the backend, by default an argument, and the options that choose images to a verb."""
 
     def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
         return command(chosen(backend, stack, article), **more)
 
     with_images.__doc__ = command.__doc__
-    return click.argument("backend")(STACK(ARTICLE(with_images)))
+    return backend(STACK(ARTICLE(with_images)))
+
+
+_of_named_images = functools.partial(_of_images, backend=option("BACKEND", values.text(), "the images of a backend", "all"))
 
 
 @click.command
@@ -63,11 +67,7 @@ def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
 @_of_images
 def verify(images: list[Image]) -> None:
     """Compare the whole content of an image with its pins and lock; one line per difference."""
-    wrong = 0
-    for image in images:
-        lines = checking.verify(image)
-        wrong += bool(lines)
-        _print_differences(image, lines, "holds what its pins and its lock say")
+    wrong = sum(_differs(image, checking.verify(image), "holds what its pins and its lock say") for image in images)
     if wrong:
         raise KitError(f"{wrong} of the images differ from docker/pins.toml: `docker rmi` them and build again, or correct the pins")
 
@@ -77,18 +77,14 @@ def verify(images: list[Image]) -> None:
 @_of_images
 def rebuild(images: list[Image], wheels: Path | None) -> None:
     """Build an image twice without a cache and compare the two builds, layer by layer."""
-    different = False
-    for image in images:
-        lines = rebuilding.rebuild(image, wheels)
-        different |= bool(lines)
-        _print_differences(image, lines, "the same to the byte in two builds without a cache")
-    if different:
+    if sum(_differs(image, rebuilding.rebuild(image, wheels), "the same to the byte in two builds without a cache") for image in images):
         raise KitError("two builds of the same files differ, as listed above")
 
 
-def _print_differences(image: Image, lines: list[str], if_none: str) -> None:
-    print(f"{image.tag}: {f'{len(lines)} differences' if lines else if_none}")
-    print("".join(f"  {line}\n" for line in lines), end="", flush=True)
+def _differs(image: Image, lines: list[str], if_none: str) -> bool:
+    """Are there differences? They are printed."""
+    print("\n  ".join([f"{image.tag}: {f'{len(lines)} differences' if lines else if_none}", *lines]), flush=True)
+    return bool(lines)
 
 
 @click.command
@@ -108,16 +104,14 @@ def images() -> None:
 
 
 @click.command
-@option("ONLY", values.Names(*keeping.PARTS), "keep only these parts", ())
-@option("PIECES", values.Size(), "cut archives of images into files of at most so many bytes")
-@option("PYTHONS", values.Names(), "the versions of Python to keep the tools for; by default the one that runs the kit", ())
-@STACK
-@ARTICLE
-@option("BACKEND", values.Text(), "the images of a backend", "all")
+@option("ONLY", values.names(*keeping.PARTS), "keep only these parts", ())
+@option("PIECES", values.size(), "cut archives of images into files of at most so many bytes")
+@option("PYTHONS", values.names(), "the versions of Python to keep the tools for; by default the one that runs the kit", ())
 @ARCHIVES
-def archive(only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], stack: str, article: str, backend: str, archives: Path) -> None:
+@_of_named_images
+def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], archives: Path) -> None:
     """Archive the built images, the files of their locks, the tools and the kit in a folder."""
-    keeping.archive(archives, chosen(backend, stack, article), only or keeping.PARTS, pieces, pythons)
+    keeping.archive(archives, images, only or keeping.PARTS, pieces, pythons)
 
 
 @click.command
@@ -127,30 +121,26 @@ def restore(archives: Path) -> None:
     restoring.restore(archives)
 
 
-REGISTRY = option("REGISTRY", click.STRING, "a registry and a name in it, for example localhost:5000/kit", "")
+REGISTRY = option("REGISTRY", values.text(), "a registry and a name in it, for example localhost:5000/kit", "")
 
 
 def _registry(typed: str) -> str:
-    if not typed or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*", typed):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*", typed):
         raise UsageError(f"REGISTRY is {typed!r}, allowed is host/name; try REGISTRY=localhost:5000/kit")
     return typed
 
 
 @click.command
-@option("BACKEND", click.STRING, "the images of a backend", "all")
-@STACK
-@ARTICLE
 @REGISTRY
-def push(backend: str, stack: str, article: str, registry: str) -> None:
+@_of_named_images
+def push(images: list[Image], registry: str) -> None:
     """Push built images to a registry and write their digests into docker/digests.json."""
-    through_registry.push(chosen(backend, stack, article), _registry(registry))
+    through_registry.push(images, _registry(registry))
 
 
 @click.command
-@option("BACKEND", click.STRING, "the images of a backend", "all")
-@STACK
-@ARTICLE
 @REGISTRY
-def pull(backend: str, stack: str, article: str, registry: str) -> None:
+@_of_named_images
+def pull(images: list[Image], registry: str) -> None:
     """Pull images by their digests, and compare them with pins and lock."""
-    through_registry.pull(chosen(backend, stack, article), _registry(registry))
+    through_registry.pull(images, _registry(registry))

@@ -11,35 +11,19 @@ import sys
 import click
 
 from scripts import __version__, surroundings
-from scripts.errors import KitError, run_command
+from scripts.errors import KitError, UsageError, run_command
 
-#: {verb: its module in scripts/commands}
-VERBS = {
-    "archive": "images",
-    "article": "measure",
-    "bench": "measure",
-    "build": "images",
-    "bundle": "share",
-    "compare": "report",
-    "demo": "demo",
-    "clocks": "demo",
-    "images": "images",
-    "lock": "pins",
-    "lock-models": "models",
-    "models": "models",
-    "profile": "measure",
-    "publish": "share",
-    "rebuild": "images",
-    "render": "pins",
-    "report": "report",
-    "restore": "images",
-    "push": "images",
-    "pull": "images",
-    "sbom": "images",
-    "verify": "images",
-    "verify-bundle": "share",
-    "verify-models": "models",
+#: {module of scripts/commands: its verbs}
+MODULES = {
+    "demo": ("demo", "clocks"),
+    "images": ("archive", "build", "images", "pull", "push", "rebuild", "restore", "sbom", "verify"),
+    "measure": ("article", "bench", "profile"),
+    "models": ("lock-models", "models", "verify-models"),
+    "pins": ("lock", "render"),
+    "report": ("compare", "report"),
+    "share": ("bundle", "publish", "verify-bundle"),
 }
+VERBS = {verb: module for module, verbs in MODULES.items() for verb in verbs}
 
 
 class Verbs(click.Group):
@@ -54,6 +38,20 @@ class Verbs(click.Group):
         module = importlib.import_module(f"scripts.commands.{VERBS[cmd_name]}")
         verb: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return verb
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name, verb, rest = super().resolve_command(ctx, args)
+        if name and verb:
+            refuse_unread(surroundings.current().text("KIT_TYPED").split(), name, verb)
+        return name, verb, rest
+
+
+def refuse_unread(typed: list[str], name: str, verb: click.Command) -> None:
+    """Raise UsageError for a variable that was typed after `make TARGET` and that the target's verb would ignore."""
+    allowed = sorted(str(option.envvar) for option in verb.params if getattr(option, "envvar", None))
+    unread = sorted(set(typed) - set(allowed))
+    if unread:
+        raise UsageError(f"{name} does not read {unread[0]}, allowed are {', '.join(allowed) or 'no variables'}; leave {unread[0]} out")
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

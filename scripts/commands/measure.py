@@ -15,40 +15,40 @@ from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
 from scripts.machine import signals
 from scripts.paths import ROOT
-from scripts.run import options, outlook, plan, runner
+from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
 from scripts.run.options import Options
 
-MODELS = option("MODELS", values.Folder(), "the folder of models and weights", ROOT / "models")
-RUNS = option("RUNS", values.Folder(), "the folder of results; the kit's own unless it is typed")
+MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
+RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
 
 #: In the order of --help.
 CHOICES = (
-    option("GPUS", values.Count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
-    option("GPU_IDS", values.Numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ARTICLE", values.Text(), "whose cases: a name in bench/articles", ""),
-    option("CASES", values.Names(), "only these cases of the article", ()),
-    option("VARIANT", values.Choice(*options.VARIANTS), "the article's own arguments, or one footing for every row"),
-    option("STACK", values.Text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
-    option("BATCH_SIZES", values.Numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
-    option("ITEMS", values.Count(example=10_000), "texts of a workload"),
-    option("TIMED_RUNS", values.Count(most=10_000, example=10), "timed calls, in place of the article's"),
-    option("REPEATS", values.Count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
-    option("WEIGHTS", values.Choice(*options.WEIGHTS), "the model's own weights, or seeded random ones", "hub"),
-    option("SCALE", values.Choice(*options.SCALES), "the model's full size, or a tiny one of its shape", "full"),
-    option("DEVICE", values.Choice(*options.DEVICES), "what the model runs on", "cuda"),
-    option("ENGINE", values.Choice(*options.ENGINES), "in a container, or in an interpreter of this machine", "docker"),
-    option("PYTHON_HOST", values.Text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
-    option("WHEELS", values.Folder(), "build images from the files of this folder, without a package index"),
-    option("PROFILER", values.Choice(*options.PROFILERS), "of `profile`", "torch"),
-    option("PLAN", values.Switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
-    option("FORCE", values.Switch(), "1 measures again what is there", False),
-    option("TIMEOUT_S", values.Count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
-    option("ALLOW_BUSY", values.Switch(), "1 takes GPUs that others use", False),
-    option("GPU_MODE", values.Choice(*options.GPU_MODES), "how Docker is asked for GPUs", "auto"),
-    option("KIT_MEMLOCK", values.Switch(), "1 lets a container lock any amount of memory", False),
+    option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
+    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
+    option("ARTICLE", values.text(), "whose cases: a name in bench/articles", ""),
+    option("CASES", values.names(), "only these cases of the article", ()),
+    option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
+    option("STACK", values.text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
+    option("BATCH_SIZES", values.numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
+    option("ITEMS", values.count(example=10_000), "texts of a workload"),
+    option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
+    option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
+    option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
+    option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
+    option("DEVICE", values.choice("cuda", "cpu"), "what the model runs on", "cuda"),
+    option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
+    option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
+    option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
+    option("PROFILER", values.choice("torch", "nsys"), "of `profile`", "torch"),
+    option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
+    option("FORCE", values.switch(), "1 measures again what is there", False),
+    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
+    option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
+    option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
+    option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
     MODELS,
-    option("MODEL_PATH", values.Folder(), "a folder that has the model's own weights already: they are checked and not copied"),
+    option("MODEL_PATH", values.folder(), "a folder that has the model's own weights already: they are checked and not copied"),
     RUNS,
 )
 
@@ -57,8 +57,8 @@ def options_of(typed: Mapping[str, Any]) -> Options:
     """The Options of what was typed, by the names of CHOICES; raises UsageError for two values that contradict each other."""
     renamed = {"kit_memlock": "memlock", "runs": "folder"}
     names = {field.name for field in dataclasses.fields(Options)}
-    given = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
-    return Options(**{name: value for name, value in given.items() if name in names})
+    chosen = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
+    return Options(**{name: value for name, value in chosen.items() if name in names})
 
 
 def measuring(command: Callable[[str, Options], int]) -> Verb:
@@ -89,8 +89,7 @@ def bench(backend: str, asked: Options) -> int:
 @measuring
 def article(slug: str, asked: Options) -> int:
     """Run all cases of an article in all variants."""
-    wanted = articles.find(slug)
-    backends = list(dict.fromkeys(case.backend for case in wanted.cases))
+    backends = list(dict.fromkeys(case.backend for case in articles.find(slug).cases))
     return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
 
 
@@ -99,7 +98,7 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
     if asked.plan:
         print(*outlook.lines(planned, asked), sep="\n")
         return 0
-    with contextlib.suppress(KitError):  # whatever cannot be asked now is told by the row that needs it
+    with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
     if records:
@@ -116,22 +115,22 @@ def profile(backend: str, asked: Options) -> int:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
-    wanted = [dataclasses.replace(one, profiler=asked.profiler, batch_size=size) for one in planned for size in sizes]
-    worst = max((_profile(one, asked) for one in wanted), default=0)
+    profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]
+    worst = max((_profile(case, asked) for case in profiled), default=0)
     print(results.where_shown(asked.runs))
     return worst
 
 
 def _profile_line(record: results.Record) -> str:
-    """What a profile came to, as one line for the terminal."""
-    found = (record.guest.figures or {}).get("profile") if record.guest else None
-    if record.status != "ok" or not found:
+    """The outcome of a profile, as one line for the terminal."""
+    figures = (record.guest.figures or {}).get("profile") if record.guest else None
+    if record.status != "ok" or not figures:
         return f"{record.status}: {record.reason}"
-    return f"{found['new_tokens']} new tokens in {found['wall_ms']:.2f} ms, {found['profiled_wall_ms']:.2f} ms under {found['profiler']}"
+    return f"{figures['new_tokens']} new tokens in {figures['wall_ms']:.2f} ms, {figures['profiled_wall_ms']:.2f} ms under {figures['profiler']}"
 
 
 def _profile(planned: runner.Planned, asked: Options) -> int:
-    """Profile a case, print what came out and where it lies, and return the exit code."""
+    """Profile a case, print the outcome and the files, and return the exit code."""
     print(planned.title, file=sys.stderr, flush=True)
     record = runner.perform(planned, asked)
     folder: Path = asked.runs / record.id

@@ -2,13 +2,14 @@
 
 import click
 
+from scripts.commands import values
 from scripts.commands.values import option
 from scripts.images import render as rendering
 from scripts.pins import resolve
 
 
 @click.command
-@option("BACKEND", click.STRING, "only the locks of this backend")
+@option("BACKEND", values.text(), "only the locks of this backend")
 def lock(backend: str | None) -> None:
     """Resolve docker/pins.toml into hashed requirements; needs the network."""
     resolve.lock(backend)

@@ -12,13 +12,13 @@ from scripts.commands.values import option
 from scripts.errors import KitError, UsageError
 from scripts.report import comparison, document
 
-OUT = option("OUT", values.Folder(), "the folder of the report; by default beside the runs")
+OUT = option("OUT", values.folder(), "the folder of the report; by default beside the runs")
 
 
 @click.command
 @RUNS
 @OUT
-@option("FORMAT", values.Choice("md", "html"), "html writes a site too", "md")
+@option("FORMAT", values.choice("md", "html"), "html writes a site too", "md")
 @click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page is not that of the results")
 def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
@@ -40,10 +40,10 @@ def report(runs: Path | None, out: Path | None, format: str, check: bool) -> Non
 
 
 @click.command
-@option("A", values.Text(), "a run, a folder of results, or a git revision", "")
-@option("B", values.Text(), "the same", "")
-@option("ACROSS", values.Text(), "compare rows that differ only in this field", "")
-@option("THRESHOLD", values.Text(), "fail where a row of B is slower by more than this many per cent", "")
+@option("A", values.text(), "a run, a folder of results, or a git revision", "")
+@option("B", values.text(), "the same", "")
+@option("ACROSS", values.text(), "compare rows that differ only in this field", "")
+@option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
     """Compare two runs, folders or git revisions side by side."""

@@ -16,9 +16,9 @@ from scripts.share import verified
 
 
 @click.command
-@option("REMOTE", values.Text(), "the address of a repository that you may push to", "")
-@option("BRANCH", values.Text(), "the branch of the site", "gh-pages")
-@option("TAKE_BRANCH", values.Switch(), "1 replaces the files of a branch that another program wrote", False)
+@option("REMOTE", values.text(), "the address of a repository that you may push to", "")
+@option("BRANCH", values.text(), "the branch of the site", "gh-pages")
+@option("TAKE_BRANCH", values.switch(), "1 replaces the files of a branch that another program wrote", False)
 @RUNS
 @OUT
 def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
@@ -39,7 +39,7 @@ def bundle(out: Path | None) -> None:
 
 
 @click.command(name="verify-bundle")
-@option("BUNDLE", values.Folder(), "the archive to check", Path(f"{bundles.NAME}.tar.gz"))
+@option("BUNDLE", values.folder(), "the archive to check", Path(f"{bundles.NAME}.tar.gz"))
 def verify_bundle(bundle: Path) -> None:
     """Check such an archive: its files, its results, and that its report follows from them."""
     lines = verified.verify(bundle)

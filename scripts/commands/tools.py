@@ -37,6 +37,8 @@ def install(group: str) -> None:
     known = loaded.host["groups"]
     if group not in known:
         raise UsageError(f"there is no group of tools {group!r}, allowed are {', '.join(known)}; try python -m scripts.commands.tools run")
+    if VENV.is_symlink():  # venv --clear would empty what the link leads to, and only then refuse the link
+        raise UsageError(f"{VENV} is a link to {VENV.resolve()}, allowed is a folder of its own; type rm {VENV} and the same again")
     with (ROOT / ".venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_current(VENV / f".{group}", loaded.host_lock(group)):

@@ -15,147 +15,109 @@ LARGEST_COUNT = 1_000_000
 #: A longer value is a typing error. A path has at most 4,096 bytes, and the kit appends to typed paths.
 LONGEST_CHARACTERS = 1024
 
-
-def _name(param: click.Parameter | None) -> str:
-    """The name of an option in messages: `GPUS`, or `--gpus` for an option without a variable."""
-    if param is None:
-        return "the value"
-    return str(param.envvar) if getattr(param, "envvar", None) else param.opts[0]
-
+UNITS_BYTES = {"MB": 10**6, "GB": 10**9}
 
 #: A verb's function, or click's command for it.
 Verb = Callable[..., Any]
 
 
-class Choice(click.ParamType[Any, Any]):
-    """One of the given words; the first word is the example."""
+class Value(click.ParamType[Any, Any]):
+    """What `parse` makes of a text; where it raises ValueError, a UsageError says what is `allowed` and shows the example for that text."""
 
-    name = "choice"
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    def __init__(self, metavar: str, parse: Callable[[str], Any], allowed: str, example: Callable[[str], str]) -> None:
+        self.name, self.parse, self.allowed, self.example = metavar, parse, allowed, example
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "|".join(self.words)
+        return self.name
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.words:
-            raise UsageError(f"{_name(param)} is {value!r}, allowed are {', '.join(self.words)}; try {_name(param)}={nearest(value, self.words)}")
-        return value
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # a default
+        name = "the value" if param is None else str(getattr(param, "envvar", None) or param.opts[0])
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            typed = value if len(value) <= 60 else value[:60] + "…"
+            raise UsageError(f"{name} is {typed!r}, {self.allowed.format(error)}; try {name}={self.example(value)}") from error
 
 
-class Switch(click.ParamType[Any, Any]):
+def choice(*words: str) -> Value:
+    """One of the given words."""
+    return Value("|".join(words), lambda text: words[words.index(text)], f"allowed are {', '.join(words)}", lambda text: nearest(text, words))
+
+
+def switch() -> Value:
     """0 or 1, for example FORCE=1."""
-
-    name = "0|1"
-
-    def convert(self, value: bool | str, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        if isinstance(value, bool):
-            return value
-        if value not in ("0", "1"):
-            raise UsageError(f"{_name(param)} is {value!r}, allowed are 0, 1; try {_name(param)}=1")
-        return value == "1"
+    return Value("0|1", lambda text: ("0", "1").index(text) == 1, "allowed are 0, 1", lambda text: "1")
 
 
-class Count(click.ParamType[Any, Any]):
+def count(most: int = LARGEST_COUNT, example: int = 2) -> Value:
     """A whole number from 1."""
-
-    name = "n"
-
-    def __init__(self, most: int = LARGEST_COUNT, example: int = 2) -> None:
-        self.most, self.example = most, example
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        if not (value.isascii() and value.isdecimal() and len(value) < 20 and 1 <= int(value) <= self.most):
-            allowed = f"a whole number from 1 to {self.most:,}"
-            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed is {allowed}; try {_name(param)}={self.example}")
-        return int(value)
+    return Value("n", lambda text: _whole(text, 1, most), f"allowed is a whole number from 1 to {most:,}", lambda text: str(example))
 
 
-class Size(click.ParamType[Any, Any]):
+def size() -> Value:
     """A number of bytes with its unit, for example PIECES=64MB; the units are powers of 1000."""
 
-    name = "64MB"
-    UNITS = {"MB": 10**6, "GB": 10**9}
+    def parse(text: str) -> int:
+        return _whole(text[:-2], 1, 999_999) * UNITS_BYTES.get(text[-2:], 0) or _wrong()
 
-    def convert(self, value: int | str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        number, unit = value[:-2], value[-2:]
-        if unit not in self.UNITS or not (number.isascii() and number.isdecimal() and len(number) < 7 and int(number) >= 1):
-            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed is a whole number with {' or '.join(self.UNITS)}; try {_name(param)}=64MB")
-        return int(number) * self.UNITS[unit]
+    return Value("64MB", parse, f"allowed is a whole number with {' or '.join(UNITS_BYTES)}", lambda text: "64MB")
 
 
-class Numbers(click.ParamType[Any, Any]):
+def numbers(allowed: str, example: str, least: int = 0) -> Value:
     """Different whole numbers with commas, for example GPU_IDS=0,3."""
 
-    name = "n,n,…"
+    def parse(text: str) -> tuple[int, ...]:
+        numbers = tuple(_whole(part, least, 9_999_999) for part in text.split(","))
+        return numbers if len(set(numbers)) == len(numbers) else _wrong()
 
-    def __init__(self, allowed: str, example: str, least: int = 0) -> None:
-        self.allowed, self.example, self.least = allowed, example, least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = value.split(",")
-        right = all(part.isascii() and part.isdecimal() and len(part) < 8 and int(part) >= self.least for part in parts)
-        if not right or len({int(part) for part in parts}) != len(parts):
-            allowed = f"{self.allowed} with commas"
-            raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed are {allowed}; try {_name(param)}={self.example}")
-        return tuple(int(part) for part in parts)
+    return Value("n,n,…", parse, f"allowed are {allowed} with commas", lambda text: example)
 
 
-class Text(click.ParamType[Any, Any]):
+def text() -> Value:
     """A word, an address or a command of at most LONGEST_CHARACTERS."""
-
-    name = "text"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return _not_too_long(str(value), param)
+    return Value("text", _short, f"allowed are {LONGEST_CHARACTERS:,} characters", lambda text: "a shorter value")
 
 
-class Names(click.ParamType[Any, Any]):
-    """Words with commas, for example CASES=accelerate-fp16,ds-zero; only `allowed` words where these are given."""
+def names(*words: str) -> Value:
+    """Words with commas, for example CASES=accelerate-fp16,ds-zero; only the given words where there are any."""
 
-    name = "name,name,…"
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(name for name in _short(text).split(",") if name)
+        return names if not words or set(names) <= set(words) else _wrong()
 
-    def __init__(self, *allowed: str) -> None:
-        self.allowed = allowed
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        words = value if isinstance(value, tuple) else tuple(word for word in _not_too_long(value, param).split(",") if word)
-        wrong = [word for word in words if self.allowed and word not in self.allowed]
-        if wrong:
-            raise UsageError(f"{_name(param)} names {_short(wrong[0])!r}, allowed are {', '.join(self.allowed)}; try {_name(param)}={self.allowed[0]}")
-        return words
+    allowed = f"allowed are {', '.join(words) if words else f'{LONGEST_CHARACTERS:,} characters'}"
+    return Value("name,name,…", parse, allowed, lambda text: words[0] if words else "fewer names")
 
 
-class Folder(click.ParamType[Any, Any]):
+def folder() -> Value:
     """A folder or file of this machine as an absolute path; it may be missing."""
 
-    name = "path"
-
-    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def parse(text: str) -> Path:
+        path = Path.cwd() / _short(text)  # not resolved: messages show a link by its own path
         try:
-            path = Path.cwd() / _not_too_long(str(value), param)  # not resolved: messages show a link by its own path
             path.exists()
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UsageError(f"{_name(param)} is {_short(str(value))!r}, which is not a path ({why}); try another") from error
+        except OSError as error:
+            raise ValueError(error.strerror) from error
         return path
 
-
-def _not_too_long(value: str, param: click.Parameter | None) -> str:
-    if len(value) > LONGEST_CHARACTERS:
-        raise UsageError(f"{_name(param)} is {_short(value)!r}, allowed are {LONGEST_CHARACTERS:,} characters; try a shorter value")
-    return value
+    return Value("path", parse, "which is not a path ({})", lambda text: "/another/path")
 
 
-def _short(value: str) -> str:
-    return value if len(value) <= 60 else value[:60] + "…"
+def _wrong() -> Any:
+    raise ValueError
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    """A whole number within its bounds; raises ValueError."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most else _wrong()
+
+
+def _short(text: str) -> str:
+    if len(text) > LONGEST_CHARACTERS:
+        raise ValueError(f"longer than {LONGEST_CHARACTERS:,} characters")
+    return text
 
 
 def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any = None) -> Callable[[Verb], Verb]:

@@ -5,10 +5,9 @@ import sys
 from collections.abc import Sequence
 
 
-def advice(name: str, known: Sequence[str]) -> str:
-    """One line with the variable and the nearest known variable; patterns such as `PIP_%` are not suggested."""
-    plain = [word for word in known if word.replace("_", "").isalpha()]
-    near = difflib.get_close_matches(name.upper(), plain, n=1, cutoff=0.5)
+def advice(name: str, variables: Sequence[str]) -> str:
+    """One line with the variable and the nearest variable of the kit; patterns such as `PIP_%` are not suggested."""
+    near = difflib.get_close_matches(name.upper(), [variable for variable in variables if "%" not in variable], n=1, cutoff=0.5)
     return f"{name} is not a variable of the kit; " + (f"did you mean {near[0]}? " if near else "") + "Try: make help"
 
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import platform
 import queue
-import signal
 import threading
 import time
 import uuid
@@ -42,11 +41,6 @@ class Outcome:
     started_at: float
     finished_at: float
 
-    @property
-    def signal(self) -> str:
-        """The name of the signal that ended the process, such as SIGSEGV; "" without a signal."""
-        return next((number.name for number in signal.Signals if number == self.exit_code - 128), "")
-
 
 def connect() -> docker.DockerClient:
     """A client of the Docker at DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
@@ -73,18 +67,17 @@ def sweep(client: docker.DockerClient) -> list[str]:
     filters: dict[str, str | list[str] | bool] = {"label": f"{RUNNER_LABEL}={_this_runner()}"}
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         owner = Path(container.labels[OWNER_LABEL])
-        lock = locks.take(owner) if owner.parent == locks.folder() else None
-        if lock:
-            with lock:
-                _remove(container)
-                locks.remove(owner)
-            removed.append(container.labels[RUN_LABEL])
+        if owner.parent == locks.folder():
+            with locks.abandoned(owner) as is_abandoned:
+                if is_abandoned:
+                    _remove(container)
+                    removed.append(container.labels[RUN_LABEL])
     return removed
 
 
 @contextlib.contextmanager
 def _owner() -> Iterator[Path]:
-    """A lock that this process holds while its container exists: it tells a sweep that the runner lives."""
+    """A lock that this process holds while its container exists: a sweep sees by it that the runner lives."""
     path = locks.folder() / f"runner-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
     with locks.held(path, locks.FOR_THIS_USER):
         yield path

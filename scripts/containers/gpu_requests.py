@@ -16,11 +16,10 @@ from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 
 KIND = "nvidia.com/gpu"
-MODES = ("auto", "cdi", "nvidia")
 
 
 def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[DeviceRequest]:
-    """The device requests that show a container exactly these GPUs; [] without GPUs. `mode` is one of MODES. Raises PreflightError."""
+    """The device requests that show a container exactly these GPUs; [] without GPUs. Raises PreflightError."""
     if not gpus:
         return []
     if any(part.get("Name") == "Podman Engine" for part in client.version().get("Components", [])):
@@ -45,8 +44,8 @@ def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:
 def cdi_devices(info: Mapping[str, Any]) -> set[str]:
     """The device names that Docker can inject: those it reports, and those in the spec folders that it reads."""
     reported = [device["ID"].partition("=") for device in info.get("DiscoveredDevices") or []]
-    in_specs = (_names_in(spec) for spec in _specs(info.get("CDISpecDirs") or []))
-    return {name for kind, _, name in reported if kind == KIND}.union(*in_specs)
+    specs = [spec for spec in _specs(info.get("CDISpecDirs") or []) if spec.get("kind") == KIND]
+    return {name for kind, _, name in reported if kind == KIND} | {str(device.get("name")) for spec in specs for device in spec.get("devices") or []}
 
 
 def _specs(folders: Iterable[str]) -> list[dict[str, Any]]:
@@ -59,7 +58,3 @@ def _specs(folders: Iterable[str]) -> list[dict[str, Any]]:
         except (OSError, ValueError, yaml.YAMLError):
             continue
     return [spec for spec in specs if isinstance(spec, dict)]
-
-
-def _names_in(spec: Mapping[str, Any]) -> set[str]:
-    return {str(device.get("name")) for device in spec.get("devices") or []} if spec.get("kind") == KIND else set()

@@ -56,15 +56,15 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
 
 def for_compose() -> dict[str, Any]:
     """The same settings under Compose's names, without the limits that depend on the machine's memory; /tmp and /dev/shm get their largest size."""
-    ours = settings(32 * GIB, None, 4 * GIB)
+    of_run = settings(32 * GIB, None, 4 * GIB)
     same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
     return {
         "pull_policy": "never",
         "user": f"{NOBODY}:{NOBODY}",
-        **{name: ours[name] for name in same},
-        "ipc": ours["ipc_mode"],
-        "tmpfs": [f"{place}:{options}" for place, options in ours["tmpfs"].items()],
-        "logging": {"driver": ours["log_config"].type},
+        **{name: of_run[name] for name in same},
+        "ipc": of_run["ipc_mode"],
+        "tmpfs": [f"{place}:{options}" for place, options in of_run["tmpfs"].items()],
+        "logging": {"driver": of_run["log_config"].type},
     }
 
 

@@ -95,7 +95,7 @@ def damaged(where: Path, sums: dict[str, str]) -> list[str]:
     return [f"{name}: is missing" for name in missing] + [f"{name}: has another checksum than {checksums.NAME} says" for name in changed]
 
 
-def archive(where: Path, chosen: list[Image], wanted: Sequence[str] = PARTS, piece_bytes: int | None = None, pythons: Sequence[str] = ()) -> None:
+def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piece_bytes: int | None = None, pythons: Sequence[str] = ()) -> None:
     """Keep images, the files of their locks, the tools and the kit in a folder; KitError names the images that are not built.
 
     `pythons` are the versions of Python that the tools are kept for: this one where none is named.
@@ -107,23 +107,23 @@ def archive(where: Path, chosen: list[Image], wanted: Sequence[str] = PARTS, pie
         by_stack.setdefault(image.stack, []).append(image)
     missing = []
     for stack, images in by_stack.items():
-        there = [image for image in images if build.exists(client, image.tag)]
-        missing += [image for image in images if image not in there] if "images" in wanted else []
-        if there and "images" in wanted:
-            files = save_images(client, there, where, stack + SUFFIX, piece_bytes)
+        built = [image for image in images if build.exists(client, image.tag)]
+        missing += [image for image in images if image not in built] if "images" in parts else []
+        if built and "images" in parts:
+            files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
             size = sum(path.stat().st_size for path in files) / 1e9
-            print(f"{where / (stack + SUFFIX)}: {len(there)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
-        if "wheels" in wanted:
+            print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
+        if "wheels" in parts:
             wheels = where / "wheels" / stack
             fetch_wheels(loaded, stack, wheels)
             print(f"{wheels}: {len(list(wheels.iterdir()))} files", flush=True)
-    if "tools" in wanted:
+    if "tools" in parts:
         tools = offline.keep_tools(loaded, where, pythons)
         print(f"{tools}: {len(list(tools.iterdir()))} files", flush=True)
-    if "kit" in wanted:
+    if "kit" in parts:
         print(f"{offline.keep_kit(where)}: the kit", flush=True)
     write_sums(where)
     print(f"{where / checksums.NAME}: written")
     if missing:
-        listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
-        raise KitError(f"not in the archive, for they are not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")
+        listed = ", ".join(image.name for image in missing)
+        raise KitError(f"not in the archive, because not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")

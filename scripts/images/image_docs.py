@@ -32,11 +32,9 @@ def advisory_lines(loaded: Pins) -> list[str]:
 
 def affected(loaded: Pins, package: str, since: str, fixed_in: str) -> dict[str, list[str]]:
     """{version: stacks} of a package's locked versions from `since` on and below `fixed_in`."""
-    by_version: dict[str, list[str]] = {}
+    by_version: dict[str, dict[str, None]] = {}
     for image in loaded.images():
         version = image.locked().get(package)
         if version and Version(since) <= Version(version) < Version(fixed_in):
-            stacks = by_version.setdefault(version, [])
-            if image.stack not in stacks:
-                stacks.append(image.stack)
-    return by_version
+            by_version.setdefault(version, {})[image.stack] = None
+    return {version: list(stacks) for version, stacks in by_version.items()}

@@ -55,8 +55,8 @@ def _key(image: Image) -> str:
     return f"{image.backend}/{image.stack}"
 
 
-def is_recorded(image: Image, root: Path = paths.ROOT) -> bool:
-    return recorded(root).get(_key(image), {}).get("pins_id") == image.pins_id
+def is_recorded(image: Image) -> bool:
+    return recorded().get(_key(image), {}).get("pins_id") == image.pins_id
 
 
 def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = paths.ROOT) -> None:
@@ -100,10 +100,10 @@ def record_lines(loaded: Pins) -> list[str]:
         base = entry["base"] + (" (stand-in)" if entry["stand_in"] else "")
         size = sum(entry["layers"].values())
         lines.append(
-            f"| {image.backend}:{image.stack} | {entry['built']} | {entry['pins_id']}{stale} | {'—' if entry['seconds'] is None else entry['seconds']} "
+            f"| {image.name} | {entry['built']} | {entry['pins_id']}{stale} | {'—' if entry['seconds'] is None else entry['seconds']} "
             f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
         )
-    missing = [f"{image.backend}:{image.stack}" for image in loaded.images() if image not in images]
+    missing = [image.name for image in loaded.images() if image not in images]
     largest: dict[str, int] = {}
     for image in images:
         largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
@@ -132,15 +132,12 @@ def age(moment: str, now: datetime.datetime) -> str:
 
 def show() -> None:
     """Print the kit's images; raises KitError where an image is removed meanwhile."""
+    client = connect()
     try:
-        _show(connect())
+        rows = built(client, pins.load())
+        each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
     except ImageNotFound as error:
         raise KitError(f"an image was removed meanwhile ({error.explanation}); try make images again") from error
-
-
-def _show(client: docker.DockerClient) -> None:
-    rows = built(client, pins.load())
-    each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
     own, total = unique_bytes(each)
     now = datetime.datetime.now(datetime.UTC)
     print(f"{'image':<50} {'state':<10} {'GB':>6} {'its own':>8}  age")

@@ -1,4 +1,4 @@
-"""A large file as pieces of a limited size, for a carrier that takes no larger ones: NAME.000, NAME.001 and so on, or NAME alone.
+"""A large file as pieces of a limited size, for media with a limit on the size of a file: NAME.000, NAME.001 and so on, or NAME alone.
 
 Pieces are plain cuts: `cat NAME.* > NAME` makes the file whole again.
 """
@@ -49,7 +49,7 @@ class Writer:
             self.stream.close()
 
     def finish(self) -> list[Path]:
-        """The files under their own names; those of an earlier archive of this name are gone."""
+        """The files under their own names; the files of an earlier archive of this name are removed."""
         self._close()
         for old in of(self.folder, self.name):
             old.unlink()
@@ -68,7 +68,7 @@ class Writer:
 
 @contextlib.contextmanager
 def writing(folder: Path, name: str, piece_bytes: int | None) -> Iterator[Writer]:
-    """A Writer, whose files go where its block is left by an error."""
+    """A Writer; an error within the block removes its files."""
     writer = Writer(folder, name, piece_bytes)
     try:
         yield writer
@@ -90,10 +90,10 @@ def name_of(path: str) -> str:
 
 def listed(names: Iterable[str], name: str) -> list[str]:
     """Those of `names` that are the file `name`: itself, or its pieces in their order. KitError where these are no whole file."""
-    found = sorted((one for one in names if name_of(one) == name), key=lambda one: (len(one), one))
-    if found not in ([name], [f"{name}.{number:03d}" for number in range(len(found))]):
-        raise KitError(f"{', '.join(found)}: not the pieces of one file, which are {name}.000, {name}.001 and so on")
-    return found
+    files = sorted((file for file in names if name_of(file) == name), key=lambda file: (len(file), file))
+    if files not in ([name], [f"{name}.{number:03d}" for number in range(len(files))]):
+        raise KitError(f"{', '.join(files)}: not the pieces of one file, which are {name}.000, {name}.001 and so on")
+    return files
 
 
 def joined(paths: Sequence[Path]) -> Iterator[bytes]:

@@ -26,14 +26,6 @@ Entry = tuple[object, ...]
 LISTED = 40
 
 
-def build_twice(image: Image, wheels: Path | None) -> tuple[str, str]:
-    """Build an image twice without a cache; returns both tags."""
-    tags = (f"{image.tag}-rebuilt-1", f"{image.tag}-rebuilt-2")
-    for tag in tags:
-        build.run_buildx(image, tag, "--no-cache", wheels=wheels)
-    return tags
-
-
 def compare(client: docker.DockerClient, first: str, second: str) -> list[str]:
     """The differences between two images (their tags), one line each; [] where they are the same to the byte."""
     images = client.images.get(first), client.images.get(second)
@@ -94,14 +86,15 @@ def layer_differences(first: dict[str, Entry], second: dict[str, Entry]) -> list
             lines.append(f"{path}: {', '.join(names)}")
     if not lines and list(first) != list(second):
         lines = ["the same entries in another order"]
-    left = len(lines) - LISTED
-    return lines[:LISTED] + ([f"and {left} more"] if left > 0 else [])
+    return lines[:LISTED] + ([f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else [])
 
 
 def rebuild(image: Image, wheels: Path | None = None) -> list[str]:
     """Build an image twice and print both digests; returns the differences, one line each."""
     client = connect()
-    tags = build_twice(image, wheels)
+    tags = (f"{image.tag}-rebuilt-1", f"{image.tag}-rebuilt-2")
+    for tag in tags:
+        build.run_buildx(image, tag, "--no-cache", wheels=wheels)
     try:
         for tag in tags:
             print(f"{client.images.get(tag).id}  {tag}")

@@ -1,7 +1,7 @@
 """make push, make pull: images through a registry, by digest, so that a second machine builds nothing.
 
-docker/digests.json holds {tag: digest} of what was pushed; whoever pulls takes these digests and no tag, and compares what
-came with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
+docker/digests.json holds {tag: digest} of what was pushed; `make pull` takes these digests and no tag, and compares the
+pulled images with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
 """
 
 import json
@@ -35,13 +35,13 @@ def push(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
     missing = []
     for image in images:
         if not build.exists(client, image.tag):
-            missing.append(f"{image.backend}:{image.stack}")
+            missing.append(image.name)
             continue
         digest = _pushed(client, image, registry)
         write_whole(path, json.dumps(dict(sorted({**known(path), image.tag: digest}.items())), indent=1) + "\n")
         print(f"{registry}/{image.tag}@{digest}", flush=True)
     if missing:
-        raise KitError(f"not pushed, for they are not built: {', '.join(missing)}; type make build-all, or STACK= or BACKEND= for fewer")
+        raise KitError(f"not pushed, because not built: {', '.join(missing)}; type make build-all, or STACK= or BACKEND= for fewer")
 
 
 def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
@@ -59,7 +59,7 @@ def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
     finally:
         client.images.remove(f"{repository}:{tag}", noprune=True)
     if not digest:
-        raise KitError(f"{registry} tells no digest of {image.tag}; type make push again")
+        raise KitError(f"{registry} gave no digest of {image.tag}; type make push again")
     return digest
 
 
@@ -76,7 +76,7 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
     if wrong:
         raise KitError(f"{registry} gave images that differ from docker/pins.toml, and they were removed:\n  " + "\n  ".join(wrong))
     if missing:
-        listed = ", ".join(f"{image.backend}:{image.stack}" for image in missing)
+        listed = ", ".join(image.name for image in missing)
         raise KitError(f"{path.name} has no digest of {listed}; type make push REGISTRY={registry} where they are built, or make build-{missing[0].backend}")
 
 
@@ -84,10 +84,10 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     """Pull one image and give it the kit's tag; the lines in which it differs, after which it is gone again."""
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
     try:
-        found = client.images.pull(repository, digest)
+        pulled = client.images.pull(repository, digest)
     except DockerException as error:
         raise KitError(f"{repository}@{digest} cannot be pulled: {error}") from error
-    found.tag(*image.tag.rsplit(":", 1))
+    pulled.tag(*image.tag.rsplit(":", 1))
     lines = verify.verify(image)
     if lines:
         client.images.remove(image.tag, force=True)

@@ -36,11 +36,11 @@ LARGEST_INDEX_BYTES = 1 << 20
 def restore(where: Path) -> None:
     """Load and verify the images of an archive folder. Raises KitError, with nothing loaded, for a folder that holds anything else."""
     sums, loaded = archive.read_sums(where), pins.load()
-    found = archive.damaged(where, sums)
-    if found:
-        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(found))
+    damages = archive.damaged(where, sums)
+    if damages:
+        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(damages))
     names = sorted({pieces.name_of(name) for name in sums})
-    stacks = {name.removesuffix(archive.SUFFIX): [where / one for one in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
+    stacks = {name.removesuffix(archive.SUFFIX): [where / file for file in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
     if not stacks:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
@@ -78,13 +78,13 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
     path = files[0]
     try:
         with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
-            there = {name for kind, index in _indexes(plain).items() for name in _names(kind, index)}
+            archived = {name for kind, index in _indexes(plain).items() for name in _names(kind, index)}
     except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KitError) as error:
         yield f"{path.name}: no image archive: {error}"
         return
-    if not there:
+    if not archived:
         yield f"{path.name}: names no image"
-    yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(there - names))
+    yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(archived - names))
 
 
 def _indexes(plain: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _index(packed: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. ValueError for keys that Docker takes for another's: it does not tell upper from lower case, and of two keys takes the last."""
+    """A JSON object. ValueError for ambiguous keys: Docker ignores the case of letters, and takes the last of two equal keys."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("an object of its index has a key twice")
@@ -129,19 +129,19 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _names(kind: str, index: Any) -> Iterator[str]:
     """The names that an index gives to images, without the address of Docker's own registry."""
     if kind == "manifest.json":
-        given = [tag for entry in index for tag in entry["RepoTags"] or []]
+        names = [tag for entry in index for tag in entry["RepoTags"] or []]
     elif kind == "repositories":
-        given = [f"{name}:{tag}" for name, tags in index.items() for tag in tags]
+        names = [f"{name}:{tag}" for name, tags in index.items() for tag in tags]
     else:
         marks = [entry.get("annotations") or {} for entry in index["manifests"]]
-        given = [mark["io.containerd.image.name"] for mark in marks if "io.containerd.image.name" in mark]
+        names = [mark["io.containerd.image.name"] for mark in marks if "io.containerd.image.name" in mark]
         # A mark without a full name is a tag alone, or a name in itself.
-        given += [
+        names += [
             mark["org.opencontainers.image.ref.name"]
             for mark in marks
             if "io.containerd.image.name" not in mark and "org.opencontainers.image.ref.name" in mark
         ]
-    for name in given:
+    for name in names:
         yield re.sub(r"^docker\.io/(library/)?", "", name)
 
 

@@ -24,10 +24,10 @@ from scripts.errors import NothingRuns
 from scripts.machine import gpus
 from scripts.machine.gpus import Gpu
 
-#: Long enough for the kernel's clock of 10 ms, short beside a run.
+#: Seconds over which busy cores are counted: long for the kernel's clock of 10 ms, short beside a run.
 LOOK_S = 0.1
 
-#: The driver is asked so often: each question costs it some ten µs.
+#: Seconds between two samples; a sample costs the driver some 10 µs.
 INTERVAL_S = 0.2
 
 #: Others compute where more than one core and this share of all are busy while the job does not run.
@@ -55,7 +55,7 @@ READINGS: dict[str, Callable[[Any], float]] = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a GPU, in seconds since the epoch; `reasons` are NVML's bits. None where the driver does not tell."""
+    """One look at a GPU, in seconds since the epoch; `reasons` are NVML's bits. None where the driver does not give a value."""
 
     moment: float
     values: dict[str, float | None]
@@ -86,30 +86,30 @@ class Watch(gpus.Sampler):
         self._look()  # once more after the job
 
     def _keep(self, uuid: str, handle: Any) -> None:
-        values = {name: _told(read, handle) for name, read in READINGS.items()}
-        reasons = _told(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        values = {name: _reading(read, handle) for name, read in READINGS.items()}
+        reasons = _reading(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons)))
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
         """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
-        found = [self._of(gpu, calls) for gpu in self._gpus]
+        of_gpus = [self._of(gpu, calls) for gpu in self._gpus]
         return {
             "governors": governors(),
             "cores": self._cores or None,
             "load_average_after": round(os.getloadavg()[0], 2),
             "busy_cores_before": round(self._before, 2),
             "busy_cores_after": round(self._after, 2),
-            "gpus": found,
-            "marks": [*self._load_marks(), *self._throttle_marks(found)],
+            "gpus": of_gpus,
+            "marks": [*self._load_marks(), *self._throttle_marks(of_gpus)],
         }
 
     def _of(self, gpu: Gpu, calls: Sequence[float] | None) -> dict[str, Any]:
         samples = self._samples[gpu.uuid]
-        within = [one for one in samples if calls is None or calls[0] <= one.moment <= calls[1]]
-        counts = {name: sum(bool((one.reasons or 0) & bit) for one in within) for name, bit in REASONS.items()}
+        within = [sample for sample in samples if calls is None or calls[0] <= sample.moment <= calls[1]]
+        counts = {name: sum(bool((sample.reasons or 0) & bit) for sample in within) for name, bit in REASONS.items()}
         throttled = {name: count for name, count in counts.items() if count}
-        told = {name: _range([one.values[name] for one in samples], [one.values[name] for one in within]) for name in READINGS}
-        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **told}
+        ranges = {name: _range([sample.values[name] for sample in samples], [sample.values[name] for sample in within]) for name in READINGS}
+        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **ranges}
 
     def _load_marks(self) -> Iterable[str]:
         most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
@@ -118,11 +118,11 @@ class Watch(gpus.Sampler):
                 yield f"foreign load: {busy:.1f} of {os.cpu_count()} cores computed just {when}"
         yield from (f"foreign load: others used GPU {index} when it began" for index in self._in_use)
 
-    def _throttle_marks(self, found: list[dict[str, Any]]) -> Iterable[str]:
-        for gpu, one in zip(self._gpus, found, strict=True):
-            for name, count in one["throttled"].items():
+    def _throttle_marks(self, of_gpus: list[dict[str, Any]]) -> Iterable[str]:
+        for gpu, summary in zip(self._gpus, of_gpus, strict=True):
+            for name, count in summary["throttled"].items():
                 if name not in CHOSEN:
-                    yield f"throttled: GPU {gpu.index} lowered its clock in {count} of {one['samples']} samples ({name})"
+                    yield f"throttled: GPU {gpu.index} lowered its clock in {count} of {summary['samples']} samples ({name})"
 
 
 def _used_by_others(gpu: Gpu) -> bool:
@@ -131,7 +131,7 @@ def _used_by_others(gpu: Gpu) -> bool:
     return False
 
 
-def _told(read: Callable[[Any], float], handle: object) -> float | None:
+def _reading(read: Callable[[Any], float], handle: object) -> float | None:
     """A reading of a GPU; None where this driver or this GPU does not give it."""
     with contextlib.suppress(pynvml.NVMLError):
         return read(handle)
@@ -139,37 +139,26 @@ def _told(read: Callable[[Any], float], handle: object) -> float | None:
 
 
 def _range(every: list[float | None], within: list[float | None]) -> dict[str, float | None] | None:
-    """{before, least, most, after} of a reading; None where it was never told."""
+    """{before, least, most, after} of a reading; None where the driver never gave it."""
     if all(value is None for value in every):
         return None
     known = [value for value in within if value is not None]
     return {"before": every[0], "least": min(known, default=None), "most": max(known, default=None), "after": every[-1]}
 
 
-def busy_cores(seconds: float, stat: Path = Path("/proc/stat")) -> float:
+def busy_cores(seconds: float) -> float:
     """How many cores of this machine compute, on average over so many seconds; 0 where the kernel does not tell."""
-    before = _ticks(stat)
-    time.sleep(seconds)
-    after = _ticks(stat)
-    if not before or not after or after[1] <= before[1]:
-        return 0.0
-    return (after[0] - before[0]) / (after[1] - before[1]) * (os.cpu_count() or 1)
+    import psutil
 
-
-def _ticks(stat: Path) -> tuple[int, int] | None:
-    """(ticks that all cores computed, all their ticks) since the start of the machine."""
-    try:
-        numbers = [int(number) for number in stat.read_text().splitlines()[0].split()[1:9]]
-    except (OSError, ValueError, IndexError):
-        return None
-    idle = sum(numbers[3:5])  # idle, and waiting for a disk
-    return sum(numbers) - idle, sum(numbers)
+    with contextlib.suppress(OSError, ValueError):
+        return psutil.cpu_percent(seconds) / 100 * (os.cpu_count() or 1)
+    return 0.0
 
 
 def governors(cpus: Path = Path("/sys/devices/system/cpu")) -> list[str]:
     """The kernel's governors of the cores' clocks, each once."""
-    found = set()
+    names = set()
     for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"):
         with contextlib.suppress(OSError):
-            found.add(path.read_text().strip())
-    return sorted(found)
+            names.add(path.read_text().strip())
+    return sorted(names)

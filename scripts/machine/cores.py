@@ -17,13 +17,13 @@ DEVICES = Path("/sys/bus/pci/devices")
 def near(gpus: Sequence[Gpu], devices: Path = DEVICES) -> str:
     """The cores near any of these GPUs that this process may use; "" where that is not known, or is all of them."""
     allowed = os.sched_getaffinity(0)
-    found: set[int] = set()
+    local: set[int] = set()
     for gpu in gpus:
         try:
-            found |= parsed((devices / _folder(gpu) / "local_cpulist").read_text())
+            local |= parsed((devices / _folder(gpu) / "local_cpulist").read_text())
         except (OSError, ValueError):
             return ""
-    chosen = found & allowed
+    chosen = local & allowed
     return text(chosen) if chosen and chosen != allowed else ""
 
 

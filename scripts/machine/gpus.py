@@ -77,8 +77,8 @@ def _gpu(index: int) -> Gpu:
 
 def _pci_bus_id(handle: object) -> str:
     with contextlib.suppress(pynvml.NVMLError):
-        told = pynvml.nvmlDeviceGetPciInfo(handle).busId
-        return told.decode() if isinstance(told, bytes) else str(told)
+        bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+        return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
     return ""
 
 

@@ -78,14 +78,23 @@ def holder(path: Path) -> str:
         return "another process"
 
 
+@contextlib.contextmanager
+def abandoned(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
+    """Is this the lock of a dead process? Such a lock is held within the block, and its file is removed afterwards."""
+    lock = take(path, mode)
+    if not lock:
+        yield False
+        return
+    with lock:
+        yield True
+        remove(path)
+
+
 def sweep() -> None:
     """Remove this user's locks that no living process holds."""
     for path in folder().glob("*.lock"):
-        with contextlib.suppress(OSError):
-            lock = take(path)
-            if lock:
-                with lock:
-                    remove(path)
+        with contextlib.suppress(OSError), abandoned(path):
+            pass
 
 
 def _open(path: Path, mode: int) -> int:

@@ -31,7 +31,7 @@ class Steps:
         self.total, self.begun, self.free, self.began = total, 0, 0, time.monotonic()
 
     def cost_nothing(self) -> None:
-        """The step that has just ended was done before: it tells nothing of the time of the others."""
+        """Leave the step that has just ended out of the estimate, because its result was there before."""
         self.free += 1
 
     def next(self) -> str:

@@ -18,12 +18,15 @@ class Manifest(msgspec.Struct):
     """`commit` is the hub's, or `folder-…` for weights that are known only by their digest.
 
     `seen` is {file: (bytes, modification time in ns since the epoch)} of the checked files.
+    `made_from` is the digest of the files that a conversion read, and `converted_by` what made it; "" where the files are the commit's own.
     """
 
     name: str
     commit: str
     files: tuple[ModelFile, ...]
     seen: dict[str, tuple[int, int]] = {}
+    made_from: str = ""
+    converted_by: str = ""
 
     @property
     def weights_sha256(self) -> str:

@@ -2,6 +2,7 @@
 
     models/hub/<organisation>--<name>/<commit>/     files, or links into the hub's cache
     models/hub/<organisation>--<name>/path-<id>/    links into MODEL_PATH
+    models/hub/<organisation>--<name>/safetensors-…/  what was made of pickles (scripts/models/converted.py)
 
 The manifest of a folder names its files, and which of them were checked.
 """
@@ -9,27 +10,18 @@ The manifest of a folder names its files, and which of them were checked.
 import hashlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.errors import KitError, UsageError
 from scripts.machine import permissions
-from scripts.models import article_models, files, hub, hub_cache, links, manifest, place
+from scripts.models import article_models, converted, files, hub, hub_cache, links, manifest, place
 from scripts.models.article_models import ArticleModel
+from scripts.models.held import HeldModel
 from scripts.models.manifest import Manifest
 from scripts.pins.models import ModelFile, is_commit
 
 #: The branch that the hub is asked for where no pin has a commit; the commit of the answer is kept.
 UNPINNED = "main"
-
-
-@dataclass(frozen=True)
-class HeldModel:
-    """A checked model, ready to be loaded. `commit` is `folder-…` where only the digest of the weights is known."""
-
-    folder: Path
-    commit: str
-    weights_sha256: str
 
 
 def provide(model: ArticleModel, root: Path, typed: Path | None = None) -> HeldModel:
@@ -56,13 +48,14 @@ def commit_of(model: ArticleModel, root: Path, typed: Path | None = None) -> str
 
 
 def still_to_come_bytes(model: ArticleModel, root: Path, typed: Path | None = None) -> int | None:
-    """The bytes that `provide` will fetch; None where they are not known. Asks no server and reads no weights."""
+    """The bytes that fetching and converting will write; None where they are not known. Asks no server and reads no weights."""
     if typed:
         return 0
     home = _home(model, root)
     known = model.locked or _kept(model, home)
     if known:
-        return sum(_still_to_come(model, home / known.commit, file) for file in known.files)
+        to_fetch = sum(_still_to_come(model, home / known.commit, file) for file in known.files)
+        return to_fetch + converted.still_to_write_bytes(HeldModel(home / known.commit, known.commit, known.files))
     cached = hub_cache.files_of(model.name, model.commit) if model.commit else ()
     return 0 if cached else None
 
@@ -71,6 +64,7 @@ def verify(model: ArticleModel, root: Path) -> HeldModel | None:
     """Check every file of a model again; a wrong file is set aside and fetched again. None where the model has no files here."""
     home = _home(model, root)
     _verify_links(model, home)
+    converted.verify(model, home)
     kept = _kept(model, home)
     if not kept:
         return None
@@ -96,7 +90,7 @@ def _held(model: ArticleModel, folder: Path, checked: Manifest) -> HeldModel:
     served_by = f"the folder {folder}"
     article_models.refuse_other_size(model, checked.files, served_by)
     article_models.refuse_other_shape(model, folder, served_by)
-    return HeldModel(folder, checked.commit, checked.weights_sha256)
+    return HeldModel(folder, checked.commit, checked.files)
 
 
 # ---------------------------------------------------------------- from the hub or its cache

@@ -65,6 +65,11 @@ class Image:
         return digest.hexdigest()[:12]
 
     @property
+    def name(self) -> str:
+        """ "deepspeed:current"."""
+        return f"{self.backend}:{self.stack}"
+
+    @property
     def tag(self) -> str:
         return f"llm-repro/{self.backend}:{self.stack}-{self.pins_id}"
 
@@ -147,11 +152,11 @@ class Pins:
         merged: dict[str, Pin] = {}
         for image in self.environments()[name]:
             for pin in image.pins.values():
-                other = merged.setdefault(pin.name, pin)
-                if other.version != pin.version:
+                first = merged.setdefault(pin.name, pin)
+                if first.version != pin.version:
                     raise KitError(
-                        f"docker/pins.toml: {image.backend} wants {pin.name} {pin.version} in the environment {name!r}, "
-                        f"which has {other.version}: give {image.backend} an `environment` of its own"
+                        f"docker/pins.toml: {image.backend} pins {pin.name} {pin.version} in the environment {name!r}, "
+                        f"which has {first.version}: give {image.backend} an `environment` of its own"
                     )
         return merged
 
@@ -220,13 +225,13 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
 def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
     """The table [backend.B.S], or with `same_as` the table of another backend on the same stack."""
     options: dict[str, Any] = pins.backends[backend].get(stack, {})
-    other = options.get("same_as")
-    if other is None:
+    source = options.get("same_as")
+    if source is None:
         return options
-    if len(options) > 1 or other == backend or stack not in pins.backends.get(other, {}).get("stacks", ()):
+    if len(options) > 1 or source == backend or stack not in pins.backends.get(source, {}).get("stacks", ()):
         place = f"[backend.{backend}.{stack}]"
-        raise KitError(f"docker/pins.toml, {place}: same_as is {other!r}; it stands alone there and names another backend that has this stack")
-    return _options(pins, other, stack)
+        raise KitError(f"docker/pins.toml, {place}: same_as is {source!r}; it stands alone there and names another backend that has this stack")
+    return _options(pins, source, stack)
 
 
 def reference(base: dict[str, str]) -> str:

@@ -19,12 +19,17 @@ class Base(Pin):
     digest: str = ""
 
 
-class Group(Table):
-    """A group of the tools' environment; sizes in MB, shown to the user before the installation."""
+class Sizes(Table):
+    """Of an installation, in MB, shown to the user before it begins."""
 
-    summary: str
     download_mb: int
     disk_mb: int
+
+
+class Group(Sizes):
+    """A group of the tools' environment."""
+
+    summary: str
 
 
 class Host(Table):
@@ -33,11 +38,6 @@ class Host(Table):
     exclude_newer: str
     groups: dict[str, Group]
     pins: dict[str, dict[str, Pin]]
-
-
-class Sizes(Table):
-    download_mb: int
-    disk_mb: int
 
 
 class Stack(Table):
@@ -49,6 +49,7 @@ class Stack(Table):
     exclude_newer: str
     pins: dict[str, Pin]
     base: Base | None = None
+    port_of: str = ""
     environments: dict[str, Sizes] = {}
     cpu_wheels: dict[str, str] = {}
 

@@ -8,6 +8,7 @@ some of the last four that may differ. Markdown on standard output; THRESHOLD=5 
 import dataclasses
 import io
 import itertools
+import statistics
 import subprocess
 import tarfile
 import tempfile
@@ -21,13 +22,15 @@ from scripts.machine import unpack
 from scripts.paths import ROOT
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks
-from scripts.verdicts import row_groups
-from scripts.verdicts.row_groups import Group, Row, ratios_over_runs
+from scripts.verdicts import parts, row_groups
+from scripts.verdicts.parts import NotTested
+from scripts.verdicts.relations import pairs
+from scripts.verdicts.row_groups import Group, Row
 
 #: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
 ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}
 
-FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "same", "not comparable"
+FASTER, SLOWER, NOT_COMPARABLE = "faster", "slower", "not comparable"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,24 +99,21 @@ def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Arti
     return named
 
 
-def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]) -> Difference:
-    """Compare two rows of the same name."""
+def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int], same_question: bool) -> Difference:
+    """Compare two rows of the same name by the rule of the verdicts (docs/verdict-rules.md)."""
     (before, count), (after, _) = first, second
     for side, row in (("A", before), ("B", after)):
         if row.unusable(count or None):
             return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
-    above, below = after.timed_ms(count), before.timed_ms(count)
-    if not above or not below:
+    if not count:
         return Difference(*name, NOT_COMPARABLE, reason="no call was timed")
-    ratio = stats.ratio(above, below)
-    means = (stats.summarise(below).mean, stats.summarise(above).mean)
-    if ratio.low is None or ratio.high is None:
-        return Difference(*name, NOT_COMPARABLE, ratio, means, f"fewer than {stats.LEAST_SAMPLES} timed calls carry no interval")
-    # One run may be off: the direction has to hold in every pair of repeated runs too.
-    over_runs = ratios_over_runs(before, after, count)
-    if min([ratio.low, *over_runs]) > 1:
-        return Difference(*name, SLOWER, ratio, means)
-    return Difference(*name, FASTER if max([ratio.high, *over_runs]) < 1 else SAME, ratio, means)
+    try:
+        pair = pairs.of_times(before, after, count, same_question)
+    except NotTested as reason:
+        return Difference(*name, NOT_COMPARABLE, reason=str(reason))
+    means_ms = (statistics.fmean(before.run_means_ms(count)), statistics.fmean(after.run_means_ms(count)))
+    words = {parts.HOLDS: SLOWER, parts.REFUTED: FASTER, parts.UNDECIDED: parts.UNDECIDED, parts.NOT_TESTED: NOT_COMPARABLE}
+    return Difference(*name, words[pair.part(parts.ABOVE_ONE, "").word], pair.ratio, means_ms, pair.why_not)
 
 
 def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Sequence[str] = ()) -> list[Difference]:
@@ -122,7 +122,7 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
     if len(a) == len(b) == 1:
         across = list(ACROSS)
     first, second = rows_of(a, known, across), rows_of(b, known, across)
-    both = [judge(name, row, second[name]) for name, row in first.items() if name in second]
+    both = [judge(name, row, second[name], same_question="weights" not in across) for name, row in first.items() if name in second]
     only = [("A", name) for name in first if name not in second] + [("B", name) for name in second if name not in first]
     return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}") for side, name in only]
 
@@ -139,11 +139,11 @@ COLUMNS: list[tables.Column[Difference]] = [
 
 def markdown(differences: Sequence[Difference]) -> Markdown:
     """The comparison as Markdown: a table for each setting."""
-    parts = []
+    tables_by_setting = []
     for setting in dict.fromkeys(difference.setting for difference in differences):
-        parts.append(Markdown("**{}**").format(setting))
-        parts.append(tables.aligned(COLUMNS, [difference for difference in differences if difference.setting == setting]))
-    return blocks(*parts)
+        tables_by_setting.append(Markdown("**{}**").format(setting))
+        tables_by_setting.append(tables.aligned(COLUMNS, [difference for difference in differences if difference.setting == setting]))
+    return blocks(*tables_by_setting)
 
 
 def across_of(typed: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The results: one folder a run, written once, checked when it is read."""
 
-from bench.job import SCHEMA, InvalidDocument
+from bench.job import InvalidDocument
 from scripts.results.store import (
     DONE,
     RUNS,
@@ -20,23 +20,5 @@ from scripts.results.store import (
     where_shown,
 )
 
-__all__ = [
-    "DONE",
-    "InvalidDocument",
-    "RUNS",
-    "Record",
-    "SCHEMA",
-    "Skipped",
-    "TRIALS",
-    "any_run",
-    "ended",
-    "ended_like",
-    "enough",
-    "existing",
-    "load",
-    "load_all",
-    "next_id",
-    "runs_for",
-    "store",
-    "where_shown",
-]
+__all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "any_run", "ended", "ended_like", "enough"]
+__all__ += ["existing", "load", "load_all", "next_id", "runs_for", "store", "where_shown"]

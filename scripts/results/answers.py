@@ -56,25 +56,25 @@ def keep_rejected(work: Path, folder: Path) -> None:
 
 def disagreement(job: Job, result: Result, seen: Seen) -> str:
     """Where an answer contradicts its job, itself, or what the host saw, in words; "" where it does not."""
-    faults = [_of_another_job(job, result)]
+    faults = [] if result.id == job.id else [f"its id is {result.id[:80]!r}, the job's is {job.id!r}"]
     if result.status == "ok":
-        faults += [_ended_badly(seen), _too_long(result, seen), contradiction(result)]
-        faults += _of_kind(job, result, seen)
+        faults += [] if seen.exit_code == 0 else [f"it says ok, and its process then ended with {exit_words(seen.exit_code)}"]
+        faults += [_too_long(result, seen), contradiction(result), *_of_kind(job, result, seen)]
     return "; ".join(fault for fault in faults if fault)
 
 
 def contradiction(result: Result) -> str:
-    """Where parts of an answer that the report reads together do not belong together, in words; "" where they do."""
+    """How parts of an answer contradict each other, in words; "" where they agree."""
     figures = result.figures
-    faults = [_of_calls(result), _of_padding(figures.get("padding")), *(_of_schedule(one) for one in figures.get("schedules") or [])]
+    faults = [_of_calls(result), _of_padding(figures.get("padding")), *map(_of_schedule, figures.get("schedules") or [])]
     return "; ".join(fault for fault in faults if fault)
 
 
 def _of_calls(result: Result) -> str:
-    told = result.figures.get("calls")
-    timed = [(one["new_tokens"], len(one["timed_ms"])) for one in result.measurements]
-    tokens = [(one["new_tokens"], len(one["timed_tokens"])) for one in told or []]
-    return "" if told is None or tokens == timed else f"it tells the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+    figure = result.figures.get("calls")
+    timed = [(calls["new_tokens"], len(calls["timed_ms"])) for calls in result.measurements]
+    tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure or []]
+    return "" if figure is None or tokens == timed else f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
 
 
 def _of_padding(figure: dict[str, Any] | None) -> str:
@@ -93,16 +93,8 @@ def _of_schedule(figure: dict[str, Any]) -> str:
     return "" if runs and busy == [figure["stages"]] * runs else words
 
 
-def _of_another_job(job: Job, result: Result) -> str:
-    return "" if result.id == job.id else f"its id is {result.id[:80]!r}, the job's is {job.id!r}"
-
-
-def _ended_badly(seen: Seen) -> str:
-    return "" if seen.exit_code == 0 else f"it says ok, and its process then ended with {exit_words(seen.exit_code)}"
-
-
 def exit_words(code: int) -> str:
-    """ "exit code 1", or "exit code 139 (SIGSEGV)" for a signal, which an engine tells as -11 or as 128 + 11."""
+    """ "exit code 1", or "exit code 139 (SIGSEGV)" for a signal, which engines give as -11 or as 128 + 11."""
     number = -code if code < 0 else code - 128
     try:
         return f"exit code {code} ({signal.Signals(number).name})"
@@ -115,29 +107,20 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
         yield "" if result.figures.get("profile") else "it says ok and has no profile"
     if job.kind == "measure":
         yield _other_calls(job, result)
-        yield _other_batch(job, result)
+        batch_size = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
+        yield "" if result.batch_size == batch_size else f"its batch size is {result.batch_size}, the job's is {batch_size}"
         yield from _memory(job, result, seen)
         yield from _check(job, result)
 
 
-def times_runs(job: Job) -> bool:
-    """Are the timed calls of this job's form those of the job's runs, as many as the job asks for?"""
-    return getattr(forms.find(job.form), "TIMES_RUNS", False)
-
-
 def _other_calls(job: Job, result: Result) -> str:
     """A form that times the job's runs has exactly those calls; others have timed calls or figures of their own."""
-    if not times_runs(job):
-        timed = [one["timed_ms"] for one in result.measurements]
+    if not getattr(forms.find(job.form), "TIMES_RUNS", False):
+        timed = [calls["timed_ms"] for calls in result.measurements]
         return "" if (timed or result.figures) and all(timed) else "it says ok and has neither timed calls nor figures"
     asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]
-    came = [(one["new_tokens"], len(one.get("warmup_ms", [])), len(one["timed_ms"])) for one in result.measurements]
-    return "" if came == asked else f"(new tokens, warm-up calls, timed calls) are {came[:9]}, asked for were {asked}"
-
-
-def _other_batch(job: Job, result: Result) -> str:
-    asked = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
-    return "" if result.batch_size == asked else f"its batch size is {result.batch_size}, the job's is {asked}"
+    made = [(calls["new_tokens"], len(calls.get("warmup_ms", [])), len(calls["timed_ms"])) for calls in result.measurements]
+    return "" if made == asked else f"(new tokens, warm-up calls, timed calls) are {made[:9]}, asked for were {asked}"
 
 
 #: Wall times among a form's figures: {key: seconds of its unit}.
@@ -146,8 +129,8 @@ WALL_S = {"seconds": 1.0, "wall_ms": 1e-3, "profiled_wall_ms": 1e-3, "first_ms":
 
 def _too_long(result: Result, seen: Seen) -> str:
     """More time than the process lived; a resumed workload brings the times of earlier processes along."""
-    calls = [ms for one in result.measurements for ms in (one.get("cold_ms") or 0, *one.get("warmup_ms", []), *one["timed_ms"])]
-    claimed_s = (result.load_s or 0) + (0 if seen.resumed else sum(calls) / 1000)
+    calls_ms = [ms for calls in result.measurements for ms in (calls.get("cold_ms") or 0, *calls.get("warmup_ms", []), *calls["timed_ms"])]
+    claimed_s = (result.load_s or 0) + (0 if seen.resumed else sum(calls_ms) / 1000)
     if claimed_s > seen.wall_s:
         return f"loading and calls took {claimed_s:.3f} s, its process lived {seen.wall_s:.3f} s"
     longest_s = 0 if seen.resumed else max(_walls_s(result.figures), default=0)
@@ -169,7 +152,7 @@ def _walls_s(data: Any) -> Iterator[float]:
 def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
     devices, asked = result.memory.get("devices") or [], job.device_count if job.device == "cuda" else 0
     if len(devices) != asked:
-        yield f"it tells the memory of {len(devices)} GPUs, the job has {asked}"
+        yield f"it reports the memory of {len(devices)} GPUs, the job has {asked}"
     for device in devices:
         allocated, reserved = device["peak_allocated_bytes"], device["peak_reserved_bytes"]
         if allocated > reserved:

@@ -71,19 +71,16 @@ def _opened(path: Path, most_bytes: int) -> int:
         why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
         raise Refused(f"{path.name} {why}; a regular file is allowed") from error
     try:
-        _refuse_kind(path, os.fstat(descriptor), most_bytes)
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise Refused(f"{path.name} is {_kind(state.st_mode)}; a regular file is allowed")
+        if state.st_nlink != 1:
+            raise Refused(f"{path.name} has {state.st_nlink} names (hard links); one is allowed")
+        _refuse_size(path, state.st_size, most_bytes)
     except Refused:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _refuse_kind(path: Path, state: os.stat_result, most_bytes: int) -> None:
-    if not stat.S_ISREG(state.st_mode):
-        raise Refused(f"{path.name} is {_kind(state.st_mode)}; a regular file is allowed")
-    if state.st_nlink != 1:
-        raise Refused(f"{path.name} has {state.st_nlink} names (hard links); one is allowed")
-    _refuse_size(path, state.st_size, most_bytes)
 
 
 def _kind(mode: int) -> str:
@@ -169,16 +166,13 @@ def is_plain(path: Path) -> bool:
     return stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_nlink == 1)
 
 
-def _below(folder: Path) -> list[Path]:
-    try:
-        return list(folder.rglob("*"))
-    except RecursionError:
-        raise Refused(f"{folder.name} holds hundreds of folders within each other") from None
-
-
 def check_folder(folder: Path) -> None:
     """Raise Refused where a folder that a guest filled holds anything but folders and regular files with one name."""
-    for path in _below(folder):
+    try:
+        paths = list(folder.rglob("*"))
+    except RecursionError:
+        raise Refused(f"{folder.name} holds hundreds of folders within each other") from None
+    for path in paths:
         if not is_plain(path):
             state = path.lstat()
             why = "a symbolic link" if stat.S_ISLNK(state.st_mode) else _kind(state.st_mode) if state.st_nlink == 1 else f"a file of {state.st_nlink} names"

@@ -43,12 +43,9 @@ class ContainerImage(Shape):
 
 
 class Machine(Shape):
-    """`load_average_before` is of one minute."""
-
     cpu: str | None = None
     cpu_count: Count | None = None
     memory_total_bytes: Bytes | None = None
-    load_average_before: Amount | None = None
 
 
 class Driver(Shape):
@@ -74,11 +71,6 @@ class GpuMemory(Shape):
 class Conditions(Shape):
     """scripts/machine/conditions.py says what it holds."""
 
-    governors: list[str] | None = None
-    cores: str | None = None
-    load_average_after: Amount | None = None
-    busy_cores_before: Amount | None = None
-    busy_cores_after: Amount | None = None
     marks: list[str] | None = None
 
 
@@ -90,7 +82,6 @@ class Host(Shape):
     container_s  making the container and removing it, or starting and ending the process
     judge_s      of the job that judges the tokens, after it
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
-    oom_killed   whether the kernel killed any of its processes for memory
     differences  from the pins, a line each
     rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
@@ -106,7 +97,6 @@ class Host(Shape):
     commit: str | None = None
     dirty: bool | None = None
     pins_id: str | None = None
-    oom_killed: bool | None = None
     image: ContainerImage | None = None
     differences: list[str] | None = None
     machine: Machine | None = None
@@ -128,6 +118,7 @@ class Model(Shape):
     recipe: AtLeastOne | None = None
     revision: str | None = None
     weights_sha256: str | None = None
+    converted_by: str | None = None
     path: str | None = None
 
 
@@ -145,7 +136,6 @@ class Prompt(Shape):
 class Run(Shape):
     new_tokens: AtLeastOne
     arguments: dict[str, Any] | None = None
-    up_to: bool | None = None
 
 
 class Options(Shape):
@@ -197,42 +187,11 @@ class Memory(Shape):
     peak_rss_bytes: Bytes | None = None
 
 
-class Regret(Shape):
-    p50: Amount
-    p90: Amount
-    max: Amount
-
-
-class LogitsError(Shape):
-    prompt: Amount
-    late: Amount
-
-
-class Allowed(Shape):
-    regret_p90: Amount
-    regret_max: Amount
-    logits_error: Amount
-
-
-class Plain(Shape):
-    regret_p90: Amount
-    regret_max: Amount
-    prompt: Amount
-    late: Amount
-
-
 class Judged(Shape):
     """What the judge says of the timed calls' tokens (bench/checking/judge.py)."""
 
     passed: bool
     reason: str
-    regret: Regret | None = None
-    logits_error: LogitsError | None = None
-    allowed: Allowed | None = None
-    plain: Plain | None = None
-    steps: Count | None = None
-    calls: Count | None = None
-    not_seen: list[str] | None = None
 
 
 class Check(Shape):
@@ -358,6 +317,13 @@ class KvOffload(Shape):
     memory_limit_bytes: Bytes | None = None
 
 
+class Wrote(Shape):
+    """(token id, the text that it adds) of the first new tokens: of the system, and of the reference on the same prompt."""
+
+    system: list[tuple[Count, str]]
+    reference: list[tuple[Count, str]] | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -372,6 +338,7 @@ class Figures(Shape):
     padded_prompt_tokens: Count | None = None
     profile: Profile | None = None
     kv_offload: KvOffload | None = None
+    wrote: Wrote | None = None
 
 
 class Torch(Shape):

@@ -23,7 +23,7 @@ from scripts.results import answers, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
-#: A run that ended so would end so again; one that failed or ran out of time is tried again.
+#: Statuses that a repeat would give again; a run that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
 
 #: {content: environment} of the guests read so far: thousands of runs share a few.
@@ -137,8 +137,8 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
                 records.append(load(folder))
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
-    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _files(runs)]
-    return records, sorted(skipped, key=lambda one: one.path.name)
+    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _names(runs, folders=False)]
+    return records, sorted(skipped, key=lambda skip: skip.path.name)
 
 
 @contextlib.contextmanager
@@ -194,8 +194,8 @@ def _of_earlier_schemas(prefix: str, runs: Path, prefix_of: Callable[[Record], s
     """The runs of another hash that would have this prefix today."""
     if prefix_of:
         same, readable = set(existing(prefix, runs)), prefix.rpartition(".")[0] + "."
-        others = [name for name in _folders(runs) if name.startswith(readable) and name not in same]
-        yield from (record for record in _ended(reversed(others), runs) if prefix_of(record) == prefix)
+        alike = [name for name in _folders(runs) if name.startswith(readable) and name not in same]
+        yield from (record for record in _ended(reversed(alike), runs) if prefix_of(record) == prefix)
 
 
 def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
@@ -210,19 +210,15 @@ def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
 
 
 def _folders(runs: Path) -> list[str]:
+    return _names(runs, folders=True)
+
+
+def _names(runs: Path, folders: bool) -> list[str]:
+    """The names of the folders, or of the files, under the runs folder, sorted; hidden files are the kit's own."""
     try:
         with os.scandir(runs) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            return sorted(entry.name for entry in entries if entry.is_dir() == folders and not entry.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _files(runs: Path) -> list[str]:
-    """What lies beside the folders of runs and is none; hidden files are the kit's own."""
-    try:
-        with os.scandir(runs) as entries:
-            return [entry.name for entry in entries if not entry.is_dir() and not entry.name.startswith(".")]
-    except FileNotFoundError:
         return []
 
 
@@ -232,8 +228,8 @@ def _expect(condition: object, message: str) -> None:
 
 
 def record_of(fields: object) -> Record:
-    _expect(isinstance(fields, dict), "expected a JSON object")
-    assert isinstance(fields, dict)
+    if not isinstance(fields, dict):
+        raise InvalidDocument("expected a JSON object")
     schema = fields.get("schema")
     _expect(schema in (1, SCHEMA) and not isinstance(schema, bool), f"schema is {schema!r:.60}, this kit reads 1 and {SCHEMA}")
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
@@ -254,8 +250,8 @@ def _expect_measured(job: Job, guest: Result | None) -> None:
     if guest is None:
         raise InvalidDocument("status ok without an answer of the guest")
     timed = [measurement["timed_ms"] for measurement in guest.measurements]
-    measured = job.kind != "measure" or ((timed or guest.figures) and all(timed))  # a form may measure other things than calls
-    _expect(measured, "status ok without a timed call")
+    # A form may measure other things than calls.
+    _expect(job.kind != "measure" or ((timed or guest.figures) and all(timed)), "status ok without a timed call")
     contradiction = answers.contradiction(guest)
     _expect(not contradiction, f"damaged result.json: {contradiction}")
 

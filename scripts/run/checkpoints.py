@@ -32,7 +32,7 @@ WORK = ".work-"
 
 
 def without_places(job: Job, root: Path) -> Job:
-    """A job as it is kept: its paths from the models' folder `root` on, for where that lies may name its user."""
+    """The job as it is stored, with its paths relative to the models' folder `root`: an absolute path may name the user."""
 
     def shown(path: str | None) -> str | None:
         return f"models/{Path(path).relative_to(root)}" if path and Path(path).is_relative_to(root) else path
@@ -41,38 +41,28 @@ def without_places(job: Job, root: Path) -> Job:
 
 
 @contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """One process at a time makes files under `root`, from where dead processes left theirs. Raises KitError where it cannot be written or is full."""
+def work_folder(root: Path, path: Path) -> Iterator[Path]:
+    """A folder in which a helping job makes the file or folder `path` under `root`, gone afterwards; one process at a time has such a folder.
+
+    Raises KitError where `root` cannot be written or is full, and where the door refuses a file of the guest.
+    """
     try:
-        permissions.make(root)
+        permissions.make(path.parent)
         with locks.held(root / ".lock"):
-            for left in root.glob(f"{WORK}*"):
-                removal.remove(left)
-            yield
+            for leftover in root.glob(f"{WORK}*"):
+                removal.remove(leftover)
+            work = Path(tempfile.mkdtemp(dir=root, prefix=WORK))
+            try:
+                work.chmod(0o755)
+                yield work
+            finally:
+                removal.remove(work)
+    except door.Refused as error:
+        raise KitError(f"a guest left what is not let in: {error}") from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
             raise
         raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
-
-
-@contextlib.contextmanager
-def work_folder(root: Path) -> Iterator[Path]:
-    """A folder under `root` that a helping job may write, gone afterwards."""
-    path = Path(tempfile.mkdtemp(dir=root, prefix=WORK))
-    try:
-        path.chmod(0o755)
-        yield path
-    finally:
-        removal.remove(path)
-
-
-@contextlib.contextmanager
-def _let_in() -> Iterator[None]:
-    """A file of a guest that the door refuses ends what needs it: KitError."""
-    try:
-        yield
-    except door.Refused as error:
-        raise KitError(f"a guest left what is not let in: {error}") from error
 
 
 def _random_path(model: dict[str, Any], root: Path) -> Path:
@@ -81,66 +71,47 @@ def _random_path(model: dict[str, Any], root: Path) -> Path:
 
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
-    model, root = job.model, engine.models
-    path = _random_path(model, root)
-    with _locked(root):
+    model, path = job.model, _random_path(job.model, engine.models)
+    with work_folder(engine.models, path) as work:
         if path.exists():
             return path
-        permissions.make(path.parent)
-        with work_folder(root) as work:
-            made = work / "checkpoint"
-            made.mkdir()
-            made.chmod(0o777)  # the container's user is not this one
-            writing = dataclasses.replace(job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)})
-            facts = must_answer(engine, writing, work, on_line).used
-            with _let_in():
-                door.check_folder(made)
-            (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
-            permissions.open_to_all(made)
-            made.rename(path)
+        made = work / "checkpoint"
+        made.mkdir()
+        made.chmod(0o777)  # the container's user is not this one
+        writing = dataclasses.replace(job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)})
+        facts = must_answer(engine, writing, work, on_line).used
+        door.check_folder(made)
+        (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        permissions.open_to_all(made)
+        made.rename(path)
     return path
 
 
 def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
-    root = engine.models
-    path = root / "references" / f"{jobs.reference_key(job)}.npz"
-    with _locked(root):
+    path = engine.models / "references" / f"{jobs.reference_key(job)}.npz"
+    with work_folder(engine.models, path) as work:
         if path.exists():
             return path
-        permissions.make(path.parent)
-        with work_folder(root) as work:
-            made = work / "reference.npz"
-            asking = dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work))
-            must_answer(engine, asking, work, on_line)
-            with _let_in():
-                door.keep(made, path)
+        made = work / "reference.npz"
+        must_answer(engine, dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work)), work, on_line)
+        door.keep(made, path)
     return path
 
 
 def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answers: list[Path], on_line: Callable[[str], None]) -> dict[str, Any]:
     """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
-    root = engine.models
-    path = root / "readings" / f"{jobs.readings_key(job)}.npz"
-    with _locked(root):
-        permissions.make(path.parent)
-        with work_folder(root) as work:
-            made = work / path.name
-            with _let_in():
-                for file in answers:
-                    door.keep(file, work / file.name)
-            if path.exists():
-                shutil.copy(path, made)
-            judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
-            verdict = must_answer(engine, judging, work, on_line).check
-            with _let_in():
-                door.keep(made, path, door.READINGS_BYTES)
+    path = engine.models / "readings" / f"{jobs.readings_key(job)}.npz"
+    with work_folder(engine.models, path) as work:
+        made = work / path.name
+        for file in answers:
+            door.keep(file, work / file.name)
+        if path.exists():
+            shutil.copy(path, made)
+        judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
+        verdict = must_answer(engine, judging, work, on_line).check
+        door.keep(made, path, door.READINGS_BYTES)
     return verdict or {}
-
-
-def with_commit(model: dict[str, Any], root: Path, typed: Path | None) -> dict[str, Any]:
-    """A job's model with the commit of the real weights that it will run, before they are fetched; `typed` is MODEL_PATH."""
-    return {**model, "revision": store.commit_of(article_models.find(model["name"]), root, typed)}
 
 
 def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -> int | None:
@@ -148,10 +119,3 @@ def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -
     if model["weights"] == "random":
         return 0 if _random_path(model, root).exists() else None
     return store.still_to_come_bytes(article_models.find(model["name"]), root, typed)
-
-
-def hub_checkpoint(model: dict[str, Any], root: Path, typed: Path | None) -> tuple[Path, dict[str, Any]]:
-    """(folder, the job's model with commit and digest) of real weights under the models' folder, fetched unless they are there."""
-    pinned = article_models.find(model["name"])
-    held = store.provide(pinned if typed else dataclasses.replace(pinned, commit=model["revision"]), root, typed)
-    return held.folder, {**model, "revision": held.commit, "weights_sha256": held.weights_sha256}

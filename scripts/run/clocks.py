@@ -34,7 +34,7 @@ def job_of(instrument: str) -> Job:
 
 
 def compare(instrument: str) -> None:
-    """Run one instrument; it prints its ratio. Raises KitError where it fails."""
+    """Run an instrument, which prints its ratio. Raises KitError where it fails."""
     asked = Options(engine="host", device="cpu", scale="tiny", weights="random", stack="demo")
     job = job_of(instrument)
     engine = engines.choose(pins.load().image("transformers", "demo"), [], asked)

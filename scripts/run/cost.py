@@ -33,16 +33,16 @@ def beside_calls(record: Record) -> dict[str, float]:
     judge       the job that judges the tokens
     """
     host, phases = record.host, record.guest.phases if record.guest else {}
-    found = {"prepare": host.get("prepare_s"), "container": host.get("container_s")}
+    seconds_of = {"prepare": host.get("prepare_s"), "container": host.get("container_s")}
     if phases and host.get("began") is not None and host.get("wall_s") is not None:
         first, last = min(span[0] for span in phases.values()), max(span[1] for span in phases.values())
         own = {name: span[1] - span[0] for name, span in sorted(phases.items(), key=lambda item: item[1]) if name in PHASES}
-        found["start"] = first - host["began"]
-        found |= own
-        found["other"] = last - first - sum(own.values()) - calls_s(record)
-        found["end"] = host["began"] + host["wall_s"] - last
-    found["judge"] = host.get("judge_s")
-    return {name: max(0.0, seconds) for name, seconds in found.items() if seconds is not None}
+        seconds_of["start"] = first - host["began"]
+        seconds_of |= own
+        seconds_of["other"] = last - first - sum(own.values()) - calls_s(record)
+        seconds_of["end"] = host["began"] + host["wall_s"] - last
+    seconds_of["judge"] = host.get("judge_s")
+    return {name: max(0.0, seconds) for name, seconds in seconds_of.items() if seconds is not None}
 
 
 def line(record: Record) -> str:

@@ -75,7 +75,7 @@ def git_state() -> tuple[str, bool]:
     KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
     of an older state beside it, the wrong thing.
     """
-    stated = surroundings.current().commit
+    stated = surroundings.current().text("KIT_COMMIT")
     if stated:
         return stated, False
     commit = _git("rev-parse", "HEAD")

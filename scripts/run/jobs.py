@@ -28,7 +28,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Typed:
-    """What stands in for the article's own where it was typed."""
+    """Typed values, which replace the article's own."""
 
     batch_size: int | None = None
     items: int | None = None
@@ -38,9 +38,9 @@ class Typed:
 def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict[str, Any]:
     """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
     load = dict(case.load)
-    wanted = article.variants[variant].get("dtype")
-    if wanted and load["dtype"] != "int8":
-        load["dtype"] = wanted
+    dtype = article.variants[variant].get("dtype")
+    if dtype and load["dtype"] != "int8":
+        load["dtype"] = dtype
     load.update(case.in_variant.get(variant, {}).get("load", {}))
     if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
         load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
@@ -48,7 +48,7 @@ def _load_arguments(article: Article, case: Case, variant: str, device: str) -> 
 
 
 def _model(article: Article, case: Case, target: Target) -> dict[str, Any]:
-    """What decides the weights, without the path, which is known once they are there."""
+    """The job's model without its path, which is known once the weights are there."""
     named = article.model_of(case)
     model = {**{key: named.get(key) for key in ("name", "architecture", "shape")}, "revision": _revision(named["name"], target.weights)}
     random = {"seed": SEED, "recipe": weights.RECIPE} if target.weights == "random" else {"seed": None}
@@ -128,9 +128,14 @@ def reference_key(job: Job) -> str:
 
     Not the batch size: every row of a batch is the same sequence.
     """
-    model = {key: value for key, value in job.model.items() if key != "path"}
-    longest = max(run["new_tokens"] for run in job.runs)
-    facts = [model, {**job.prompt, "batch_size": 1}, longest, job.stack]
+    return _digits(_weights_of(job), {**job.prompt, "batch_size": 1}, max(run["new_tokens"] for run in job.runs), job.stack)
+
+
+def _weights_of(job: Job) -> dict[str, Any]:
+    return {key: value for key, value in job.model.items() if key != "path"}
+
+
+def _digits(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -142,8 +147,7 @@ def judge_job(job: Job, dtype: str, floors: dict[str, float]) -> Job:
 
 def readings_key(job: Job) -> str:
     """12 hex digits over what decides how the reference reads tokens: the weights and the stack."""
-    model = {key: value for key, value in job.model.items() if key != "path"}
-    return hashlib.sha256(json.dumps([model, job.stack], sort_keys=True).encode()).hexdigest()[:12]
+    return _digits(_weights_of(job), job.stack)
 
 
 def slug(text: str) -> str:

@@ -24,11 +24,11 @@ def floors_of(dtype: str) -> dict[str, float]:
 
 
 def dtype_of(job: Job, result: Result) -> str:
-    """The dtype whose bounds a row is judged by: the job's, for a guest could choose wider ones. KitError where the guest ran in another."""
+    """The job's dtype, whose bounds judge a row: a guest could report a dtype with wider bounds. KitError where the guest ran in another."""
     asked = "int8" if job.load.get("quantization") else str(job.load["dtype"])
-    said = str(result.used.get("dtype") or asked)
-    if said != asked:
-        raise KitError(f"the guest says that it ran in {said[:40]!r}, the job asks for {asked!r}")
+    dtype = str(result.used.get("dtype") or asked)
+    if dtype != asked:
+        raise KitError(f"the guest says that it ran in {dtype[:40]!r}, the job asks for {asked!r}")
     return asked
 
 

@@ -7,14 +7,6 @@ from scripts import results
 from scripts.errors import UsageError
 from scripts.paths import ROOT
 
-VARIANTS = ("published", "controlled")
-WEIGHTS = ("hub", "random")
-SCALES = ("full", "tiny")
-ENGINES = ("docker", "host")
-DEVICES = ("cuda", "cpu")
-PROFILERS = ("torch", "nsys")
-GPU_MODES = ("auto", "cdi", "nvidia")
-
 #: On a CPU GPUS is a number of processes or stages of a tiny model, which share its cores.
 MOST_ON_A_CPU = 16
 

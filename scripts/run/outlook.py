@@ -1,6 +1,6 @@
 """What a command would run: each row, the runs that are there, the runs to go, and how long they take. Nothing is started.
 
-How long a run takes is told by earlier runs of the same row on the same model of GPU (or on a CPU), by their own stamps.
+The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU).
 """
 
 import dataclasses
@@ -19,34 +19,34 @@ from scripts.run import cost, jobs, plan, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 
-#: So many stored runs of a row tell how long the next one takes.
-TELLING = 5
+#: The expected time of a run is the median of this number of stored runs.
+RUNS_OF_ESTIMATE = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table. `run_s` are the seconds of one run, None where no earlier run tells them.
+    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run.
 
-    `open_ended`: larger batches follow until memory runs out, and nothing says yet how many.
+    `open_ended`: an unknown number of larger batches follows, until memory runs out.
     """
 
     planned: Planned
     devices: str
-    there: int
-    wanted: int
+    done: int
+    repeats: int
     run_s: float | None
     open_ended: bool = False
 
     @property
     def to_go(self) -> int:
-        return self.wanted - self.there
+        return self.repeats - self.done
 
 
 def rows_of(planned: list[Planned], asked: Options) -> Iterator[Row]:
     """The rows of these cases, one for each batch size, in the order of the list. Raises KitError where the driver does not answer."""
     device_model = _device_model(asked)
-    for one in planned:
-        yield from _rows_of_case(one, asked, device_model)
+    for case in planned:
+        yield from _rows_of_case(case, asked, device_model)
 
 
 def _device_model(asked: Options) -> str:
@@ -58,7 +58,7 @@ def _device_model(asked: Options) -> str:
 
 
 def _rows_of_case(planned: Planned, asked: Options, device_model: str) -> list[Row]:
-    """As a run walks through the batch sizes, with the results that are there; one that is not there yet ends a sweep until memory runs out."""
+    """The rows in the order in which a run would measure them; in a sweep until memory runs out the first row without a result is the last."""
     sizes, in_batches_of = plan.sizes_and_sized(planned, asked)
     until_oom = isinstance(sizes, Mapping)
     rows: list[Row] = []
@@ -79,10 +79,10 @@ def _row(planned: Planned, asked: Options, device_model: str) -> tuple[Row, str]
     ended = [] if asked.force else list(results.ended(prefix, asked.runs, jobs.prefix_of))
     status = ended[0].status if ended else ""
     # What ran out of memory or is unsupported is not repeated.
-    there = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
+    done = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
     count = runner.device_count(planned, asked)
     devices = f"{count} x CPU" if asked.device == "cpu" else f"{count} GPU{'s' if count > 1 else ''}"
-    return Row(planned, devices, there, asked.repeats, _run_s(job, prefix, asked.runs)), status
+    return Row(planned, devices, done, asked.repeats, _run_s(job, prefix, asked.runs)), status
 
 
 def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
@@ -90,9 +90,9 @@ def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
     readable = prefix.rpartition(".")[0]
     folders = dict.fromkeys((runs, results.runs_for(job.model["scale"], job.device)))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
-    seconds = [cost.whole_s(record) for record in itertools.islice(alike, TELLING)]
-    known = [one for one in seconds if one is not None]
-    return statistics.median(known) if known else None
+    seconds = [cost.whole_s(record) for record in itertools.islice(alike, RUNS_OF_ESTIMATE)]
+    known_s = [run_s for run_s in seconds if run_s is not None]
+    return statistics.median(known_s) if known_s else None
 
 
 def _asks_the_same(earlier: Job, job: Job) -> bool:
@@ -103,21 +103,21 @@ def _asks_the_same(earlier: Job, job: Job) -> bool:
 
 def summary(rows: list[Row]) -> str:
     """The runs and the time of all rows, in one line."""
-    wanted, there = sum(row.wanted for row in rows), sum(row.there for row in rows)
+    total, done = sum(row.repeats for row in rows), sum(row.done for row in rows)
     known = [row for row in rows if row.run_s is not None]
     unknown = sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{wanted} run{'' if wanted == 1 else 's'}{more}: {there} are there, {wanted - there} to go"]
-    if wanted > there and unknown < wanted - there:
+    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} are there, {total - done} to go"]
+    if total > done and unknown < total - done:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
     if unknown:
-        beside = "" if unknown == wanted - there else " beside that"
-        parts.append(f"the time of {unknown}{beside} is unknown, for no like run is stored")
+        beside = "" if unknown == total - done else " beside that"
+        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row is stored")
     return ", ".join(parts)
 
 
 def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
-    """The table of PLAN=1: the rows that a claim rests on, the others, the sum; what fills the columns is as wide as the widest."""
+    """The table of PLAN=1: the rows that a claim rests on, the other rows, the sum; in aligned columns."""
     titles = ("rows that a claim rests on, which run first", "other rows")
     every: list[Row] = []
     for group in plan.groups(planned):
@@ -129,7 +129,7 @@ def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    cells = [(row.planned.title, row.devices, f"{row.there} of {row.wanted} runs are there", _time_of(row)) for row in rows]
+    cells = [(row.planned.title, row.devices, f"{row.done} of {row.repeats} runs are there", _time_of(row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     pad = functools.partial(map, str.ljust)
     return ("  " + "  ".join(pad(row, widths)).rstrip() for row in cells)

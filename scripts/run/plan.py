@@ -22,35 +22,27 @@ from scripts.stats import summarise
 EXIT_CODES = {"ok": 0, "oom": 1, "timeout": 1, "failed": 1, "unsupported": 1}
 
 
-def stack_of(article: Article, backend: str, typed: str, known: pins.Pins) -> str:
-    """The stack to run on: `article` is the article's own. Raises UsageError for one that the backend has no image in."""
-    stack = article.stack if typed == "article" else typed
-    known.image(backend, stack)
-    return stack
-
-
-def able(backends: list[str], article: Article, typed: str, known: pins.Pins) -> list[str]:
-    """The backends to run. Of several, those that have no image of the stack are left out with a note; a single one is refused by name."""
-    stack = article.stack if typed == "article" else typed
-    found = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
-    if len(backends) == 1 or not found:
-        return backends
+def able(backends: list[str], stack: str, known: pins.Pins) -> list[str]:
+    """The backends to run. Of several backends those without an image of the stack are left out with a note; raises UsageError where none has it."""
+    with_image = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
+    if not with_image:
+        known.image(backends[0], stack)  # raises UsageError with the stacks that it has
     for backend in backends:
-        if backend not in found:
+        if backend not in with_image:
             stacks = ", ".join(known.backends[backend]["stacks"])
-            print(f"note: {backend} is left out, for it has no image of the stack {stack}; it has {stacks}", file=sys.stderr)
-    return found
+            print(f"note: {backend} is left out: it has no image of the stack {stack}, only of {stacks}", file=sys.stderr)
+    return with_image
 
 
 def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
     """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
-    mine = case.variants or list(article.variants)
+    of_case = case.variants or list(article.variants)
     if typed:
         if typed not in article.variants:
             raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
-        return [typed] if typed in mine else []
-    if every or len(mine) == 1:
-        return mine
+        return [typed] if typed in of_case else []
+    if every or len(of_case) == 1:
+        return of_case
     return ["published"] if case.published and "published" in article.variants else ["controlled"]
 
 
@@ -73,9 +65,10 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     if unknown:
         names = [case.name for case in article.cases]
         raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={nearest(unknown[0], names)}")
+    stack = article.stack if asked.stack == "article" else asked.stack
     planned = [
-        Planned(article, case, variant, stack_of(article, backend, asked.stack, known))
-        for backend in able(backends, article, asked.stack, known)
+        Planned(article, case, variant, stack)
+        for backend in able(backends, stack, known)
         for case in article.cases_of(backend)
         if not asked.cases or case.name in asked.cases
         for variant in variants_of(article, case, asked.variant, every)
@@ -98,10 +91,11 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
 
 
 def groups(planned: Sequence[Planned]) -> list[list[Planned]]:
-    """In the order in which they run: the rows that a claim rests on, whose runs are all made first, then the others."""
-    decisive = [one for one in planned if one.article.claims_rest_on(one.case)]
-    others = [one for one in planned if not one.article.claims_rest_on(one.case)]
-    return [group for group in (decisive, others) if group]
+    """The cases that a claim rests on, then the other cases; all runs of the first group come before those of the second."""
+    by_weight: dict[bool, list[Planned]] = {True: [], False: []}
+    for case in planned:
+        by_weight[case.article.claims_rest_on(case.case)].append(case)
+    return [group for group in by_weight.values() if group]
 
 
 def sizes_and_sized(planned: Planned, asked: Options) -> tuple[Sequence[int] | Mapping[str, Any], Callable[[int], Planned]]:
@@ -113,19 +107,19 @@ def sizes_and_sized(planned: Planned, asked: Options) -> tuple[Sequence[int] | M
 
 
 def line_of(record: results.Record) -> str:
-    """A result as one line for the terminal."""
+    """A result, as one line for the terminal."""
     if record.status != "ok" or record.guest is None:
         return f"{record.status}: {record.reason}"
     parts = []
     for measurement in record.guest.measurements:
         summary = summarise(measurement["timed_ms"])
         parts.append(f"{measurement['new_tokens']} new token(s): {summary.mean:.2f} ± {summary.std:.2f} ms, p95 {summary.p95:.2f} ms")
-    told = "; ".join(parts or [f"measured: {', '.join(record.guest.figures)}"])
+    measured = "; ".join(parts or [f"measured: {', '.join(record.guest.figures)}"])
     check = record.guest.check
     if check is None:
-        return f"{told} (output not checked)"
-    right = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {check.get('reason', 'not made')}"
-    return f"{told} ({right})"
+        return f"{measured} (output not checked)"
+    outcome = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {check.get('reason', 'not made')}"
+    return f"{measured} ({outcome})"
 
 
 class _Sitting:
@@ -137,8 +131,9 @@ class _Sitting:
         self.refused: list[KitError] = []
         self.tried = 0
 
-    def run(self, planned: Planned, repeat: int) -> str | None:
-        """The status that a case ended with; None where it could not start."""
+    def run(self, in_batches_of: Callable[[int], Planned], repeat: int, batch_size: int) -> str | None:
+        """The status that a case ended with in a batch size; None where it could not start."""
+        planned = in_batches_of(batch_size)
         which = f", run {repeat} of {self.asked.repeats}" if self.asked.repeats > 1 else ""
         print(f"{self.steps.next()} {planned.title}{which}", file=sys.stderr, flush=True)
         self.tried += 1
@@ -154,14 +149,10 @@ class _Sitting:
         if (record.host.get("began") or began) < began:
             self.steps.cost_nothing()
         marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
-        told = [line_of(record), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
-        print("\n".join(f"  {line}" for line in told if line), flush=True)
+        lines = [line_of(record), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
+        print("\n".join(f"  {line}" for line in lines if line), flush=True)
         self.records.append(record)
         return record.status
-
-    def run_in_batches(self, in_batches_of: Callable[[int], Planned], repeat: int, batch_size: int) -> str | None:
-        """As `run`, in batches of this size."""
-        return self.run(in_batches_of(batch_size), repeat)
 
 
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
@@ -170,15 +161,15 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
     """
     locks.sweep()
-    for left in run_folders.sweep_unfinished(asked.runs):
-        print(f"note: {left.name} did not finish; its log is {left / 'log.txt'}", file=sys.stderr)
-    sized = [[(one, *sizes_and_sized(one, asked)) for one in group] for group in groups(planned)]
-    runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for group in sized for _, sizes, _ in group)
+    for folder in run_folders.sweep_unfinished(asked.runs):
+        print(f"note: {folder.name} did not finish; its log is {folder / 'log.txt'}", file=sys.stderr)
+    sized = [[sizes_and_sized(case, asked) for case in group] for group in groups(planned)]
+    runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for group in sized for sizes, _ in group)
     sitting = _Sitting(asked, keep_going, Steps(runs * asked.repeats))
     for group in sized:
         for repeat in range(1, asked.repeats + 1):
-            for _, sizes, in_batches_of in group if repeat % 2 else reversed(group):
-                batch_sweep.walk(sizes, functools.partial(sitting.run_in_batches, in_batches_of, repeat))
+            for sizes, in_batches_of in group if repeat % 2 else reversed(group):
+                batch_sweep.walk(sizes, functools.partial(sitting.run, in_batches_of, repeat))
     if sitting.refused:
         raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
     return sitting.records

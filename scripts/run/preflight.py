@@ -76,9 +76,10 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
     foreign = next((gpu for gpu in machine.gpus if not runs_on(gpu.compute_capability, image.arch_list)), None)
     if foreign:
         sm = "sm_" + foreign.compute_capability.replace(".", "")
-        others = "STACK=current, or STACK=hopper for Hopper" if image.stack != "current" else "GPU_IDS= of another GPU"
+        ports = "STACK=current, or STACK=hopper (first article) or hopper-2023-05 (second article) for Hopper"
+        command = ports if image.stack != "current" else "GPU_IDS= of another GPU"
         holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
-        yield f"{foreign.name} is {sm}, but {holds}; type {others}"
+        yield f"{foreign.name} is {sm}, but {holds}; type {command}"
     if machine.gpus and image.cuda and machine.cuda_driver and int(machine.cuda_driver.split(".")[0]) < int(image.cuda.split(".")[0]):
         yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
 
@@ -119,7 +120,7 @@ def this_machine(gpus: list[Gpu], cuda_driver: str, models: Path, runs: Path) ->
     return Machine(gpus, cuda_driver, psutil.virtual_memory().available, free(models), free(runs))
 
 
-def check(found: list[str]) -> None:
+def check(lines: list[str]) -> None:
     """Raise PreflightError with all problems, unless there are none."""
-    if found:
-        raise PreflightError("\n       ".join(found))
+    if lines:
+        raise PreflightError("\n       ".join(lines))

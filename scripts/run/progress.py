@@ -18,7 +18,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 class Event(msgspec.Struct):
-    """What a guest tells of its progress (bench/__main__.py `say`); a line of another shape is a line of its log and nothing else."""
+    """A report of the guest's progress (bench/__main__.py `say`); a line of another shape goes only into the log."""
 
     phase: Word = ""
     run: Word = ""
@@ -89,7 +89,7 @@ class JobDisplay:
             self.progress.update(self.task, description=f"{self.title}: {word}", completed=done, total=event.total)
 
     def _tell(self, words: str, always: bool) -> None:
-        """A line now and then, for whoever has no terminal."""
+        """A line at most every TELL_EVERY_S, for runs without a terminal."""
         if self.progress.disable and (always or time.monotonic() - self.told_at > TELL_EVERY_S):
             self.told_at = time.monotonic()
             print(f"  {self.title}: {words}", file=sys.stderr, flush=True)

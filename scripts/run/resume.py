@@ -1,4 +1,4 @@
-"""The answers of a long run, carried from a run that was killed to the one that goes on (bench/measuring/answers_file.py writes them).
+"""The answers of a long run, carried from a killed run to the run that continues it (bench/measuring/answers_file.py writes them).
 
 A guest writes in its work folder, which goes with the run; the file is moved beside job.json first, and from there into the
 work folder of the next run of the same job. It always moves: there is one file of a job's answers. A guest wrote it, so it goes
@@ -21,9 +21,9 @@ def keep(work: Path) -> None:
 def hand_over(prefix: str, runs: Path, work: Path) -> bool:
     """Give a run that begins the answers of the latest earlier run of its job that came to no end; False where there are none."""
     for name in reversed(results.existing(prefix, runs)):
-        left = runs / name / NAME
-        if left.exists() and not (left.parent / "work").exists() and not _ended(left.parent):
-            moved = _move(left.parent, work)
+        folder = runs / name
+        if (folder / NAME).exists() and not (folder / "work").exists() and not _ended(folder):
+            moved = _move(folder, work)
             if moved:
                 (work / NAME).chmod(0o666)  # a container's user goes on writing it
             return moved

@@ -62,17 +62,10 @@ def refuse_twice(prefix: str, runs: Path) -> None:
     """Raise KitError where a living process measures a run with this prefix."""
     for name in results.existing(prefix, runs):
         lock = runs / name / LOCK
-        if lock.exists() and not _let_go(lock):
-            raise KitError(f"{name} is being measured by {locks.holder(lock)}; wait for it, then type the same again, or FORCE=1 for a run beside it")
-
-
-def _let_go(path: Path) -> bool:
-    """Is the runner of a run dead? Its lock is removed then."""
-    lock = locks.take(path, locks.FOR_EVERYBODY)
-    if lock:
-        with lock:
-            locks.remove(path)
-    return lock is not None
+        if lock.exists():
+            with locks.abandoned(lock, locks.FOR_EVERYBODY) as is_abandoned:
+                if not is_abandoned:
+                    raise KitError(f"{name} is being measured by {locks.holder(lock)}; wait for it, then type the same again, or FORCE=1 for a run beside it")
 
 
 def sweep_unfinished(runs: Path) -> Iterator[Path]:

@@ -13,8 +13,9 @@ from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
 from scripts.machine import conditions, gpus, removal
+from scripts.models import article_models, store
 from scripts.results import Record, answers, door
-from scripts.run import checkpoints, engines, host_facts, jobs, judging, preflight, resume, run_folders
+from scripts.run import checkpoints, conversion, engines, host_facts, jobs, judging, preflight, resume, run_folders
 from scripts.run.engines import Engine, nsight
 from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
@@ -45,7 +46,7 @@ class Planned:
 class Ready:
     """A job that may start, on an engine that is prepared; its run's id begins with `prefix`.
 
-    `asked_at` is when it was asked for, in monotonic seconds; `anew` leaves alone what an earlier run that was cut off has answered.
+    `asked_at` is when it was asked for, in monotonic seconds; `anew`: do not continue from the answers of an earlier run that was cut off.
     """
 
     title: str
@@ -76,17 +77,18 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
             return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of)
 
         earlier = measured()
-        if earlier:
-            return _measured_before(earlier)
-        if not options.force:
-            run_folders.refuse_twice(prefix, runs)
-        engine = engines.choose(image, chosen, options, planned.profiler)
-        _preflight(planned, job, engine, runs)
-        engine.prepare()
-        with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
-            if isinstance(folder, Record):
-                return _measured_before(folder)
-            return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
+        if not earlier:
+            if not options.force:
+                run_folders.refuse_twice(prefix, runs)
+            engine = engines.choose(image, chosen, options, planned.profiler)
+            _preflight(planned, job, engine, runs)
+            engine.prepare()
+            with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
+                if isinstance(folder, Path):
+                    return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
+                earlier = folder
+        print("  measured before; FORCE=1 measures it again", file=sys.stderr)
+        return earlier
 
 
 def question(planned: Planned, options: Options, device_model: str) -> tuple[Job, str]:
@@ -94,11 +96,6 @@ def question(planned: Planned, options: Options, device_model: str) -> tuple[Job
     job = _job(planned, options)
     image = pins.load().image(planned.case.backend, planned.stack)
     return job, jobs.run_prefix(job, image.pins_id, options.engine, device_model)
-
-
-def _measured_before(record: Record) -> Record:
-    print("  measured before; FORCE=1 measures it again", file=sys.stderr)
-    return record
 
 
 def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
@@ -114,7 +111,8 @@ def _job(planned: Planned, options: Options) -> Job:
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
     if options.weights == "hub" and _loads_model(job):
-        job = dataclasses.replace(job, model=checkpoints.with_commit(job.model, options.models, options.model_path))
+        revision = store.commit_of(article_models.find(job.model["name"]), options.models, options.model_path)
+        job = dataclasses.replace(job, model={**job.model, "revision": revision})
     return jobs.profile_job(job, planned.profiler) if planned.profiler else job
 
 
@@ -200,7 +198,7 @@ def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> 
         checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
         model = job.model
     else:
-        checkpoint, model = checkpoints.hub_checkpoint(job.model, engine.models, engine.asked.model_path)
+        checkpoint, model = conversion.hub_checkpoint(job.model, engine.asked, display.line)
     job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
     if job.kind == "profile":
         return dataclasses.replace(job, reference=None)

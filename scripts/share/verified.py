@@ -39,7 +39,9 @@ def verify(path: Path) -> list[str]:
             with unpack.opened(path, LIMIT_BYTES) as archive:
                 unpack.unpack(archive, unpacked, LIMIT_BYTES)
         except FileNotFoundError:
-            raise UsageError(f"BUNDLE is {str(path)!r}, which is no file; try make verify-bundle BUNDLE={NAME}.tar.gz") from None
+            raise UsageError(
+                f"BUNDLE is {str(path)!r}, which is no file; type make bundle, which writes {NAME}.tar.gz, or BUNDLE=/path/to/an/archive"
+            ) from None
         found = list(_problems(unpacked, again))
         if found:
             raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found))

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scripts import pins
 from scripts.articles import Article
 from scripts.verdicts import lookup, rules
 from scripts.verdicts.parts import NOT_TESTED, Part
@@ -28,6 +29,24 @@ class Judged:
     new_tokens: int = 0
     version_1: str = ""
     alike: Sequence[Part] = ()
+
+    @property
+    def stack(self) -> str:
+        return self.group.key.stack if self.group else ""
+
+    @property
+    def is_controlled(self) -> bool:
+        return self.group is not None and self.group.key.variant == CONTROLLED
+
+    @property
+    def place(self) -> Place:
+        return self.claim["id"], self.group.slug if self.group else "", self.new_tokens
+
+    def is_twin_of(self, verdict: "Judged") -> bool:
+        """Do the two verdicts differ in their settings by the variant alone?"""
+        if self.group is None or verdict.group is None or self.new_tokens != verdict.new_tokens:
+            return False
+        return dataclasses.replace(self.group.key, variant="") == dataclasses.replace(verdict.group.key, variant="")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,84 +85,64 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
     """Every claim in a group, for the number of new tokens it is about, else for each that was timed; [] for rows that cannot judge it."""
     if group.cannot_judge():
         return []
-    asked = article.variants.get(group.key.variant, {}).get("runs", [])
-    counts = group.new_tokens or [run["new_tokens"] for run in asked[:1]]
-    asked_for = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else counts)]
-    return [Judged(claim, rules.judge(claim, group, article, count), group, count) for claim, count in asked_for]
+    first_runs = article.variants.get(group.key.variant, {}).get("runs", [])[:1]
+    timed_tokens = group.new_tokens or [run["new_tokens"] for run in first_runs]
+    tokens_of_claim = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else timed_tokens)]
+    return [Judged(claim, rules.judge(claim, group, article, count), group, count) for claim, count in tokens_of_claim]
 
 
 def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None) -> ArticleVerdicts:
     """The verdicts of all groups, the words of version 1 beside them; raises KitError where the article's file makes a claim that cannot be judged."""
     rules.check(article)
     earlier = version_1 or {}
-    judged = [one for group in groups for one in judge_group(group, article)]
-    everywhere = [dataclasses.replace(one, version_1=_earlier_word(one, earlier), alike=_alike(one, judged)) for one in judged]
-    claims = []
-    for claim in article.claims:  # the article's own stack first; groups come with their port to newer GPUs before today's versions
-        of_claim = sorted((one for one in everywhere if one.claim["id"] == claim["id"]), key=lambda one: _stack(one) != article.stack)
+    verdicts = [judged for group in groups for judged in judge_group(group, article)]
+    words = {place: frozen.word for place, frozen in earlier.items()}
+    everywhere = [dataclasses.replace(judged, version_1=words.get(judged.place, ""), alike=_alike(judged, verdicts)) for judged in verdicts]
+    claims, stacks = [], pins.load().stacks
+    for claim in article.claims:
+        of_claim = sorted((judged for judged in everywhere if judged.claim["id"] == claim["id"]), key=lambda judged: _distance(judged.stack, article, stacks))
         claims.append(_lines(claim, of_claim, groups, earlier))
     return ArticleVerdicts(article, claims, everywhere)
 
 
 def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequence[Group], earlier: Mapping[Place, Frozen]) -> Lines:
-    published = [one for one in of_claim if one.group and one.group.key.variant == PUBLISHED]
-    nearest = [one for one in published if _stack(one) == _stack(published[0])]
+    published = [judged for judged in of_claim if judged.group and judged.group.key.variant == PUBLISHED]
+    nearest = [judged for judged in published if judged.stack == published[0].stack]
     headline = _best(nearest) if nearest else Judged(claim, _untested(groups, bool(of_claim)))
-    stack = _stack(headline) if headline.group else _stack(of_claim[0]) if of_claim else ""
-    second = [one for one in of_claim if _is_controlled(one) and _stack(one) == stack and any(part.has_rows for part in one.verdict.parts)]
-    controlled = _best([one for one in second if _is_twin(one, headline)] or second) if second else None
-    others = [one for one in of_claim if one is not headline and one is not controlled]
-    words = [found.word for one in of_claim if (found := earlier.get(_place(one))) and found.headline]
-    return Lines(headline, controlled, others, words[0] if words else "")
+    stack = headline.stack or (of_claim[0].stack if of_claim else "")
+    second = [judged for judged in of_claim if judged.is_controlled and judged.stack == stack and any(part.has_rows for part in judged.verdict.parts)]
+    controlled = _best([judged for judged in second if judged.is_twin_of(headline)] or second) if second else None
+    others = [judged for judged in of_claim if judged is not headline and judged is not controlled]
+    frozen = [earlier[judged.place] for judged in of_claim if judged.place in earlier]
+    return Lines(headline, controlled, others, next((verdict.word for verdict in frozen if verdict.headline), ""))
 
 
-def _stack(one: Judged) -> str:
-    return one.group.key.stack if one.group else ""
+def _distance(stack: str, article: Article, stacks: Mapping[str, Mapping[str, Any]]) -> int:
+    """How far a stack's libraries are from the article's: its own stack, that stack's port to newer GPUs, all others (in the order of the groups)."""
+    if stack == article.stack:
+        return 0
+    return 1 if stacks.get(stack, {}).get("port_of") == article.stack else 2
 
 
-def _best(lines: Sequence[Judged]) -> Judged:
+def _best(verdicts: Sequence[Judged]) -> Judged:
     """Of equally near settings the first that tested the claim, else a part of it, else whose weights may judge, else with most rows; on most GPUs."""
 
-    def rank(one: Judged) -> tuple[bool, bool, bool, int, int]:
-        able = one.group is not None and any(row.recipe >= lookup.LEAST_RECIPE for row in one.group.rows)
-        return (
-            one.verdict.word == NOT_TESTED,
-            not one.verdict.some_part_was_judged,
-            not able,
-            sum(not part.has_rows for part in one.verdict.parts),
-            one.verdict.fewer,
-        )
+    def rank(judged: Judged) -> tuple[bool, bool, bool, int, int]:
+        verdict, rows = judged.verdict, judged.group.rows if judged.group else ()
+        able = any(row.recipe >= lookup.LEAST_RECIPE for row in rows)
+        without_rows = sum(not part.has_rows for part in verdict.parts)
+        return verdict.word == NOT_TESTED, not verdict.some_part_was_judged, not able, without_rows, verdict.fewer
 
-    return min(lines, key=rank)
+    return min(verdicts, key=rank)
 
 
-def _is_twin(one: Judged, other: Judged) -> bool:
-    """Are the two of one setting but for the variant?"""
-    if one.group is None or other.group is None:
-        return False
-    return dataclasses.replace(one.group.key, variant="") == dataclasses.replace(other.group.key, variant="") and one.new_tokens == other.new_tokens
-
-
-def _alike(one: Judged, judged: Sequence[Judged]) -> list[Part]:
+def _alike(judged: Judged, verdicts: Sequence[Judged]) -> list[Part]:
     """Where rows of the published variant differ in more than the system: the same parts where rows of the controlled variant do not."""
-    if one.group is None or one.group.key.variant != PUBLISHED or not any(part.differs for part in one.verdict.parts):
+    if judged.group is None or judged.group.key.variant != PUBLISHED:
         return []
-    twins = [other for other in judged if other.claim is one.claim and _is_controlled(other) and _is_twin(other, one)]
-    pairs = [pair for twin in twins for pair in zip(one.verdict.parts, twin.verdict.parts, strict=True)]
-    return [there for here, there in pairs if here.differs and there.ratio and not there.differs]
-
-
-def _is_controlled(one: Judged) -> bool:
-    return one.group is not None and one.group.key.variant == CONTROLLED
-
-
-def _place(one: Judged) -> Place:
-    return one.claim["id"], one.group.slug if one.group else "", one.new_tokens
-
-
-def _earlier_word(one: Judged, earlier: Mapping[Place, Frozen]) -> str:
-    found = earlier.get(_place(one))
-    return found.word if found else ""
+    twins = [twin for twin in verdicts if twin.claim is judged.claim and twin.is_controlled and twin.is_twin_of(judged)]
+    pairs = [pair for twin in twins for pair in zip(judged.verdict.parts, twin.verdict.parts, strict=True)]
+    return [controlled for published, controlled in pairs if published.differs and controlled.ratio and not controlled.differs]
 
 
 def _untested(groups: Sequence[Group], elsewhere: bool) -> Verdict:

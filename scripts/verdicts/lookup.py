@@ -1,7 +1,6 @@
 """The rows that a claim asks for in a group, and whether they may judge it."""
 
 import dataclasses
-import itertools
 import sys
 from collections.abc import Sequence
 
@@ -14,9 +13,8 @@ from scripts.verdicts.row_groups import Group, Row
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2
 
-#: What a row may end with that would end so again.
+#: Statuses that a repeat would give again.
 ENDS = ("oom", "unsupported")
-
 
 #: (case, batch size); None for its smallest.
 Named = tuple[str, int | None]
@@ -33,9 +31,8 @@ class Rows:
 
     def of(self, case: str, batch_size: int | None = None) -> Row:
         """The row of a case in a batch size, or its smallest; raises NotTested where it is missing."""
-        found = self.article.case(case)
-        variant = self.group.key.variant
-        if found and found.variants and variant not in found.variants:
+        of_article, variant = self.article.case(case), self.group.key.variant
+        if of_article and of_article.variants and variant not in of_article.variants:
             raise NotTested(f"{case} is no case of the variant {variant}")
         row = self.group.row_of(case, _count(self.article, case, self.most), batch_size)
         if isinstance(row, str):
@@ -58,9 +55,9 @@ class Rows:
 
 
 def _count(article: Article, case: str, most: int) -> int:
-    """On how many devices a case is wanted where there are so many."""
-    found = article.case(case)
-    return min(found.gpus, most) if found else most
+    """On how many devices a case is judged: the article's number, at most `most`."""
+    of_article = article.case(case)
+    return min(of_article.gpus, most) if of_article else most
 
 
 def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
@@ -72,18 +69,19 @@ def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
 
 
 def devices_for(group: Group, article: Article, named: Sequence[Named], new_tokens: int) -> int:
-    """On how many devices at most a claim is judged that names these rows: the article's number, or the nearest below that was measured.
+    """The largest number of devices for a claim that names these rows: the article's number, or the nearest number below it that was measured.
 
-    Measured means: each of the rows has five runs, or ran out of memory, or is unsupported. Where no number has that, the one with the most such
-    rows counts, of several that with the most rows, then calls: a look with a call or two on more devices hides nothing.
+    A number of devices is measured where each of the rows has five runs, or ran out of memory, or is unsupported. Where no number is measured, the
+    number with the most such rows counts, then the number with the most rows, then with the most calls. A trial of a few calls on more devices
+    therefore hides nothing.
     """
     most = max(_count(article, case, sys.maxsize) for case, _ in named)
     cases = {case for case, _ in named}
     numbers = sorted({row.count for row in group.rows if row.case in cases and row.count <= most}, reverse=True) or [most]
 
     def rank(number: int) -> tuple[int, int, int]:
-        found = [group.row_of(case, _count(article, case, number), batch_size) for case, batch_size in named]
-        rows = [row for row in found if isinstance(row, Row)]
+        rows_or_reasons = (group.row_of(case, _count(article, case, number), batch_size) for case, batch_size in named)
+        rows = [row for row in rows_or_reasons if isinstance(row, Row)]
         measured = sum(row.status in ENDS or len(row.run_means_ms(new_tokens)) >= stats.LEAST_RUNS for row in rows)
         calls = sum(len(row.timed_ms(new_tokens)) for row in rows)
         return (measured, len(rows), calls) if measured < len(named) else (measured, measured, sys.maxsize)
@@ -93,6 +91,7 @@ def devices_for(group: Group, article: Article, named: Sequence[Named], new_toke
 
 def is_about_the_number(article: Article, cases: Sequence[str]) -> bool:
     """Do these cases differ in the number of devices alone? On fewer they would be the same case."""
-    found = [case for name in dict.fromkeys(cases) if (case := article.case(name))]
-    pairs = itertools.combinations(found, 2)
-    return any((one.backend, one.model, one.form) == (other.backend, other.model, other.form) and one.gpus != other.gpus for one, other in pairs)
+    gpus_of_system: dict[tuple[str, str, str], set[int]] = {}
+    for case in filter(None, map(article.case, cases)):
+        gpus_of_system.setdefault((case.backend, case.model, case.form), set()).add(case.gpus)
+    return any(len(gpus) > 1 for gpus in gpus_of_system.values())

@@ -73,7 +73,7 @@ class Part:
         return bool(self.sentence)
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         """The sentence, or the reason why there is none."""
         return self.sentence or self.why
 
@@ -88,7 +88,7 @@ def every(words: Sequence[str]) -> str:
 
 
 def decides(parts: Sequence[Part]) -> Part:
-    """Of the relations of an "every" part the one that decides it: of those with its word the one with the smallest ratio, by its interval's lower end."""
+    """The relation that decides an "every" part: of the relations with the part's word that with the smallest lower end of its ratio's interval."""
     word = every([part.word for part in parts])
     return min((part for part in parts if part.word == word), key=_lower_end)
 

@@ -12,7 +12,7 @@ from scripts.verdicts.row_groups import Group, Row
 #: Forms whose calls are as many items as the batch has.
 CALL_FORMS = ("transformers-pipeline", "batch")
 WORKLOAD_FORMS = ("workload", "continuous")
-#: The articles tell the time of so many items.
+#: The articles give the time of this number of items.
 ITEMS = 10_000
 
 

@@ -83,15 +83,15 @@ class Row:
 
     @property
     def ok_runs(self) -> list[Record]:
-        """The runs that came to an end."""
+        """The runs with the status ok."""
         return [run for run in self.runs if run.status == "ok"]
 
     def runs_of(self, new_tokens: int) -> list[Record]:
-        """Of those the runs with calls of so many new tokens, oldest first."""
+        """The ok runs with timed calls of so many new tokens, oldest first."""
         return [run for run in self.ok_runs if series(run).get(new_tokens)]
 
     def run_means_ms(self, new_tokens: int) -> list[float]:
-        """The mean call of each of them."""
+        """The mean timed call of each of these runs, in ms."""
         return [statistics.fmean(series(run)[new_tokens]) for run in self.runs_of(new_tokens)]
 
     @property
@@ -109,7 +109,7 @@ class Row:
 
     @property
     def measured_without_calls(self) -> bool:
-        """Did this row come out well and time no call, so that its numbers stand in tables of their own?"""
+        """Is the row ok without a timed call, so that its numbers stand in tables of their own?"""
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
     @property
@@ -118,24 +118,24 @@ class Row:
 
     @property
     def dtype(self) -> str:
-        """As the guest found it on the loaded model; what was asked for where it never got there."""
+        """The dtype of the loaded model, as the guest reported it; without a report the dtype of the job."""
         used = self.guest.used.get("dtype") if self.guest else None
         return str(used or self.record.job.load.get("dtype", ""))
 
     @property
     def recipe(self) -> int:
-        """Of its random weights; real weights are as good as those of the newest."""
+        """The recipe of its random weights; real weights count as the newest recipe."""
         model = self.record.job.model
         return weights.recipe_of(model) if model.get("weights") == "random" else weights.RECIPE
 
     def version(self, package: str) -> str:
-        """Of a package in the guest's environment; "" where it did not tell."""
+        """The version of a package in the guest's environment; "" where the guest reported none."""
         environment = self.guest.environment if self.guest else {}
         return str((environment.get("packages") or {}).get(package, ""))
 
     @property
     def is_workload(self) -> bool:
-        """Are its calls the batches of one stream of texts, so that the time of one says nothing by itself?"""
+        """Are its calls the batches of a stream of texts, so that the time of a single call means nothing?"""
         return bool(self.figures.get("workload"))
 
     @property
@@ -145,7 +145,7 @@ class Row:
 
     @property
     def empty_devices(self) -> int:
-        """On how many of its GPUs no parameter lies; 0 where the guest does not tell."""
+        """The number of its GPUs without a parameter; 0 where the guest reports none."""
         held = self.guest.used.get("parameters_per_device") if self.guest else None
         return self.count - len(held) if held and self.record.job.device == "cuda" else 0
 
@@ -157,8 +157,8 @@ class Row:
         return series(self.record).get(new_tokens, [])
 
     def summary(self, new_tokens: int) -> stats.Summary:
-        """Of stats.LEAST_RUNS runs and more: each run's mean call, with Student's interval, and the p95 of all their calls. Of fewer: the calls of
-        the run that counts, without an interval, for the calls of one run tell nothing of the next."""
+        """The Summary of the runs' mean calls, with Student's interval and the p95 of all calls. Of fewer than stats.LEAST_RUNS runs it is the
+        Summary of the calls of the median run, without an interval, because the calls of one run do not show how runs scatter."""
         means = self.run_means_ms(new_tokens)
         if len(means) < stats.LEAST_RUNS:
             return stats.summarise(self.timed_ms(new_tokens), stats.over_runs(means))
@@ -173,7 +173,7 @@ class Row:
 
     def peak_used_bytes(self) -> dict[str, int]:
         """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
-        return _peak_used_bytes(self.record)
+        return peak_used_bytes(self.record)
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
@@ -219,11 +219,11 @@ class Group:
 
     @property
     def new_tokens(self) -> list[int]:
-        """Of how many new tokens any of its rows timed calls, fewest first."""
+        """The numbers of new tokens for which any of its rows timed calls, in rising order."""
         return sorted({count for row in self.rows if row.status == "ok" for count in row.new_tokens})
 
     def figure(self, name: str) -> list[tuple[Row, Any]]:
-        """The rows that came out well and have a figure, each with it."""
+        """The ok rows that have a figure, each with the figure."""
         return [(row, row.figures[name]) for row in self.rows if row.status == "ok" and row.figures.get(name)]
 
     def cannot_judge(self) -> str:
@@ -249,10 +249,10 @@ def gpus(count: int) -> str:
     return f"{count} GPU{'s' * (count != 1)}"
 
 
-def apart(row: Row, other: Row) -> bool:
+def apart(faster: Row, slower: Row) -> bool:
     """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
-    one, two = ({gpu["uuid"] for run in each.runs for gpu in run.host.get("gpus") or []} for each in (row, other))
-    return bool(one and two) and not one & two
+    uuids, slower_uuids = ({gpu["uuid"] for run in row.runs for gpu in run.host.get("gpus") or []} for row in (faster, slower))
+    return bool(uuids and slower_uuids) and not uuids & slower_uuids
 
 
 def wrong_output(check: Mapping[str, Any]) -> str:
@@ -266,14 +266,15 @@ def wrong_output(check: Mapping[str, Any]) -> str:
     return f"output failed its check ({check.get('reason') or 'no reason given'})"
 
 
-def _peak_used_bytes(record: Record) -> dict[str, int]:
+def peak_used_bytes(record: Record) -> dict[str, int]:
+    """{GPU UUID: the most it held during a run}, without GPUs that gave no sample."""
     sampled = record.host.get("gpu_memory") or []
     return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
 
 
 def peak_of_a_gpu_bytes(record: Record) -> int | None:
     """The most that any GPU of a run held; None without a sample."""
-    return max(_peak_used_bytes(record).values(), default=None)
+    return max(peak_used_bytes(record).values(), default=None)
 
 
 def batch_size_of(record: Record) -> int:
@@ -285,12 +286,6 @@ def series(record: Record) -> dict[int, list[float]]:
     """{new tokens: timed calls in ms} of a record."""
     measurements = record.guest.measurements if record.guest else []
     return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
-
-
-def ratios_over_runs(faster: Row, slower: Row, new_tokens: int) -> list[float]:
-    """The smallest and the largest ratio of a run's mean of one row to a run's mean of the other; empty unless one of them was repeated."""
-    above, below = slower.run_means_ms(new_tokens), faster.run_means_ms(new_tokens)
-    return [min(above) / max(below), max(above) / min(below)] if len(above) * len(below) > 1 else []
 
 
 def _device(record: Record) -> tuple[str, str, str]:
@@ -318,14 +313,14 @@ def _weights_words(model: Mapping[str, Any]) -> str:
 
 
 def _identity(record: Record) -> tuple[str | None, str]:
-    """What records of a group share that measured the very same thing with the same pins. Their ids need not: what goes into one may grow."""
+    """Equal for records of a group that measured the same job with the same pins. Their ids may differ, because later versions put more into an id."""
     return record.host.get("pins_id"), record.job.fingerprint()
 
 
-def _that_counts(runs: tuple[Record, ...]) -> Record:
-    """Of repeated runs, oldest first: the median one by the mean of its shortest calls, the later of the two in the middle of an even number.
+def _median_run(runs: tuple[Record, ...]) -> Record:
+    """The median run by the mean of its shortest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
 
-    One run on a busy machine then neither makes nor breaks a row. Where the latest did not come to an end, that is what counts.
+    A single run on a busy machine then does not decide a row. Where the latest run has another status than ok, the latest run counts.
     """
     ended = [record for record in runs if record.status == "ok" and series(record)]
     if runs[-1] not in ended:
@@ -343,7 +338,7 @@ def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
     for (case, count, _), same in by_case.items():
         latest = _identity(same[-1])
         runs = tuple(record for record in same if _identity(record) == latest)
-        rows.append(Row(case, count, _that_counts(runs), runs))
+        rows.append(Row(case, count, _median_run(runs), runs))
     order = {case.name: place for place, case in enumerate(article.cases if article else [])}
     return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
 

@@ -30,7 +30,7 @@ def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
 
 
 def tokens_of_a_call(row: Row, formula: str) -> int:
-    """How many tokens a call of this row counts; 0 for a row that does not tell."""
+    """The tokens that a call of this row counts; 0 where the guest counted none."""
     return tokens_of_run(row.record, formula)
 
 
@@ -48,7 +48,7 @@ def _cycles(run: Record) -> Mapping[str, Any]:
 
 
 def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
-    """The mean with its interval; None where the row has no time or tells no tokens."""
+    """The mean with its interval; None where the row has no time or no count of tokens."""
     tokens = tokens_of_a_call(row, formula)
     if row.status != "ok" or not tokens or not row.new_tokens:
         return None
@@ -56,17 +56,14 @@ def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
 
 
 def padding_error(row: Row) -> float | None:
-    """How far the first sentence's logits are off when it is padded in a batch; None where that was not told or was not finite."""
+    """How far the first sentence's logits are off when it is padded in a batch; None where it was not measured or is not finite."""
     return (row.figures.get("cycles") or {}).get("padded_logits_relative_error")
 
 
 def wrong_when_padded(row: Row) -> bool:
     """Is the first sentence's answer another one among padded sentences, in any run by more than the output check allows?"""
-    return any(_wrong_when_padded(run) for run in [row.record, *row.ok_runs])
-
-
-def _wrong_when_padded(run: Record) -> bool:
-    if "padded_logits_relative_error" not in (cycles := _cycles(run)):
-        return False
-    error, allowed = cycles["padded_logits_relative_error"], run.job.tolerance
-    return error is None or (allowed is not None and error > allowed)
+    for run in (row.record, *row.ok_runs):
+        error, allowed = _cycles(run).get("padded_logits_relative_error", 0.0), run.job.tolerance
+        if error is None or (allowed is not None and error > allowed):
+            return True
+    return False

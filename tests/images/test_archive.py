@@ -115,7 +115,7 @@ def test_a_foreign_tag_beside_the_kit_s_is_refused_before_anything_is_loaded(our
 
 def test_an_image_that_is_not_built_is_named_and_the_others_are_kept(ours, kit, client, monkeypatch):
     client.images.remove(ours.tag, force=True)
-    with pytest.raises(KitError, match="not in the archive, for they are not built: kit-test:tiny"):
+    with pytest.raises(KitError, match="not in the archive, because not built: kit-test:tiny"):
         archive.archive(kit / "archives", [ours], ("images",))
 
 

@@ -81,5 +81,5 @@ def test_an_image_without_a_digest_is_not_pulled_by_its_tag(ours, a_registry, cl
 
 def test_an_image_that_is_not_built_is_named(ours, a_registry, client, tmp_path):
     client.images.remove(ours.tag, force=True)
-    with pytest.raises(KitError, match="not pushed, for they are not built: kit-test:tiny"):
+    with pytest.raises(KitError, match="not pushed, because not built: kit-test:tiny"):
         registry.push([ours], a_registry, tmp_path / "digests.json")

@@ -71,7 +71,7 @@ def judge(claim_id: str, records: list[Record], runs: int = 5) -> rules.Verdict:
 
 def told(verdict: rules.Verdict) -> str:
     """All sentences and reasons of its parts."""
-    return "; ".join(part.told for part in verdict.parts)
+    return "; ".join(part.explanation for part in verdict.parts)
 
 
 def changed(records: list[Record], case: str, batch_size: int, record: Record | None) -> list[Record]:

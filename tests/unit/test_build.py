@@ -28,8 +28,8 @@ def test_all_means_every_image_or_those_of_one_stack():
     ("backend", "stack", "message"),
     [
         ("nope", "current", "allowed are transformers, layer-parallel"),
-        ("int8", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
-        ("all", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, demo"),
+        ("int8", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, hopper-2023-05, demo"),
+        ("all", "2019", "allowed are 2023-02, 2023-05, 2024-06, current, hopper, hopper-2023-05, demo"),
         ("all", "demo", "type `make demo`"),
         ("int8", "demo", "type `make demo`"),
     ],

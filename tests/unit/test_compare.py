@@ -2,12 +2,14 @@
 
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from scripts import stats
 from scripts.errors import UsageError
 from scripts.report import comparison
 from tests import synthetic
@@ -17,21 +19,32 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def words(a, b, **options):
-    return {one.name: (one.word, one.reason) for one in comparison.compare(a, b, **options)}
+    return {difference.name: (difference.word, difference.reason) for difference in comparison.compare(a, b, **options)}
 
 
-@pytest.mark.parametrize(("means", "word"), [((50.0, 60.0), "slower"), ((60.0, 50.0), "faster"), ((50.0, 50.01), "same")])
-def test_a_row_is_faster_slower_or_the_same(means, word):
-    before, after = (record(job("int8"), mean, seed=place) for place, mean in enumerate(means))
-    (found,) = comparison.compare([before], [after])
-    assert found.word == word and found.ratio.value == pytest.approx(means[1] / means[0], rel=0.01)
+def runs(asked, *means_ms, seed=0):
+    """A row: a run of each mean."""
+    days = range(1, len(means_ms) + 1)
+    return [record(asked, mean_ms, number=day, seed=seed + day, started_at=f"2026-11-0{day}T04:10:00Z") for day, mean_ms in zip(days, means_ms, strict=True)]
 
 
-def test_a_direction_that_another_run_contradicts_is_none():
-    before = [record(job("int8"), 50.0)]
-    after = [record(job("int8"), mean, number=place, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((60.0, 61.0, 40.0), 1)]
-    (found,) = comparison.compare(before, after)
-    assert found.word == "same" and found.ratio.low > 1
+@pytest.mark.parametrize(("means_ms", "word"), [((50.0, 60.0), "slower"), ((60.0, 50.0), "faster"), ((50.0, 50.01), "undecided")])
+def test_a_row_is_faster_slower_or_undecided(means_ms, word):
+    before, after = (runs(job("int8"), *[mean_ms] * 5, seed=seed) for seed, mean_ms in zip((0, 10), means_ms, strict=True))
+    (difference,) = comparison.compare(before, after)
+    assert difference.word == word and difference.ratio.value == pytest.approx(means_ms[1] / means_ms[0], rel=0.01)
+
+
+def test_the_interval_is_that_of_the_verdicts_over_runs_and_not_over_calls():
+    before, after = runs(job("int8"), *[50.0] * 5), runs(job("int8"), 60.0, 61.0, 40.0, 62.0, 45.0, seed=10)
+    (difference,) = comparison.compare(before, after)
+    assert difference.ratio == stats.ratio_over_runs(*([statistics.fmean(run.guest.measurements[0]["timed_ms"]) for run in row] for row in (after, before)))
+    assert difference.word == "undecided" and difference.ratio.low < 1 < difference.ratio.high
+
+
+def test_rows_that_were_asked_different_things_are_not_compared():
+    before, after = runs(job("int8"), *[50.0] * 5), runs(job("int8", prompt="another"), *[60.0] * 5)
+    assert list(words(before, after).values()) == [("not comparable", "int8 and int8 ran different models or prompts")]
 
 
 def test_what_cannot_be_compared_says_why():
@@ -39,15 +52,14 @@ def test_what_cannot_be_compared_says_why():
     wrong = record(job("int8"), 40.0, checked=synthetic.check(0.4, passed=False))
     ((word, reason),) = words([right], [wrong]).values()
     assert word == "not comparable" and "output differs by 40 %" in reason
-    few = record(job("int8", timed_runs=3), 50.0)
-    assert "carry no interval" in words([few], [few]).popitem()[1][1]
-    found = words([right, record(job("bminf"), 9.0)], [right])
-    assert ("not comparable", "only in A") in [told for name, told in found.items() if name == "inference-tools/bminf, on 1, 1 new token"]
+    assert words([right], [right]).popitem()[1] == ("not comparable", "1 run, 5 are needed")
+    compared = words([right, record(job("bminf"), 9.0)], [right])
+    assert compared["inference-tools/bminf, on 1, 1 new token"] == ("not comparable", "only in A")
 
 
 def test_rows_of_different_stacks_are_compared_only_when_asked():
-    a = [record(job("int8"), 50.0), record(job("bminf"), 50.0)]
-    b = [record(job("int8", stack="hopper"), 60.0), record(job("bminf", stack="hopper"), 60.0)]
+    a = runs(job("int8"), *[50.0] * 5) + runs(job("bminf"), *[50.0] * 5)
+    b = runs(job("int8", stack="hopper"), *[60.0] * 5) + runs(job("bminf", stack="hopper"), *[60.0] * 5)
     assert {word for word, _ in words(a, b).values()} == {"not comparable"}
     assert {word for word, _ in words(a, b, across=["stack"]).values()} == {"slower"}
     with pytest.raises(UsageError, match="ACROSS=stack makes two rows of one side the same"):
@@ -61,11 +73,11 @@ def run(**typed):
 
 @pytest.mark.slow
 def test_the_threshold_decides_the_exit_code(tmp_path):
-    synthetic.write(tmp_path / "a", [record(job("int8"), 50.0)])
-    synthetic.write(tmp_path / "b", [record(job("int8"), 60.0, seed=1)])
+    synthetic.write(tmp_path / "a", runs(job("int8"), *[50.0] * 5))
+    synthetic.write(tmp_path / "b", runs(job("int8"), *[60.0] * 5, seed=10))
     sides = {"A": str(tmp_path / "a"), "B": str(tmp_path / "b")}
     assert [run(**sides, **more).returncode for more in ({}, {"THRESHOLD": "25"}, {"THRESHOLD": "5"})] == [0, 0, 1]
-    assert re.search(r"published\*\*\n\n.*\n.*\n\| inference-tools/int8, on 1, 1 new token \| slower \| 50\.0  \| 60\.1  \| 1\.200 \(", run(**sides).stdout)
+    assert re.search(r"published\*\*\n\n.*\n.*\n\| inference-tools/int8, on 1, 1 new token \| slower \| 50\.0  \| 60\.0  \| 1\.200 \(", run(**sides).stdout)
 
 
 @pytest.mark.slow

@@ -101,3 +101,8 @@ def test_out_of_memory_is_known_by_its_type_in_every_torch():
 
 def test_weights_go_straight_onto_a_device_where_the_library_leaves_no_hooks():
     assert [compat.loads_straight(version) for version in ("4.26.0", "4.43.4", "5.0.0", "5.17.0")] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("version", "able"), [("1.13.1", False), ("2.5.1", False), ("2.6.0", True), ("2.11.0+cu130", True)])
+def test_pickles_are_read_by_a_torch_that_runs_none_of_their_code(version, able):
+    assert compat.safe_pickles(version) is able

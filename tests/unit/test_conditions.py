@@ -78,13 +78,16 @@ def test_cores_that_compute_for_others_are_marked(busy):
     assert busy(0.1, 30.0) == ["foreign load: 30.0 of 64 cores computed just after it ended"]
 
 
-def test_busy_cores_are_counted_from_the_kernels_ticks(tmp_path, monkeypatch):
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  100 0 50 800 50 0 0 0 0 0\n")
-    monkeypatch.setattr(conditions.time, "sleep", lambda seconds: stat.write_text("cpu  160 0 60 820 60 0 0 0 0 0\n"))
+def test_busy_cores_are_the_share_of_all_cores_that_computes(monkeypatch):
     monkeypatch.setattr(conditions.os, "cpu_count", lambda: 10)
-    assert conditions.busy_cores(1, stat) == 7.0, "70 of 100 ticks on ten cores"
-    assert conditions.busy_cores(1, tmp_path / "none") == 0.0
+    monkeypatch.setattr("psutil.cpu_percent", lambda seconds: 70.0)
+    assert conditions.busy_cores(0.1) == 7.0
+
+    def without_proc(seconds):
+        raise FileNotFoundError("/proc/stat")
+
+    monkeypatch.setattr("psutil.cpu_percent", without_proc)
+    assert conditions.busy_cores(0.1) == 0.0
 
 
 def test_governors_are_told_once_each(tmp_path):

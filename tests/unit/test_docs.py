@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from scripts import articles
 from scripts.commands.line import VERBS, command_line
@@ -152,6 +153,18 @@ def test_the_table_of_variables_has_every_variable_of_a_measurement():
 def test_every_verb_that_users_type_is_in_a_page():
     shown = {_verb_of(word)[0] for command in COMMANDS for word in command.split()[1:] if "=" not in word}
     assert set(VERBS) <= shown
+
+
+def test_the_workflow_and_the_hooks_run_what_is_there():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8"))
+    lines = [line for job in workflow["jobs"].values() for step in job["steps"] for line in step.get("run", "").splitlines()]
+    targets = {line.split()[1] for line in lines if line.startswith("make ")}
+    assert targets and targets <= _targets()
+    programs = {word for line in lines for word in line.split() if word.startswith((".ci/", "scripts/"))}
+    assert programs and all((ROOT / program).is_file() for program in programs)
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    of_check = re.search(r"^check:.*\n((?:\t.*\n)+)", MAKEFILE, re.M)[1]
+    assert all(f"-m {hook['entry'].split()[2]} " in of_check for hook in hooks), "a hook runs a tool of make check"
 
 
 def test_the_readme_is_short():

@@ -81,6 +81,7 @@ def test_what_is_no_plain_file_fails_the_run_and_is_not_kept(folder: Path, attac
     assert sorted(path.name for path in (folder / "runs" / record.id).iterdir()) == ["job.json", "log.txt", "result.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attack", "why"),
     [
@@ -116,6 +117,7 @@ write()
     assert not any(path.is_symlink() or b"root:x" in path.read_bytes() for path in kept.values())
 
 
+@pytest.mark.slow
 def test_a_guest_that_leaves_thousands_of_folders_within_each_other_ends_no_command(folder: Path) -> None:
     attack = """
 os.chdir(os.path.dirname(path))

@@ -25,7 +25,8 @@ from scripts.models.byte_progress import ByteProgress
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
-from scripts.run import checkpoints
+from scripts.run import conversion
+from scripts.run.options import Options
 from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.fakes import hub as fake_hub
@@ -534,9 +535,9 @@ def article_model(monkeypatch):
 
 def test_a_job_s_model_carries_commit_and_digest(served, tmp_path, article_model):
     asked = {"name": NAME, "weights": "hub", "revision": "", "path": ""}
-    named = checkpoints.with_commit(asked, tmp_path, None)
+    named = {**asked, "revision": store.commit_of(article_models.find(NAME), tmp_path)}
     served.add(NAME, SECOND, model_files(seed=2))  # main moves between the plan and the fetch
-    folder, fetched = checkpoints.hub_checkpoint(named, tmp_path, None)
+    folder, fetched = conversion.hub_checkpoint(named, Options(models=tmp_path), print)
     assert named["revision"] == fetched["revision"] == folder.name == FIRST
     assert fetched["weights_sha256"] == store.provide(model(), tmp_path).weights_sha256
 

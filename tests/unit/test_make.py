@@ -13,6 +13,9 @@ pytestmark = pytest.mark.slow  # a process for each
 
 ROOT = Path(__file__).resolve().parents[2]
 
+#: A trial in an interpreter of this machine.
+ON_HOST = ["ENGINE=host", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random"]
+
 
 def make(*arguments, **environment):
     """`make` as a person runs it who has no results yet, on a machine that shows no GPU unless the environment says otherwise."""
@@ -55,11 +58,16 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["build-nope"], ["'nope'", "layer-parallel"]),
         (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "make demo"]),
         (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
+        (["bench-deepspeed", "BACKEND=int8"], ["bench does not read BACKEND", "GPUS", "leave BACKEND out"]),
+        (["demo", "GPUS=2"], ["demo does not read GPUS", "no variables"]),
+        (["verify-bundle", "BUNDLE=/nowhere"], ["'/nowhere'", "no file", "type make bundle,"]),
+        (["verify-models", "MODELS=/nowhere"], ["'/nowhere'", "no model", "type make models,"]),
+        (["bench-layer-parallel", "STACK=current", *ON_HOST, "PYTHON_HOST=/nowhere"], ["PYTHON_HOST", "'/nowhere'", "does not start"]),
     ],
 )
 def test_a_wrong_value_ends_in_one_line(arguments, parts):
     done = make(*arguments, LD_LIBRARY_PATH="")
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert all(part in error_of(done) for part in parts), error_of(done)
 
 
@@ -123,6 +131,18 @@ def test_a_name_that_is_too_long_for_a_file_ends_in_one_line():
 def test_a_verb_without_a_name_says_what_to_type(verb):
     done = make(verb)
     assert done.returncode != 0 and f"make {verb}-" in error_of(done)
+
+
+@pytest.mark.parametrize(("typed", "code"), [({}, 3), ({"PYTHON_HOST": "/nowhere"}, 2), ({"PYTHON_HOST": sys.executable}, 2)])
+def test_a_typed_interpreter_is_a_wrong_value_and_a_missing_torch_a_fault_of_the_machine(typed, code, tmp_path):
+    measured = {"STACK": "current", "RUNS": str(tmp_path), **dict(part.split("=") for part in ON_HOST)}
+    done = subprocess.run([sys.executable, "-m", "scripts", "bench", "layer-parallel"], cwd=ROOT, env=os.environ | measured | typed, capture_output=True)
+    assert done.returncode == code, done.stderr
+
+
+def test_a_python_without_the_tools_is_told_in_one_line_how_to_get_them():
+    done = subprocess.run([sys.executable, "-S", "-m", "scripts", "report"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 3 and "make .venv/.run" in error_of(done) and "Traceback" not in done.stderr
 
 
 def test_an_interpreter_without_torch_is_named_with_the_way_out():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scripts.commands import line, measure
 from scripts.errors import UsageError
 from scripts.run.options import Options
 from tests.typed import chosen
@@ -74,3 +75,9 @@ def test_a_wrong_value_is_named_with_what_is_allowed(typed, parts):
         chosen(**typed)
     assert all(part in str(error.value) for part in parts), str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_variable_that_the_target_does_not_read_is_refused():
+    line.refuse_unread(["GPUS", "STACK"], "bench", measure.bench)
+    with pytest.raises(UsageError, match="bench does not read BACKEND, allowed are ALLOW_BUSY, .*; leave BACKEND out"):
+        line.refuse_unread(["GPUS", "BACKEND"], "bench", measure.bench)

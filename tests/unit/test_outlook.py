@@ -47,8 +47,8 @@ def rows(backends, asked):
 def test_a_row_without_a_run_has_no_expected_time(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
     (row,) = rows(["transformers"], asked)
-    assert (row.there, row.to_go, row.run_s) == (0, 5, None)
-    assert outlook.summary([row]) == "5 runs: 0 are there, 5 to go, the time of 5 is unknown, for no like run is stored"
+    assert (row.done, row.to_go, row.run_s) == (0, 5, None)
+    assert outlook.summary([row]) == "5 runs: 0 are there, 5 to go, the time of 5 is unknown: no run of the same row is stored"
 
 
 def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
@@ -57,10 +57,10 @@ def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
     for number, seconds in enumerate((10.0, 20.0, 90.0), 1):
         stored(one, asked, number, seconds=seconds)
     (row,) = rows(["transformers"], asked)
-    assert (row.there, row.to_go, row.run_s) == (3, 2, 23.0)
+    assert (row.done, row.to_go, row.run_s) == (3, 2, 23.0)
     assert outlook.summary([row]) == "5 runs: 3 are there, 2 to go, about 46 s"
     (anew,) = rows(["transformers"], dataclasses.replace(asked, force=True))
-    assert (anew.there, anew.to_go, anew.run_s) == (0, 5, 23.0)
+    assert (anew.done, anew.to_go, anew.run_s) == (0, 5, 23.0)
 
 
 def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
@@ -75,7 +75,7 @@ def test_what_ran_out_of_memory_is_not_to_go_and_ends_the_sizes_above_it(tmp_pat
     (one,) = planned(["transformers"], asked)
     stored(dataclasses.replace(one, batch_size=8), asked, 1, status="oom")
     found = rows(["transformers"], asked)
-    assert [(row.planned.batch_size, row.there, row.to_go) for row in found] == [(1, 0, 5), (8, 5, 0)]
+    assert [(row.planned.batch_size, row.done, row.to_go) for row in found] == [(1, 0, 5), (8, 5, 0)]
 
 
 def test_a_sweep_until_memory_runs_out_shows_the_next_size_and_that_more_follow(tmp_path, monkeypatch):
@@ -85,7 +85,7 @@ def test_a_sweep_until_memory_runs_out_shows_the_next_size_and_that_more_follow(
     (one,) = planned(["transformers"], asked)
     stored(dataclasses.replace(one, batch_size=1), asked, 1, device=gpu.name)
     found = rows(["transformers"], asked)
-    assert [(row.planned.batch_size, row.there, row.open_ended) for row in found] == [(1, 1, False), (2, 0, True)]
+    assert [(row.planned.batch_size, row.done, row.open_ended) for row in found] == [(1, 1, False), (2, 0, True)]
     assert outlook.summary(found).startswith("2 runs or more, until memory runs out: 1 are there, 1 to go")
 
 
@@ -115,7 +115,7 @@ def test_a_machine_without_a_gpu_can_still_be_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "list_gpus", list)
     asked = chosen(STACK="current", WEIGHTS="random", RUNS=str(tmp_path), GPUS="2")
     (row,) = rows(["deepspeed"], asked)
-    assert (row.devices, row.there, row.run_s) == ("2 GPUs", 0, None)
+    assert (row.devices, row.done, row.run_s) == ("2 GPUs", 0, None)
 
 
 def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):

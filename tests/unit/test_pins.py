@@ -126,7 +126,7 @@ def test_a_debian_package_needs_an_origin_too(copy):
 
 def test_two_backends_of_one_environment_may_not_want_two_versions(copy):
     edit(copy, "[backend.int8.demo.pins]\n", '[backend.int8.demo.pins]\ntransformers = { version = "5.0.0", origin = "chosen", why = "x" }\n')
-    with pytest.raises(KitError, match="int8 wants transformers 5.0.0 in the environment 'common', which has 5.17.0"):
+    with pytest.raises(KitError, match="int8 pins transformers 5.0.0 in the environment 'common', which has 5.17.0"):
         pins.load(copy).environment_pins("common")
 
 

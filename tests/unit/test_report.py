@@ -337,6 +337,7 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_runs_folder_that_does_not_exist_is_named() -> None:
     done = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", "no/such"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "no/such', which is not a folder" in done.stderr

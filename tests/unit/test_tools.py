@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from scripts import pins
-from scripts.commands import variables
+from scripts.commands import tools, variables
+from scripts.errors import UsageError
 from scripts.machine import installs, steps
 from scripts.pins import requirement_files, uv
 
@@ -65,11 +66,13 @@ def pip_settings(monkeypatch, tmp_path):
     uv.settings_of_pip.cache_clear()
 
 
+@pytest.mark.slow
 def test_uv_looks_where_the_user_s_pip_does(pip_settings):
     found = uv.settings_of_pip(sys.executable)
     assert (found["UV_DEFAULT_INDEX"], found["UV_FIND_LINKS"]) == ("https://mirror.example/simple", "/wheels,/more")
 
 
+@pytest.mark.slow
 def test_what_is_set_for_uv_itself_stays(pip_settings):
     pip_settings.setenv("UV_DEFAULT_INDEX", "https://other.example/simple")
     assert "UV_DEFAULT_INDEX" not in uv.settings_of_pip(sys.executable)
@@ -125,3 +128,14 @@ def test_what_runs_before_the_tools_are_installed_needs_nothing_but_python(comma
     done = subprocess.run([sys.executable, "-S", "-m", f"scripts.commands.{command[0]}", *command[1:]], cwd=ROOT, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
     assert "there is no group of tools 'nope', allowed are" in done.stderr or "GPUS" in done.stdout
+
+
+def test_a_linked_environment_is_refused_before_anything_in_it_is_removed(tmp_path, monkeypatch):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "tool").write_text("")
+    (tmp_path / ".venv").symlink_to(tmp_path / "shared")
+    monkeypatch.setattr(tools, "ROOT", tmp_path)
+    monkeypatch.setattr(tools, "VENV", tmp_path / ".venv")
+    with pytest.raises(UsageError, match=".venv is a link to .*shared, allowed is a folder of its own"):
+        tools.install("run")
+    assert (tmp_path / "shared" / "tool").exists()

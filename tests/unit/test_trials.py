@@ -34,6 +34,7 @@ def test_git_ignores_trials():
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_runs_of_a_named_folder_are_reported_beside_it(tmp_path):
     from tests import synthetic
 

@@ -119,6 +119,7 @@ def test_a_member_s_permissions_do_not_come_along(tmp_path):
     assert (tmp_path / "program").stat().st_mode & 0o7111 == 0
 
 
+@pytest.mark.slow
 def test_compare_and_verify_bundle_run_on_a_python_without_tarfile_s_filters(tmp_path):
     """As Debian 12's 3.11.2 has it: `extractall` knows no argument `filter`, and the module has no `data_filter`."""
     content = b"a result"

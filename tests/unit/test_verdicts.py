@@ -439,6 +439,14 @@ def test_the_article_s_own_libraries_come_before_their_port_and_that_before_toda
     assert [one.group.key.stack for one in headline(today + port + own).others] == ["hopper", "current"]
 
 
+def test_the_port_of_another_article_s_libraries_is_no_nearer_than_today_s() -> None:
+    article = dataclasses.replace(ARTICLE, stack="2023-05")
+    of_stacks = [record for stack in ("hopper", "hopper-2023-05", "current") for record in rows(10.0, 38.3, stack=stack)]
+    groups = row_groups.build(of_stacks, {article.slug: article})
+    lines = judging.judge_article(groups, article).claims[0]
+    assert [judged.group.key.stack for judged in (lines.headline, *lines.others)] == ["hopper-2023-05", "hopper", "current"]
+
+
 def test_no_other_setting_changes_the_headline() -> None:
     lines = headline(rows(10.0, 38.3, stack="current") + rows(10.0, 38.3, stack="hopper", count=1))
     assert (lines.headline.verdict.word, lines.headline.group.key.stack) == (NOT_TESTED, "hopper")
@@ -527,7 +535,6 @@ def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> Non
         ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0], "batch_sizes": [1]}, "`ratios` are of no batch size"),
         ({"case": "int8", "from_batch": 1, "to_batch": 8}, "one of `gain_at_least`"),
         ({"case": "int8", "check_passes": False}, "Invalid enum value False"),
-        ({"faster": "deepspeed", "slower": "int9"}, "names the case 'int9', known are bminf"),
     ],
 )
 def test_a_relation_that_the_article_s_file_has_wrong_is_named_with_what_is_allowed(relation: dict, words: str) -> None:

@@ -1,10 +1,11 @@
 """The tables and sections of the report: a figure a file."""
 
 from scripts.report.view import View
-from scripts.report.views import around, fusion, kv_cache, memory, padding, parts, rate, scaling, schedules, times, token_table, workload
+from scripts.report.views import around, fusion, kv_cache, memory, padding, parts, rate, scaling, schedules, texts, times, token_table, workload
 
 #: What a group's section shows, in its order.
 VIEWS: tuple[View, ...] = (
+    texts.VIEW,
     rate.VIEW,
     workload.VIEW,
     padding.VIEW,

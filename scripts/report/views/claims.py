@@ -59,7 +59,7 @@ def said_once(reason: str) -> Markdown:
 def numbers(judged: Judged, reason: str = "") -> Markdown:
     """The parts with their words, then the numbers behind them; `reason` is told elsewhere."""
     parts = judged.verdict.parts
-    told = list(dict.fromkeys(part.told for part in parts)) or [judged.verdict.reason]
+    told = list(dict.fromkeys(part.explanation for part in parts)) or [judged.verdict.reason]
     if any(part.word != NOT_TESTED or (part.has_rows and part.why != reason) for part in parts):
         if len(parts) > 1:
             told.insert(0, in_short(parts, reason))

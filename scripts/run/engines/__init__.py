@@ -13,7 +13,7 @@ from typing import Any
 from bench.job import InvalidDocument, Job, Result, to_json, write_whole
 from scripts.containers import container
 from scripts.containers.container import Outcome
-from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
 from scripts.images import build
 from scripts.machine import cores, permissions
 from scripts.machine.gpus import Gpu
@@ -107,9 +107,9 @@ class HostEngine:
             self.python = demo_environments.ensure(self.image.environment)
         else:
             # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
-            typed = self.asked.python_host or sys.executable
-            self.python = Path(typed.replace("{backend}", self.image.backend))
-            host.must_have_torch(self.python)
+            typed = self.asked.python_host
+            self.python = Path((typed or sys.executable).replace("{backend}", self.image.backend))
+            host.must_have_torch(self.python, UsageError if typed else PreflightError)
 
     def guest_path(self, path: Path, work: Path) -> str:
         return str(path)
@@ -123,11 +123,11 @@ class HostEngine:
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""
-        found = result.environment.get("packages", {}) if result else {}
+        installed = result.environment.get("packages", {}) if result else {}
         locked = self.image.locked()
         if self.image.engine == "host":
-            locked = {name: version for name, version in locked.items() if name in found or name in self.image.pins}
-        return host.differences(found, locked) if found else []
+            locked = {name: version for name, version in locked.items() if name in installed or name in self.image.pins}
+        return host.differences(installed, locked) if installed else []
 
 
 Engine = DockerEngine | HostEngine

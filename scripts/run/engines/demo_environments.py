@@ -50,9 +50,9 @@ def _python_for(image: Image) -> str:
     if not allowed or platform.python_version().rpartition(".")[0] in allowed:
         return sys.executable
     for version in allowed:
-        found = _uv("python", "find", version)
-        if found.returncode == 0:
-            return found.stdout.strip()
+        done = _uv("python", "find", version)
+        if done.returncode == 0:
+            return done.stdout.strip()
     versions = " or ".join(allowed)
     raise PreflightError(
         f"{image.backend} needs Python {versions} beside {platform.python_version()}, because packages it depends on have no "
@@ -61,7 +61,7 @@ def _python_for(image: Image) -> str:
 
 
 def _make(folder: Path, python: str, lock: str, title: str, say: Callable[[str], None], disk_mb: int) -> str:
-    """Try one way after the other; returns the one that worked. `disk_mb` is what a CPU build is expected to fill, in MB."""
+    """Try the ways of installation in turn; returns the way that worked. `disk_mb` is the expected size of a CPU build in MB."""
     made = _uv("venv", "--clear", "--python", python, str(folder))
     if made.returncode != 0:
         raise KitError(f"{title}: no virtual environment in {folder}: {uv.reason(made)}")

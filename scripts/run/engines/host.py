@@ -32,15 +32,15 @@ PASSED_PREFIXES = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
     """The environment of a job's process: offline, unbuffered, the chosen GPUs only."""
     passed = {name: value for name, value in surroundings.current().variables.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
-    ours = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
-    del ours["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
-    return passed | ours
+    fixed = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
+    del fixed["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
+    return passed | fixed
 
 
-#: What a job wrote before its end is read for so long; then nobody waits for its pipe any more.
+#: Seconds after a job's end in which its output is still read; then its pipe is closed.
 DRAIN_S = 2.0
 
-#: The runner looks so often whether a job has ended that left its pipe open.
+#: Seconds between two checks whether a job has ended, because another process may keep its pipe open.
 LOOK_EVERY_S = 0.2
 
 
@@ -66,7 +66,8 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
         timed_out = not _follow(process, deadline, on_line)
     finally:
         _end(process)
-    return Outcome(_as_of_a_shell(process.returncode), False, timed_out, began, time.time())
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode  # as a shell and Docker say it
+    return Outcome(code, False, timed_out, began, time.time())
 
 
 def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable[[str], None]) -> bool:
@@ -105,30 +106,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _as_of_a_shell(code: int) -> int:
-    """128 + n where signal n ended a process, as Docker says it too."""
-    return code if code >= 0 else 128 - code
-
-
-def must_have_torch(python: Path) -> None:
-    """Raise KitError where an interpreter does not start or has nothing to measure. Nothing is imported: that would take seconds."""
+def must_have_torch(python: Path, error_type: type[KitError]) -> None:
+    """Raise an error of this type where an interpreter does not start or lacks torch. Nothing is imported: that would take seconds."""
     question = "import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ('torch', 'transformers')))"
     try:
-        found = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
+        done = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
     except OSError as error:
-        raise KitError(f"{python} does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
-    if found.returncode != 0:
-        raise KitError(
+        raise error_type(f"PYTHON_HOST is {str(python)!r}, which does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
+    if done.returncode != 0:
+        raise error_type(
             f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python of one that has, "
             "or make demo, which brings its own and runs tiny models on the CPU"
         )
 
 
-def differences(found: dict[str, str], locked: dict[str, str]) -> list[str]:
+def differences(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
     """One line for each package whose version is not the locked one; a build's local label ("+cpu") does not count."""
     lines = []
     for name, pinned in locked.items():
-        version = found.get(name)
+        version = installed.get(name)
         if version is None:
             lines.append(f"{name}: pinned {pinned}, not installed")
         elif version.split("+")[0] != pinned.split("+")[0]:

@@ -1,4 +1,4 @@
-"""Nsight Systems around a run: `nsys profile`, from the mark that the guest sets to the one that ends it."""
+"""Nsight Systems around a run: `nsys profile`, between the guest's marks of begin and end."""
 
 import shutil
 
@@ -13,13 +13,13 @@ def wrapper(engine: str) -> list[str]:
     """The command to put before the interpreter's; raises UsageError or PreflightError where it cannot be used."""
     if engine != "host":
         raise UsageError(f"PROFILER is 'nsys' and ENGINE is {engine!r}: Nsight Systems wraps a run without a container; type ENGINE=host, or PROFILER=torch")
-    found = shutil.which("nsys")
-    if not found:
+    program = shutil.which("nsys")
+    if not program:
         raise PreflightError(
             "nsys is not on the PATH: install NVIDIA Nsight Systems (the package nsight-systems-cli of NVIDIA's repository for your system), "
             "or type PROFILER=torch"
         )
-    return [found, "profile", "--trace=cuda,nvtx,osrt", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"]
+    return [program, "profile", "--trace=cuda,nvtx,osrt", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"]
 
 
 def command(wrapper: list[str], work_folder: str, program: list[str]) -> list[str]:

@@ -6,8 +6,10 @@ from typing import ClassVar
 
 import msgspec
 
+from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Named, Rows
-from scripts.verdicts.parts import NOT_TESTED, NotTested, Part
+from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
+from scripts.verdicts.row_groups import Row
 
 
 class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -19,11 +21,14 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     #: The key by which a relation of this kind is recognised.
     KEY: ClassVar[str] = ""
 
+    #: The keys that name its cases.
+    CASES: ClassVar[tuple[str, ...]] = ("case",)
+
     part: str | None = None
 
     def cases(self) -> list[str]:
         """The cases that it names."""
-        raise NotImplementedError
+        return [getattr(self, key) for key in self.CASES]
 
     def rows(self) -> Sequence[Named]:
         """The rows that it names."""
@@ -48,3 +53,9 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def parts(self, rows: Rows) -> list[Part]:
         """As judge, the names left empty; raises NotTested where the rows cannot test it."""
         raise NotImplementedError
+
+
+def checked(row: Row, holds: bool, sentence: str, number: str = "") -> list[Part]:
+    """The part of a relation that needs no interval: every run of the row counts."""
+    why = lookup.why_not([row], None)
+    return [Part("", NOT_TESTED if why else HOLDS if holds else REFUTED, number, sentence, why)]

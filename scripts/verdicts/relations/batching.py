@@ -14,13 +14,11 @@ class Batching(Relation, frozen=True, kw_only=True):
     """items/s of the best batch size of `batched` over those of `single`: above 1, and, where the claim states a `size`, near it."""
 
     KEY: ClassVar[str] = "batched"
+    CASES = ("single", "batched")
 
     single: str
     batched: str
     size: float | None = None
-
-    def cases(self) -> list[str]:
-        return [self.single, self.batched]
 
     def published(self, part: Part) -> tuple[float, str] | None:
         return (self.size, self.single) if self.size else None
@@ -33,7 +31,7 @@ class Batching(Relation, frozen=True, kw_only=True):
         if pairs.model(single) != pairs.model(best):
             raise NotTested(f"{single.name} and {best.name} ran different models")
         pair = pairs.of_batches(best, single, rows.new_tokens)
-        value, beside = pairs.told(pair, self.size)
+        value, beside = pairs.ratio_in_words(pair, self.size)
         alone, together = (rates.duration(rates.hours(_items_per_s(row, rows.new_tokens))) for row in (single, best))
         words = f"{best.name} makes {value} times the items/s of {single.name}{beside}: {rates.ITEMS:,} items take {together} instead of {alone}"
         ranges = [parts.ABOVE_ONE] + ([parts.size(self.size)] if self.size is not None else [])

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from scripts import stats
-from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
-from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.parts import NotTested, Part
+from scripts.verdicts.relations.base import Relation, checked
 from scripts.verdicts.row_groups import wrong_output
 
 
@@ -19,9 +18,6 @@ class Check(Relation, frozen=True, kw_only=True):
     case: str
     check_passes: Literal[True]
 
-    def cases(self) -> list[str]:
-        return [self.case]
-
     def names(self) -> list[str]:
         return ["right output"]
 
@@ -31,9 +27,8 @@ class Check(Relation, frozen=True, kw_only=True):
         if not checks or len(checks) < len(row.ok_runs):
             raise NotTested(row.unusable())
         worst = max(checks, key=lambda check: (not check.get("passed"), check.get("logits_relative_error") or 0.0))
-        why = lookup.why_not([row], None)
-        word = NOT_TESTED if why else HOLDS if worst.get("passed") else REFUTED
-        return [Part("", word, "", f"{self.case}'s {in_words(worst) if worst.get('passed') else wrong_output(worst)}", why)]
+        passed = bool(worst.get("passed"))
+        return checked(row, passed, f"{self.case}'s {in_words(worst) if passed else wrong_output(worst)}")
 
 
 def in_words(check: Mapping[str, Any]) -> str:

@@ -35,9 +35,9 @@ class Extreme(Relation, frozen=True, kw_only=True):
         """Its comparisons."""
         ratios: Sequence[float | None] = self.ratios or [None] * len(self.than)
         sizes: Sequence[int | None] = self.batch_sizes or [None]
-        return [self.speed(other, ratio, size) for size, (other, ratio) in itertools.product(sizes, zip(self.than, ratios, strict=True))]
+        return [self.speed(case, ratio, size) for size, (case, ratio) in itertools.product(sizes, zip(self.than, ratios, strict=True))]
 
-    def speed(self, other: str, ratio: float | None, batch_size: int | None) -> Speed:
+    def speed(self, case: str, ratio: float | None, batch_size: int | None) -> Speed:
         raise NotImplementedError
 
     def cases(self) -> list[str]:
@@ -48,7 +48,8 @@ class Extreme(Relation, frozen=True, kw_only=True):
 
     def published(self, part: Part) -> tuple[float, str] | None:
         """That of the comparison that decides the part."""
-        return next((found for speed in self.speeds() if part.cases == (speed.faster, speed.slower) and (found := speed.published(part))), None)
+        ratios = (speed.published(part) for speed in self.speeds() if part.cases == (speed.faster, speed.slower))
+        return next(filter(None, ratios), None)
 
     def names(self) -> list[str]:
         return [self.KEY]
@@ -70,8 +71,8 @@ class Fastest(Extreme, frozen=True, kw_only=True):
 
     fastest: str
 
-    def speed(self, other: str, ratio: float | None, batch_size: int | None) -> Speed:
-        return Speed(faster=self.fastest, slower=other, ratio=ratio, batch_size=batch_size)
+    def speed(self, case: str, ratio: float | None, batch_size: int | None) -> Speed:
+        return Speed(faster=self.fastest, slower=case, ratio=ratio, batch_size=batch_size)
 
 
 class Slowest(Extreme, frozen=True, kw_only=True):
@@ -81,5 +82,5 @@ class Slowest(Extreme, frozen=True, kw_only=True):
 
     slowest: str
 
-    def speed(self, other: str, ratio: float | None, batch_size: int | None) -> Speed:
-        return Speed(faster=other, slower=self.slowest, ratio=ratio, batch_size=batch_size)
+    def speed(self, case: str, ratio: float | None, batch_size: int | None) -> Speed:
+        return Speed(faster=case, slower=self.slowest, ratio=ratio, batch_size=batch_size)

@@ -9,7 +9,6 @@ from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import Row
 
 
 class Gain(Relation, frozen=True, kw_only=True):
@@ -35,9 +34,6 @@ class Gain(Relation, frozen=True, kw_only=True):
         if [self.gain_at_least, self.gain_below, self.share_of_linear].count(None) != 2:
             raise ValueError("one of `gain_at_least`, `gain_below` and `share_of_linear` is the bound")
 
-    def cases(self) -> list[str]:
-        return [self.case]
-
     def rows(self) -> Sequence[Named]:
         return [(self.case, self.from_batch), (self.case, self.to_batch)]
 
@@ -53,7 +49,7 @@ class Gain(Relation, frozen=True, kw_only=True):
     def parts(self, rows: Rows) -> list[Part]:
         small, large = (rows.usable(case, size) for case, size in self.rows())
         pair = pairs.of_times(large, small, rows.new_tokens)
-        value, beside = pairs.told(pair, self.ratio)
+        value, beside = pairs.ratio_in_words(pair, self.ratio)
         words = f"{pairs.on(small)}: its ms/token fall {value} times from batch {self.from_batch} to {self.to_batch}{beside}, the bound is {self.bound:g}"
         where = parts.below(self.bound) if self.gain_below is not None else Range(least=self.bound)
         return [pair.part(where, words)]
@@ -63,6 +59,7 @@ class GainOver(Relation, frozen=True, kw_only=True):
     """The gain of `case` over that of `gains_more_than`, between the same batch sizes, is at least `at_least`; `ratio` is the published one."""
 
     KEY: ClassVar[str] = "gains_more_than"
+    CASES = ("case", "gains_more_than")
 
     case: str
     gains_more_than: str
@@ -71,9 +68,6 @@ class GainOver(Relation, frozen=True, kw_only=True):
     at_least: float
     ratio: float | None = None
 
-    def cases(self) -> list[str]:
-        return [self.case, self.gains_more_than]
-
     def rows(self) -> Sequence[Named]:
         return [(case, size) for case in self.cases() for size in (self.from_batch, self.to_batch)]
 
@@ -81,18 +75,14 @@ class GainOver(Relation, frozen=True, kw_only=True):
         return [f"gains at least {self.at_least:g} times as much as {self.gains_more_than}"]
 
     def parts(self, rows: Rows) -> list[Part]:
-        own, other = ([rows.usable(case, size) for size in (self.from_batch, self.to_batch)] for case in self.cases())
-        times = [pairs.comparable_ms(two, rows.new_tokens) for two in (own, other)]
-        (own_small, own_large), (other_small, other_large) = times
-        ratio = stats.quotient_over_runs([own_small, other_large], [own_large, other_small])
-        differs = tuple(pairs.differences(own[0], other[0]))
+        small, large, slow_small, slow_large = (rows.usable(*named) for named in self.rows())
+        small_ms, large_ms = pairs.comparable_ms([small, large], rows.new_tokens)
+        slow_small_ms, slow_large_ms = pairs.comparable_ms([slow_small, slow_large], rows.new_tokens)
+        ratio = stats.quotient_over_runs([small_ms, slow_large_ms], [large_ms, slow_small_ms])
+        differs = tuple(pairs.differences(small, slow_small))
         published = f" (published {self.ratio:g})" if self.ratio is not None else ""
-        words = f"the gain of {pairs.on(own[0])} from batch {self.from_batch} to {self.to_batch} is {stats.in_words(ratio, least=2)} times that of "
-        words += f"{pairs.on(other[0])}{published}, the bound is {self.at_least:g}"
+        words = f"the gain of {pairs.on(small)} from batch {self.from_batch} to {self.to_batch} is {stats.in_words(ratio, least=2)} times that of "
+        words += f"{pairs.on(slow_small)}{published}, the bound is {self.at_least:g}"
         words += f"; the rows differ in {pairs.listed(differs)}" if differs else ""
-        why = lookup.why_not(_rows(own, other), rows.new_tokens)
+        why = lookup.why_not([small, large, slow_small, slow_large], rows.new_tokens)
         return [pairs.judged(Range(least=self.at_least), ratio, why, words, (self.case, self.gains_more_than), differs)]
-
-
-def _rows(*two: list[Row]) -> list[Row]:
-    return [row for pair in two for row in pair]

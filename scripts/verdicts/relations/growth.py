@@ -21,9 +21,6 @@ class Growth(Relation, frozen=True, kw_only=True):
     case: str
     rate_grows_with_batch: Literal[True]
 
-    def cases(self) -> list[str]:
-        return [self.case]
-
     def names(self) -> list[str]:
         return ["every step gains"]
 
@@ -47,6 +44,6 @@ class Growth(Relation, frozen=True, kw_only=True):
 
 def _step(larger: Row, smaller: Row, new_tokens: int) -> Part:
     pair = pairs.of_batches(larger, smaller, new_tokens)
-    value, beside = pairs.told(pair)
+    value, beside = pairs.ratio_in_words(pair)
     words = f"batch size {larger.batch_size} makes {value} times the items/s of batch size {smaller.batch_size}{beside}"
     return dataclasses.replace(pair.part(parts.ABOVE_ONE, words), cases=None)

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from scripts.results import Record
 from scripts.units import GIB
-from scripts.verdicts import lookup, parts
+from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
-from scripts.verdicts.parts import NOT_TESTED, REFUTED, NotTested, Part
-from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import peak_of_a_gpu_bytes
+from scripts.verdicts.parts import REFUTED, NotTested, Part
+from scripts.verdicts.relations.base import Relation, checked
+from scripts.verdicts.row_groups import peak_used_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):
@@ -19,27 +19,21 @@ class Memory(Relation, frozen=True, kw_only=True):
     case: str
     peak_memory_below_bytes: int
 
-    def cases(self) -> list[str]:
-        return [self.case]
-
     def names(self) -> list[str]:
         return [f"fits {self.peak_memory_below_bytes / GIB:g} GiB"]
 
     def parts(self, rows: Rows) -> list[Part]:
         limit_bytes, row = self.peak_memory_below_bytes, rows.of(self.case)
-        why = lookup.why_not([row], None)
         if row.recipe >= lookup.LEAST_RECIPE and any(run.status == "oom" and _all_hold(run, limit_bytes) for run in row.runs):
             words = f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB"
             return [Part("", REFUTED, "out of memory", words)]
         row = rows.usable(self.case)
-        peaks_bytes = [peak_of_a_gpu_bytes(run) for run in row.ok_runs]
-        known_bytes = [peak for peak in peaks_bytes if peak is not None]
-        if len(known_bytes) < len(peaks_bytes):
+        peaks_bytes = [peak_used_bytes(run).values() for run in row.ok_runs]
+        if not all(peaks_bytes):
             raise NotTested(f"the memory of {self.case}'s GPUs was not sampled")
-        peak_bytes = max(known_bytes)
+        peak_bytes = max(map(max, peaks_bytes))
         words = f"{self.case} held at most {peak_bytes / GIB:.2f} GiB on a GPU, the bound is {limit_bytes / GIB:.2f} GiB"
-        word = NOT_TESTED if why else parts.below(limit_bytes).word(peak_bytes, peak_bytes)
-        return [Part("", word, f"{peak_bytes / GIB:.2f} GiB", words, why)]
+        return checked(row, peak_bytes < limit_bytes, words, f"{peak_bytes / GIB:.2f} GiB")
 
 
 def _all_hold(run: Record, limit_bytes: int) -> bool:

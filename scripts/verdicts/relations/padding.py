@@ -3,10 +3,9 @@
 from typing import Any, ClassVar, Literal
 
 from scripts import stats
-from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
-from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.parts import NotTested, Part
+from scripts.verdicts.relations.base import Relation, checked
 
 
 class Padding(Relation, frozen=True, kw_only=True):
@@ -18,9 +17,6 @@ class Padding(Relation, frozen=True, kw_only=True):
     case: str
     left_padding_needed: Literal[True]
 
-    def cases(self) -> list[str]:
-        return [self.case]
-
     def names(self) -> list[str]:
         return ["left padding needed"]
 
@@ -31,15 +27,13 @@ class Padding(Relation, frozen=True, kw_only=True):
         count = min(len(_padded(figure)) for figure in figures)
         if not count or allowed is None:
             raise NotTested(f"{row.name} has no padded text or no tolerance")
-        left = max(max(_errors(figure, "left")) for figure in figures)
-        right = min(min(_errors(figure, "right")) for figure in figures)
+        left_error = max(max(_errors(figure, "left")) for figure in figures)
+        right_error = min(min(_errors(figure, "right")) for figure in figures)
         words = (
-            f"the first token's logits of {count} padded texts are at most {stats.percent(left)} % off those of the text alone "
-            f"with padding on the left, at least {stats.percent(right)} % with padding on the right, {stats.percent(allowed)} % is allowed"
+            f"the first token's logits of {count} padded texts are at most {stats.percent(left_error)} % off those of the text alone "
+            f"with padding on the left, at least {stats.percent(right_error)} % with padding on the right, {stats.percent(allowed)} % is allowed"
         )
-        why = lookup.why_not([row], None)
-        word = NOT_TESTED if why else HOLDS if left <= allowed < right else REFUTED
-        return [Part("", word, "", words, why)]
+        return checked(row, left_error <= allowed < right_error, words)
 
 
 def _padded(figure: dict[str, Any]) -> list[int]:

@@ -23,7 +23,7 @@ class Pair:
     why_not: str
 
     def part(self, where: Range, sentence: str) -> Part:
-        """The part that says that the ratio lies there."""
+        """The part of a claim that places the ratio in this range."""
         cases = (self.faster.case, self.slower.case)
         return judged(where, self.ratio, self.why_not, sentence, cases=cases, differs=tuple(differences(self.faster, self.slower)))
 
@@ -34,9 +34,9 @@ def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cas
     return Part("", word, stats.in_words(ratio, least=2), sentence, why_not, ratio, cases, differs)
 
 
-def of_times(faster: Row, slower: Row, new_tokens: int) -> Pair:
-    """The pair by ms/token, or by the call where a row tells no tokens; raises NotTested where the rows were asked different things."""
-    if question(faster) != question(slower):
+def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
+    """The pair by ms/token, or by the call where a row has no count of tokens. Raises NotTested where `same_question` is asked for and the rows' differ."""
+    if same_question and question(faster) != question(slower):
         raise NotTested(f"{faster.case} and {slower.case} ran different models or prompts")
     above, below = comparable_ms([slower, faster], new_tokens)
     return _pair(faster, slower, above, below, new_tokens)
@@ -54,7 +54,7 @@ def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[floa
 
 
 def comparable_ms(rows: Sequence[Row], new_tokens: int) -> list[list[float]]:
-    """The time of each run of each row: ms/token by the article's formula, or ms a call where any of the rows tells no tokens."""
+    """The time of each run of each row: ms/token by the article's formula, or ms a call where any of the rows has no count of tokens."""
     tokens = [[token_times.tokens_of_run(run, "article") for run in row.runs_of(new_tokens)] for row in rows]
     means = [row.run_means_ms(new_tokens) for row in rows]
     if not all(all(of_row) for of_row in tokens):
@@ -72,11 +72,11 @@ def model(row: Row) -> dict[str, object]:
     return {name: value for name, value in row.record.job.model.items() if name != "path"}
 
 
-def differences(row: Row, other: Row) -> list[str]:
-    """In what two rows differ beside the system; `on` tells the dtypes and numbers of GPUs."""
-    versions = [each.version("transformers") for each in (row, other)]
-    differs = ["dtype"] if row.dtype != other.dtype else []
-    differs += ["number of GPUs"] if row.count != other.count else []
+def differences(faster: Row, slower: Row) -> list[str]:
+    """In what two rows differ beside the system; `on` shows the dtypes and numbers of GPUs."""
+    versions = [row.version("transformers") for row in (faster, slower)]
+    differs = ["dtype"] if faster.dtype != slower.dtype else []
+    differs += ["number of GPUs"] if faster.count != slower.count else []
     return differs + ([f"transformers {versions[0]} against {versions[1]}"] if all(versions) and versions[0] != versions[1] else [])
 
 
@@ -85,7 +85,7 @@ def on(row: Row) -> str:
     return f"{row.case} on {gpus(row.count)} in {row.dtype}"
 
 
-def told(pair: Pair, published: float | None = None) -> tuple[str, str]:
+def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str]:
     """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, and what the rows differ in."""
     value, interval = stats.with_interval(pair.ratio, least=2)
     beside = []

@@ -21,6 +21,7 @@ class Speed(Relation, frozen=True, kw_only=True):
     """
 
     KEY: ClassVar[str] = "faster"
+    CASES = ("faster", "slower")
 
     faster: str
     slower: str
@@ -35,9 +36,6 @@ class Speed(Relation, frozen=True, kw_only=True):
             raise ValueError("one of `size`, `at_least` and `at_most` at most")
         if self.size is not None and self.ratio is not None:
             raise ValueError("`size` is the published ratio: leave `ratio` out")
-
-    def cases(self) -> list[str]:
-        return [self.faster, self.slower]
 
     def rows(self) -> Sequence[Named]:
         return [(case, self.batch_size) for case in self.cases()]
@@ -62,7 +60,7 @@ class Speed(Relation, frozen=True, kw_only=True):
     def parts(self, rows: Rows) -> list[Part]:
         faster, slower = (rows.usable(*named) for named in self.rows())
         pair = pairs.of_times(faster, slower, rows.new_tokens)
-        value, beside = pairs.told(pair, self.size or self.ratio)
+        value, beside = pairs.ratio_in_words(pair, self.size or self.ratio)
         words = f"{pairs.on(faster)} is {value} times as fast as {pairs.on(slower)}{beside}"
         words += f", batch {self.batch_size}" if self.batch_size is not None else ""
         ranges = [self.where()] + ([parts.size(self.size)] if self.size is not None else [])
