@@ -16,7 +16,7 @@ import traceback
 from bench import backends, compat, forms, profile
 from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
-from bench.measuring import clock, environment, measure, ranks, timed_tokens
+from bench.measuring import clock, environment, measure, ranks, roof, timed_tokens, token_times
 from bench.models import pickles, prompts, token_texts, weights
 
 
@@ -104,13 +104,48 @@ def run_measure(job, result, phases, folder):
         time_calls(job, result, phases, form)
         result.memory = memory_of_ranks(ranks.gather(backends.process_memory(job)))
         return
+    measure_loaded(job, result, phases, form, folder)
+    # The first rank alone: a probe that failed in one of several ranks would leave the others waiting for it.
+    if times_runs(form) and job.device == "cuda" and ranks.is_first():
+        measure_limits(job, result, phases)
+
+
+def measure_loaded(job, result, phases, form, folder):
+    """All that needs the model. Nothing holds the model any more when this returns."""
     with opened(job, result, phases, folder) as loaded:
-        before = clock.launch_us(loaded.device)
+        device = launch_device(job, loaded)
+        before = clock.launch_us(device) if device else None
         tokens = time_calls(job, result, phases, form, loaded)
-        result.launch_us = {"before": before, "after": clock.launch_us(loaded.device)}
+        if device:
+            result.launch_us = {"before": before, "after": clock.launch_us(device)}
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
+        if times_runs(form) and hasattr(form, "call") and job.variant == "controlled":
+            result.figures["token_times"] = phases.run("tokens", lambda: token_times.measure_tokens(job, loaded, form, result.measurements))
+
+
+def launch_device(job, loaded):
+    """Where the host starts a small operator, to tell how fast it is: the engine's device, or this process's GPU where an engine takes lists of
+    ids. "" where the engine works in other processes: this process must not take memory of their GPUs."""
+    import torch
+
+    if job.device == "cuda" and loaded.device == "cpu":
+        return "cuda:0" if torch.cuda.is_initialized() else ""
+    return loaded.device
+
+
+def times_runs(form):
+    """Are the measurements of this form the calls of the job's runs?"""
+    return getattr(form, "TIMES_RUNS", False)
+
+
+def measure_limits(job, result, phases):
+    """How fast the GPU itself is, and in rows that make more than one token the matrix products of a step alone."""
+    shape = job.model.get("shape")
+    config = weights.config_of(shape, job.model["scale"]) if shape in weights.SHAPES else None
+    decodes = any(run["new_tokens"] > 1 for run in job.runs)
+    result.figures.update(phases.run("limits", lambda: roof.measure(job, config, products=decodes)))
 
 
 def time_calls(job, result, phases, form, loaded=None):

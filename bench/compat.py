@@ -113,6 +113,13 @@ def compiled_decoding(transformers_version):
     return able
 
 
+def streams_tokens(transformers_version):
+    """Does `generate` hand each step's tokens to a `streamer`? From 4.28 on; before, a stopping criterion sees them."""
+    able = release(transformers_version) >= (4, 28)
+    _take("token_times", "streamer" if able else "stopping criterion")
+    return able
+
+
 def offloaded_cache(transformers_version):
     """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
     able = release(transformers_version) >= (4, 44)

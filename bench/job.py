@@ -111,14 +111,16 @@ class Result:
 
     load_s          from the first loading call to a model that is ready on its devices
     prompt_tokens   of one sequence, as the model saw it
-    measurements    a list of {new_tokens, cold_ms, warmup_ms: [...], timed_ms: [...]}; over several ranks each
-                    sample is the slowest rank's. `cold_ms` is the very first call after loading, or null
+    measurements    a list of {new_tokens, cold_ms, warmup_ms: [...], timed_ms: [...], timed_at: [began, ended]}; over several ranks each
+                    sample is the slowest rank's. `cold_ms` is the very first call after loading, or null. `timed_at` is the
+                    window of the timed calls in seconds since the epoch; results of before it have none
     memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}, and, where the
                     tokens of the timed calls were judged, `judged`: what bench/checking/judge.py says of them
     launch_us       {before, after}: time in which the host starts one small operator, before the first call and after the last
     used            what the backend really used: dtype, device map, slicing configuration, library file, layer class…
-    figures         {name: data}: further raw measurements of the form; each form lists its own
+    figures         {name: data}: further raw measurements of the form; each form lists its own. Of every form that times the job's runs:
+                    `roof` and `products` (bench/measuring/roof.py), `token_times` (bench/measuring/token_times.py)
     compat          {branch name: side taken} for every library-version branch that ran
     environment     python, platform, packages, torch, devices, device_nodes
     phases          {name: [began, ended]} in seconds since the epoch, so that the host can assign its memory samples

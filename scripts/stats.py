@@ -53,9 +53,14 @@ def summarise(samples: Sequence[float], interval: Estimate | None = None) -> Sum
     return _summarise(tuple(samples), interval)
 
 
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """The linear percentile."""
+    return float(numpy.percentile(samples, percent))
+
+
 def p95(samples: Sequence[float]) -> float:
     """The linear 95th percentile."""
-    return float(numpy.percentile(samples, 95))
+    return percentile(samples, 95)
 
 
 @functools.lru_cache(maxsize=4096)

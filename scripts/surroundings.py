@@ -5,9 +5,12 @@ chooses for a command (GPUS, MODELS, …) are options of the command line and no
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from scripts.errors import UsageError
 
 #: The variables in which pip and its library requests look for a file of certificates; the first that is set counts.
 CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -35,6 +38,15 @@ class Surroundings:
     def locks(self) -> Path:
         """The folder of locks: KIT_LOCKS, else one folder per user."""
         return Path(self.text("KIT_LOCKS") or f"/tmp/llm-repro-{os.getuid()}")
+
+    @property
+    def cost_per_gpu_hour(self) -> float | None:
+        """COST_PER_GPU_HOUR, in any currency: what a report is to reckon with. None where it is not set; raises UsageError."""
+        typed = self.text("COST_PER_GPU_HOUR")
+        price = float(typed) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", typed) else 0.0
+        if typed and not price:
+            raise UsageError(f"COST_PER_GPU_HOUR is {typed[:40]!r}, allowed is a price above 0 such as 2.5; try COST_PER_GPU_HOUR=2.5")
+        return price or None
 
     @property
     def hub_token(self) -> str:

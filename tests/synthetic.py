@@ -214,3 +214,24 @@ def write(runs: Path, records: list[Record]) -> None:
         folder.mkdir(parents=True)
         (folder / "job.json").write_text(to_json(one.job), encoding="utf-8")
         (folder / "result.json").write_text(to_json(one), encoding="utf-8")
+
+
+def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, between_ms: float = 10.0, joules: float = 900.0, code: str = "ok") -> Record:
+    """The run with what a GPU's probes, token stamps and energy counter would add: 4 GB in `read_us`, 1.1 TFLOP in 1,400 µs."""
+    run = copy.deepcopy(one)
+    assert run.guest
+    device = {"read_bytes": 4_000_000_000, "read_width": 4096, "read_us": [read_us] * 3, "matrix_flop": 1_100_000_000_000, "matrix_us": [1400.0] * 3}
+    run.guest.figures |= {
+        "roof": {"devices": [{**device, "device": f"cuda:{number}"} for number in range(run.job.device_count)]},
+        "products": {"rows": 1, "weight_bytes": 14_000_000_000, "step_us": [1000 * step_ms] * 3},
+    }
+    longest = run.job.runs[-1]["new_tokens"]
+    run.guest.figures["token_times"] = {"new_tokens": longest, "first_ms": [20.0, 21.0, 30.0], "between_ms": [[between_ms] * (longest - 1)] * 3}
+    run.host["energy"] = []
+    for measurement in run.guest.measurements:
+        seconds = sum(measurement["timed_ms"]) / 1000 + 0.01
+        measurement["timed_at"] = [1_700_000_000.0, 1_700_000_000.0 + seconds]
+        of_gpu = {"code": code, "seconds": seconds, "joules": joules, "updates": 20, "power_joules": joules * 1.02, "idle_w": 84.0}
+        gpus = [{"uuid": one["uuid"], **of_gpu} for one in run.host["gpus"]]
+        run.host["energy"].append({"new_tokens": measurement["new_tokens"], "gpus": gpus})
+    return run

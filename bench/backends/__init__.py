@@ -14,7 +14,7 @@ The host reads GIVES too, so a backend's module imports its libraries inside its
 import types
 
 from bench import modules
-from bench.measuring import environment
+from bench.measuring import environment, token_times
 
 #: Makes exactly N greedy new tokens for a batch of the job's size, whose rows of token ids are equally long.
 TOKENS = "tokens"
@@ -46,7 +46,8 @@ class Engine(types.SimpleNamespace):
         """The new tokens [rows, new tokens] as a tensor, after a prompt [rows, tokens]; returns when they are computed or queued on the device.
 
         `arguments` have transformers' names and meaning: do_sample, num_beams, max_new_tokens, min_length, eos_token_id… Raises
-        ValueError for an argument that the engine cannot follow, so that none is ignored silently.
+        ValueError for an argument that the engine cannot follow, so that none is ignored silently. A `streamer` gets `put(prompt)`, then
+        `put(tokens)` with the tokens [rows] of each step once they are on the host (bench/measuring/token_times.py).
         """
         raise NotImplementedError
 
@@ -79,6 +80,7 @@ class Loaded(Engine):
     def generate(self, input_ids, attention_mask=None, **arguments):
         import torch
 
+        arguments = token_times.for_library(arguments)
         with torch.no_grad():
             if attention_mask is None:
                 output = self.model.generate(input_ids, **arguments)

@@ -65,6 +65,13 @@ class Compiled(Loaded):
             raise ValueError(words.format(longest, self.cache_tokens, longest))
         return Loaded.generate(self, input_ids, attention_mask, **arguments)
 
+    def close(self):
+        """Forget the compiled code and its CUDA graphs, which hold the model's memory."""
+        import torch
+
+        torch._dynamo.reset()
+        torch.compiler.set_stance("default")
+
 
 def cache_tokens_of(job, prompt_tokens):
     """The size of the cache in tokens: as `load` says, else prompt and longest answer, rounded up to a multiple of 8 for the attention kernels."""
@@ -73,7 +80,7 @@ def cache_tokens_of(job, prompt_tokens):
 
 
 def load(job):
-    _own_cache_of_kernels()
+    own_cache_of_kernels()
     device = pretrained.first_device(job)
     model = pretrained.load_onto(job, device)
     settings = {"mode": job.load.get("mode", MODE), "compiler": job.load.get("compiler", COMPILER)}
@@ -90,7 +97,7 @@ def load(job):
     return loaded
 
 
-def _own_cache_of_kernels():
+def own_cache_of_kernels():
     """Set a kernel cache for this process alone, so that each load compiles everything. torch's own default needs a user name, which a
     container's user may not have."""
     folder = tempfile.mkdtemp(prefix="kernels-")

@@ -33,16 +33,19 @@ def time_call(generate, new_tokens, synchronize, clock):
 def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, clock=time.perf_counter, progress=lambda word, done, total: None):
     """Time calls of `generate() -> number of new tokens`.
 
-    Returns {new_tokens, cold_ms, warmup_ms, timed_ms}. With `cold`, the first call since the
-    model was loaded is made and kept apart as `cold_ms`.
+    Returns {new_tokens, cold_ms, warmup_ms, timed_ms, timed_at}. With `cold`, the first call since the
+    model was loaded is made and kept apart as `cold_ms`. `timed_at` is [began, ended] of the timed calls in seconds since the epoch:
+    the host reads the GPUs' energy counters for it.
     """
     cold_ms = time_call(generate, new_tokens, synchronize, clock) if cold else None
-    samples = {"warmup": [], "timed": []}
+    samples, began = {"warmup": [], "timed": []}, {}
     for word, count in (("warmup", warmup_runs), ("timed", timed_runs)):
+        began[word] = time.time()
         for done in range(count):
             samples[word].append(time_call(generate, new_tokens, synchronize, clock))
             progress(word, done + 1, count)
-    return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"]}
+    timed_at = [began["timed"], time.time()]
+    return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"], "timed_at": timed_at}
 
 
 def measure_run(job, run, generate, cold, say):
@@ -77,7 +80,10 @@ def slowest_of_ranks(measurements_by_rank):
         return None if samples[0] is None else max(samples)
 
     first = measurements_by_rank[0]
+    windows = [measurement["timed_at"] for measurement in measurements_by_rank if "timed_at" in measurement]
+    timed_at = {"timed_at": [min(began for began, _ in windows), max(ended for _, ended in windows)]} if windows else {}
     return {
+        **timed_at,
         "new_tokens": first["new_tokens"],
         "cold_ms": slowest([measurement["cold_ms"] for measurement in measurements_by_rank]),
         "warmup_ms": [slowest(call) for call in zip(*(measurement["warmup_ms"] for measurement in measurements_by_rank))],

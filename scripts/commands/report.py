@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from scripts import results
+from scripts import results, surroundings
 from scripts.commands import values
 from scripts.commands.measure import RUNS
 from scripts.commands.values import option
@@ -19,12 +19,16 @@ OUT = option("OUT", values.folder(), "the folder of the report; by default besid
 @RUNS
 @OUT
 @option("FORMAT", values.choice("md", "html"), "html writes a site too", "md")
+@option("COST_PER_GPU_HOUR", values.text(), "a price, in any currency: tables of energy then tell what a million tokens cost", "")
 @click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page is not that of the results")
-def report(runs: Path | None, out: Path | None, format: str, check: bool) -> None:
+def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
     if check:
         document.check_pages()
         return
+    if cost_per_gpu_hour:
+        surroundings.use({**surroundings.current().variables, "COST_PER_GPU_HOUR": cost_per_gpu_hour})
+        surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS

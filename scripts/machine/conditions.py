@@ -13,7 +13,7 @@ marks                a line for each thing that makes the times doubtful
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ from typing import Any, Self
 import pynvml
 
 from scripts.errors import NothingRuns
-from scripts.machine import gpus
+from scripts.machine import energy, gpus
 from scripts.machine.gpus import Gpu
 
 #: Seconds over which busy cores are counted: long for the kernel's clock of 10 ms, short beside a run.
@@ -60,6 +60,7 @@ class Sample:
     moment: float
     values: dict[str, float | None]
     reasons: int | None
+    millijoules: int | None = None
 
 
 class Watch(gpus.Sampler):
@@ -88,7 +89,17 @@ class Watch(gpus.Sampler):
     def _keep(self, uuid: str, handle: Any) -> None:
         values = {name: _reading(read, handle) for name, read in READINGS.items()}
         reasons = _reading(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-        self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons)))
+        millijoules = _reading(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons), None if millijoules is None else int(millijoules)))
+
+    def energy(self, measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """[{new_tokens, gpus: [what scripts/machine/energy.py gives]}] of a result's measurements, as far as they tell the window of their timed calls."""
+        windows = [(calls["new_tokens"], calls["timed_at"]) for calls in measurements if calls.get("timed_at")] if self._gpus else []
+        return [{"new_tokens": count, "gpus": [self._energy_of(gpu, window) for gpu in self._gpus]} for count, window in windows]
+
+    def _energy_of(self, gpu: Gpu, window: Sequence[float]) -> dict[str, Any]:
+        readings = [energy.Reading(sample.moment, sample.millijoules, sample.values["power_w"]) for sample in self._samples[gpu.uuid]]
+        return {"uuid": gpu.uuid, **energy.of_window(readings, window[0], window[1])}
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
         """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""

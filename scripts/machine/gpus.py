@@ -25,7 +25,10 @@ NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_L
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it."""
+    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it.
+
+    `memory_bytes_per_s` is the nominal rate of its memory, None where the driver does not tell it.
+    """
 
     index: int
     uuid: str
@@ -34,6 +37,7 @@ class Gpu:
     memory_used_bytes: int
     compute_capability: str
     pci_bus_id: str = ""
+    memory_bytes_per_s: int | None = None
 
 
 @contextlib.contextmanager
@@ -72,7 +76,17 @@ def _gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     total, used = _memory(handle)
     capability = "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-    return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability, _pci_bus_id(handle))
+    return Gpu(
+        index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability, _pci_bus_id(handle), _memory_bytes_per_s(handle)
+    )
+
+
+def _memory_bytes_per_s(handle: object) -> int | None:
+    """Bus width times highest clock, two transfers a cycle as NVML counts the cycles of every kind of memory."""
+    with contextlib.suppress(pynvml.NVMLError):
+        bits, mhz = pynvml.nvmlDeviceGetMemoryBusWidth(handle), pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)
+        return int(bits) // 8 * 2 * int(mhz) * 10**6 or None
+    return None
 
 
 def _pci_bus_id(handle: object) -> str:

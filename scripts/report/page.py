@@ -13,7 +13,7 @@ from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
 from scripts.report.verdict_marks import legend
 from scripts.report.view import View
-from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, systems
+from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import SIZE_FACTOR
@@ -163,6 +163,7 @@ def article_page(slug: str, content: Content) -> Markdown:
             "facts": [fact for fact in facts if fact],
             "references": Markdown(" · ").join(Markdown(f"<{reference}>") for reference in article.references),
             "measured": Markdown(article.measured.strip()),
+            "same_work": same_work.section(content.by_article[slug], article),
             "measured_heading": "What the article really measured" if article.claims else "What this shows",
             "notes": [case for case in article.cases if case.note],
         }

@@ -1,5 +1,6 @@
 """What a guest answered, read through the door and held against its job: a guest that is wrong, or lies, gives no row."""
 
+import math
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ def contradiction(result: Result) -> str:
     """How parts of an answer contradict each other, in words; "" where they agree."""
     figures = result.figures
     faults = [_of_calls(result), _of_padding(figures.get("padding")), *map(_of_schedule, figures.get("schedules") or [])]
+    faults += [*map(_of_window, result.measurements), _of_token_times(figures.get("token_times") or {})]
     return "; ".join(fault for fault in faults if fault)
 
 
@@ -75,6 +77,20 @@ def _of_calls(result: Result) -> str:
     timed = [(calls["new_tokens"], len(calls["timed_ms"])) for calls in result.measurements]
     tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure or []]
     return "" if figure is None or tokens == timed else f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+
+
+def _of_window(measurement: dict[str, Any]) -> str:
+    """The window of timed calls, whose energy is told, holds all of them."""
+    began, ended = measurement.get("timed_at") or (0.0, math.inf)
+    calls_s = sum(measurement["timed_ms"]) / 1000
+    return "" if ended - began >= 0.999 * calls_s else f"its timed calls took {calls_s:.3f} s and lie within {ended - began:.3f} s"
+
+
+def _of_token_times(figure: dict[str, Any]) -> str:
+    """Each call has a first token and the times between it and all others."""
+    calls, between = len(figure.get("first_ms") or []), [len(one) for one in figure.get("between_ms") or []]
+    words = f"it tells {calls} first tokens, and {between[:9]} times between tokens in calls of {figure.get('new_tokens')}"
+    return "" if between == [(figure.get("new_tokens") or 0) - 1] * calls else words
 
 
 def _of_padding(figure: dict[str, Any] | None) -> str:
@@ -151,7 +167,8 @@ def _walls_s(data: Any) -> Iterator[float]:
 
 def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
     devices, asked = result.memory.get("devices") or [], job.device_count if job.device == "cuda" else 0
-    if len(devices) != asked:
+    # An engine in processes of its own cannot read their allocators; the host samples each GPU anyway.
+    if len(devices) != asked and (devices or not result.used.get("engine_in_own_process")):
         yield f"it reports the memory of {len(devices)} GPUs, the job has {asked}"
     for device in devices:
         allocated, reserved = device["peak_allocated_bytes"], device["peak_reserved_bytes"]

@@ -59,6 +59,7 @@ class Gpu(Shape):
     name: str
     memory_total_bytes: Bytes
     compute_capability: str
+    memory_bytes_per_s: AtLeastOne | None = None
 
 
 class GpuMemory(Shape):
@@ -72,6 +73,25 @@ class Conditions(Shape):
     """scripts/machine/conditions.py says what it holds."""
 
     marks: list[str] | None = None
+
+
+class EnergyOfGpu(Shape):
+    """scripts/machine/energy.py says what it holds."""
+
+    uuid: str
+    code: str
+    seconds: Amount | None = None
+    joules: Amount | None = None
+    updates: Count | None = None
+    power_joules: Amount | None = None
+    idle_w: Amount | None = None
+
+
+class Energy(Shape):
+    """Of the timed calls of one run."""
+
+    new_tokens: AtLeastOne
+    gpus: list[EnergyOfGpu]
 
 
 class Host(Shape):
@@ -104,6 +124,7 @@ class Host(Shape):
     gpus: list[Gpu] | None = None
     gpu_memory: list[GpuMemory] | None = None
     conditions: Conditions | None = None
+    energy: list[Energy] | None = None
 
 
 class Model(Shape):
@@ -175,6 +196,7 @@ class Measurement(Shape):
     timed_ms: list[Time]
     warmup_ms: list[Time] = []
     cold_ms: Time | None = None
+    timed_at: tuple[Amount, Amount] | None = None
 
 
 class DeviceMemory(Shape):
@@ -317,6 +339,40 @@ class KvOffload(Shape):
     memory_limit_bytes: Bytes | None = None
 
 
+class RoofOfGpu(Shape):
+    """A GPU's own rates, as times of products that read so many bytes or make so many floating-point operations."""
+
+    read_bytes: AtLeastOne
+    read_us: Annotated[list[Time], msgspec.Meta(min_length=1)]
+    matrix_flop: AtLeastOne
+    matrix_us: Annotated[list[Time], msgspec.Meta(min_length=1)]
+
+
+class Roof(Shape):
+    """`reason`: why a GPU was not measured."""
+
+    devices: list[RoofOfGpu] = []
+    reason: str | None = None
+
+
+class Products(Shape):
+    """Of one decoding step of so many rows, or the reason why there is none."""
+
+    rows: AtLeastOne | None = None
+    weight_bytes: AtLeastOne | None = None
+    step_us: Annotated[list[Time], msgspec.Meta(min_length=1)] | None = None
+    reason: str | None = None
+
+
+class TokenTimes(Shape):
+    """Call by call, or the reason why there is none."""
+
+    new_tokens: AtLeastOne | None = None
+    first_ms: Annotated[list[Time], msgspec.Meta(min_length=1)] | None = None
+    between_ms: list[list[Amount]] | None = None
+    reason: str | None = None
+
+
 class Wrote(Shape):
     """(token id, the text that it adds) of the first new tokens: of the system, and of the reference on the same prompt."""
 
@@ -338,6 +394,9 @@ class Figures(Shape):
     padded_prompt_tokens: Count | None = None
     profile: Profile | None = None
     kv_offload: KvOffload | None = None
+    roof: Roof | None = None
+    products: Products | None = None
+    token_times: TokenTimes | None = None
     wrote: Wrote | None = None
 
 

@@ -164,6 +164,7 @@ def _measure(ready: Ready, folder: Path) -> Record:
             judge_s = time.monotonic() - began
         _keep_traces(work, folder)
         facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
+        facts["energy"] = watch.energy(result.measurements if result else [])
         facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
         results.store(folder, record)

@@ -7,11 +7,15 @@
  *   FAKE_NVML_OLD        set: the newer memory call is not supported, as with an old driver
  *   FAKE_NVML_PCI        the PCI bus id of GPU 0, with a %d the pattern of all; unset: this driver does not tell it
  *   FAKE_NVML_THROTTLED  a file with NVML's bits of why the clocks are low, and a temperature; absent: clocks are not told
+ *   FAKE_NVML_WATTS      the energy counter grows by so many W, in steps of 100 ms; unset: there is no counter
+ *   FAKE_NVML_BUS        "BITS MHZ" of the memory; unset: not told
  *   FAKE_NVML_INIT       a return code for nvmlInit
  */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, UNKNOWN = 999 };
@@ -108,6 +112,21 @@ static int throttled(unsigned long long *reasons, unsigned *degrees)
 int nvmlDeviceGetCurrentClocksThrottleReasons(device *handle, unsigned long long *reasons) { unsigned degrees; (void)handle; return throttled(reasons, &degrees); }
 int nvmlDeviceGetTemperature(device *handle, int sensor, unsigned *degrees) { unsigned long long reasons; (void)handle; (void)sensor; return throttled(&reasons, degrees); }
 int nvmlDeviceGetPowerUsage(device *handle, unsigned *milliwatts) { (void)handle; *milliwatts = 350500; return SUCCESS; }
+
+int nvmlDeviceGetTotalEnergyConsumption(device *handle, unsigned long long *millijoules)
+{
+    struct timespec now;
+    (void)handle;
+    if (!*setting("FAKE_NVML_WATTS")) return NOT_SUPPORTED;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *millijoules = (now.tv_sec * 10ULL + now.tv_nsec / 100000000) * 100 * atoi(setting("FAKE_NVML_WATTS"));
+    return SUCCESS;
+}
+
+static int bus(unsigned *bits, unsigned *mhz) { return sscanf(setting("FAKE_NVML_BUS"), "%u %u", bits, mhz) == 2 ? SUCCESS : NOT_SUPPORTED; }
+
+int nvmlDeviceGetMemoryBusWidth(device *handle, unsigned *bits) { unsigned mhz; (void)handle; return bus(bits, &mhz); }
+int nvmlDeviceGetMaxClockInfo(device *handle, int kind, unsigned *mhz) { unsigned bits; (void)handle; return kind == 2 ? bus(&bits, mhz) : NOT_SUPPORTED; }
 
 typedef struct { unsigned long long total, free, used; } memory_v1;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;

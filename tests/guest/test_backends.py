@@ -23,7 +23,7 @@ def test_a_backend_completes_with_the_right_output(guest, checkpoints, reference
     assert result.load_s > 0 and result.memory["peak_rss_bytes"] > 50_000_000
     assert result.environment["packages"]["transformers"] == "5.17.0"
     assert result.compat["dtype"] == "dtype="
-    assert set(result.phases) == {"import", "load", "prompt", "measure", "check", "answers", "describe"}
+    assert set(result.phases) == {"import", "load", "prompt", "measure", "check", "answers", "tokens", "describe"}
     if backend == "int8":
         assert result.used["quantised_layers"] > 0 and "bitsandbytes" in result.used["library_file"]
 

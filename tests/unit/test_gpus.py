@@ -49,8 +49,14 @@ def test_lists_each_gpu_with_its_uuid_memory_and_architecture(machine: Machine) 
         "memory_used_bytes": 2 * GIB,
         "compute_capability": "9.0",
         "pci_bus_id": "",
+        "memory_bytes_per_s": None,
     }
     assert [gpu["index"] for gpu in gpus] == [0, 1]
+
+
+def test_the_nominal_rate_of_memory_follows_from_its_bus_and_its_highest_clock(machine: Machine) -> None:
+    rate = machine.ask("answer = gpus.list_gpus()[0].memory_bytes_per_s", gpus=1, FAKE_NVML_BUS="6016 3201")
+    assert rate == 4_814_304_000_000, "an H200's 6016 bits, two transfers in each of 3201 million cycles a second"
 
 
 def test_tells_the_versions_of_the_driver(machine: Machine) -> None:

@@ -31,6 +31,7 @@ def run(recorder, **changes):
 
 def test_the_cold_call_the_warm_ups_and_the_timed_calls_are_kept_apart():
     samples = run(Recorder([9, 3, 2, 1, 1, 2]))
+    samples.pop("timed_at")
     assert samples == {"new_tokens": 1, "cold_ms": 9000, "warmup_ms": [3000, 2000], "timed_ms": [1000, 1000, 2000]}
 
 
@@ -54,6 +55,18 @@ def test_progress_is_told_between_the_calls_only():
     run(recorder, progress=lambda *event: told.append((event, recorder.events[-1])))
     assert [event for event, _ in told] == [("warmup", 1, 2), ("warmup", 2, 2), ("timed", 1, 3), ("timed", 2, 3), ("timed", 3, 3)]
     assert {last for _, last in told} == {"clock"}
+
+
+def test_the_window_of_the_timed_calls_leaves_out_what_came_before_them(monkeypatch):
+    recorder = Recorder([9, 3, 2, 1, 1, 2])
+    monkeypatch.setattr(measure.time, "time", lambda: recorder.now)
+    assert run(recorder)["timed_at"] == [14, 18]
+
+
+def test_over_ranks_the_window_holds_all_of_them():
+    calls = {"new_tokens": 1, "cold_ms": None, "warmup_ms": [], "timed_ms": [1]}
+    merged = measure.slowest_of_ranks([{**calls, "timed_at": [5, 8]}, {**calls, "timed_at": [4, 7]}])
+    assert merged["timed_at"] == [4, 8]
 
 
 def test_over_ranks_the_slowest_counts_call_by_call():

@@ -1,7 +1,24 @@
 """The tables and sections of the report: a figure a file."""
 
 from scripts.report.view import View
-from scripts.report.views import around, fusion, kv_cache, memory, padding, parts, rate, scaling, schedules, texts, times, token_table, workload
+from scripts.report.views import (
+    around,
+    energy,
+    fusion,
+    kv_cache,
+    limits,
+    memory,
+    padding,
+    parts,
+    rate,
+    scaling,
+    schedules,
+    texts,
+    times,
+    token_table,
+    token_times,
+    workload,
+)
 
 #: What a group's section shows, in its order.
 VIEWS: tuple[View, ...] = (
@@ -13,6 +30,9 @@ VIEWS: tuple[View, ...] = (
     times.VIEW,
     around.VIEW,
     memory.VIEW,
+    limits.VIEW,
+    token_times.VIEW,
+    energy.VIEW,
     fusion.VIEW,
     schedules.VIEW,
     kv_cache.VIEW,

@@ -1,0 +1,240 @@
+"""vLLM: an engine with its own scheduler, paged key-value cache and compiled model.
+
+On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes`
+of `load` makes one process on one GPU too). It gets and gives token ids, so no tokeniser takes part. The cache of prefixes is off: a timed
+call repeats its prompt. The cache of keys and values gets what the job needs, allocated ahead; the result tells its bytes.
+
+options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
+so a form that renders or pads prompts of its own needs it), enforce_eager (true: no compilation and no CUDA graphs), attention (a name of
+vLLM's attention backends), processes (true: the engine in a process of its own on one GPU too).
+"""
+
+import itertools
+import os
+import time
+import traceback
+
+from bench import backends
+from bench.backends import LOGITS, MASK, TOKENS, Engine
+from bench.backends.compiled import cache_tokens_of, no_compiler, own_cache_of_kernels
+from bench.measuring import work
+from bench.models import prompts, weights
+
+GIVES = (TOKENS, MASK, LOGITS)
+
+ARGUMENTS = ("cache_tokens", "enforce_eager", "attention", "processes")
+
+#: Arguments of `generate` that the engine follows, with transformers' meaning.
+FOLLOWED = ("do_sample", "num_beams", "max_new_tokens", "max_length", "min_length", "min_new_tokens", "eos_token_id", "pad_token_id", "streamer")
+
+#: The engine's share of a GPU is not asked for: the size of its cache is given, and this share only has to be free when it starts.
+LEAST_FREE_SHARE = 0.1
+
+#: Room in the cache beside the job's own tokens: blocks are whole, and the engine keeps some for itself.
+SPARE_TOKENS_A_ROW, SPARE_BYTES = 64, 64 << 20
+
+#: A step reads at least so many prompt tokens at once; more where the batch needs more, so that a batch's prompts are read in one step.
+LEAST_STEP_TOKENS = 2048
+
+
+def unsupported(job):
+    if job.device == "cpu":
+        return "vLLM's wheel holds CUDA code: it needs an NVIDIA GPU"
+    for run in job.runs:
+        if run["arguments"].get("do_sample") or run["arguments"].get("num_beams", 1) != 1:
+            return "the kit asks vLLM for greedy tokens only, this run samples or searches beams: {}".format(run["arguments"])
+    return no_compiler(job.device, "inductor")
+
+
+def load(job):
+    own_cache_of_kernels()
+    own_process = job.device_count > 1 or bool(job.load.get("processes"))
+    _set_environment(own_process)
+    import vllm
+
+    ids = prompts.token_ids(job.prompt, job.model["path"])
+    cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), ids.shape[0]
+    config = weights.config_of(job.model["shape"], job.model["scale"])
+    attention = job.load.get("attention") or attention_of(config["model_type"])
+    cache_bytes = cache_bytes_of(config, job.load["dtype"], rows, cache_tokens, job.device_count)
+    eager, began = bool(job.load.get("enforce_eager")), time.monotonic()
+    llm = vllm.LLM(
+        model=job.model["path"],
+        dtype=job.load["dtype"],
+        skip_tokenizer_init=True,
+        tensor_parallel_size=job.device_count,
+        max_model_len=cache_tokens,
+        max_num_seqs=rows,
+        max_num_batched_tokens=max(LEAST_STEP_TOKENS, ids.numel()),
+        enable_prefix_caching=False,
+        enforce_eager=eager,
+        attention_config={"backend": attention} if attention else None,
+        kv_cache_memory_bytes=cache_bytes,
+        gpu_memory_utilization=LEAST_FREE_SHARE,
+        logprobs_mode="raw_logits",
+        max_logprobs=-1,
+        seed=0,
+    )
+    used = {
+        "dtype": job.load["dtype"],
+        "ready_s": round(time.monotonic() - began, 3),
+        "cache_tokens": cache_tokens,
+        "preallocated_bytes": cache_bytes,
+        "enforce_eager": eager,
+        "attention": attention or "vLLM's own choice",
+        "engine_in_own_process": own_process,
+        "ranks": job.device_count,
+    }
+    return Vllm(device="cpu", llm=llm, ends=_end_tokens(job.model["path"]), vocabulary=config["vocab_size"], own_process=own_process, used=used)
+
+
+def attention_of(model_type):
+    """The attention backend that a model needs to be named, or "".
+
+    ALiBi falls back to FlashAttention 2 on Hopper, while 0.20.0 prepares the call for version 3 and fails.
+    """
+    return "TRITON_ATTN" if model_type == "bloom" else ""
+
+
+def cache_bytes_of(config, dtype, rows, cache_tokens, device_count):
+    """Bytes of the cache of keys and values on each GPU, which holds a part of the heads."""
+    needed = work.cache_bytes(work.model_of(config), dtype, rows, cache_tokens + SPARE_TOKENS_A_ROW)
+    return int(needed) // device_count + SPARE_BYTES
+
+
+def _set_environment(own_process):
+    """Settings that vLLM reads from its environment when it is imported; processes of its own inherit them."""
+    os.environ.update(
+        VLLM_ENABLE_V1_MULTIPROCESSING=str(int(own_process)),
+        VLLM_WORKER_MULTIPROC_METHOD="spawn",
+        VLLM_NO_USAGE_STATS="1",
+        VLLM_LOGGING_LEVEL="WARNING",
+        VLLM_HOST_IP="127.0.0.1",  # a container without a network has only the loopback interface
+        VLLM_CACHE_ROOT=os.path.join(os.path.dirname(os.environ["TRITON_CACHE_DIR"]), "vllm"),
+    )
+    if "GPU-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+        from vllm.third_party import pynvml
+
+        os.environ["CUDA_VISIBLE_DEVICES"] = indices(os.environ["CUDA_VISIBLE_DEVICES"], pynvml)
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's, whose indices these are
+
+
+def indices(uuids, pynvml):
+    """ "3,0" for the UUIDs of these GPUs: vLLM 0.20.0 reads whole numbers and nothing else."""
+    pynvml.nvmlInit()
+    try:
+        return ",".join(str(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(uuid))) for uuid in uuids.split(","))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _end_tokens(path):
+    """The model's end tokens in order, as transformers would take them."""
+    import transformers
+
+    try:
+        generation = transformers.GenerationConfig.from_pretrained(path)
+    except OSError:  # the checkpoint has no generation_config.json
+        generation = transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(path))
+    ids = generation.eos_token_id
+    return sorted(set(ids)) if isinstance(ids, (list, tuple)) else [] if ids is None else [ids]
+
+
+class Vllm(Engine):
+    """`llm` is vLLM's own engine; `ends` are the model's end tokens."""
+
+    names = itertools.count()
+
+    def generate(self, input_ids, attention_mask=None, **arguments):
+        import torch
+
+        rows = _rows(input_ids, attention_mask)
+        asked = self._asked(input_ids.shape[1], arguments)
+        made = self._streamed(rows, asked, input_ids, arguments["streamer"]) if "streamer" in arguments else self._made(rows, asked)
+        longest = max(len(tokens) for tokens in made)
+        pad = arguments.get("pad_token_id") or (self.ends or [0])[0]
+        return torch.tensor([tokens + [pad] * (longest - len(tokens)) for tokens in made])
+
+    def last_logits(self, input_ids, attention_mask=None):
+        import torch
+        import vllm
+
+        # One object in place of one for each token of the vocabulary.
+        asked = vllm.SamplingParams(temperature=0.0, max_tokens=1, logprobs=-1, flat_logprobs=True, detokenize=False, ignore_eos=True)
+        outputs = self.llm.generate(_as_prompts(_rows(input_ids, attention_mask)), asked, use_tqdm=False)
+        logits = torch.full((len(outputs), self.vocabulary), float("nan"))
+        for row, output in zip(logits, outputs):
+            told = output.outputs[0].logprobs
+            row[torch.tensor(told.token_ids)] = torch.tensor(told.logprobs)
+        return logits
+
+    def end_tokens(self):
+        return self.ends
+
+    def memory(self, job):
+        """As in Engine; in processes of its own the allocator cannot be read."""
+        return dict(backends.process_memory(job), **({"devices": []} if self.own_process else {}))
+
+    def close(self):
+        """As in Engine. Everything is measured by now, so what goes wrong here is told in the log and fails no run."""
+        import torch
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        try:
+            self.llm.llm_engine.engine_core.shutdown()
+            self.llm = None
+            torch._dynamo.reset()  # compiled code holds the model's memory
+            cleanup_dist_env_and_memory()
+        except Exception:
+            traceback.print_exc()
+
+    def _asked(self, prompt_tokens, arguments):
+        """vLLM's sampling parameters for arguments of transformers' `generate`; raises ValueError for one that cannot be followed."""
+        import vllm
+
+        unknown = sorted(set(arguments) - set(FOLLOWED))
+        if unknown or arguments.get("do_sample") or arguments.get("num_beams", 1) != 1:
+            raise ValueError("vLLM cannot follow {}".format(unknown or "do_sample or num_beams"))
+        most = arguments["max_new_tokens"] if "max_new_tokens" in arguments else arguments["max_length"] - prompt_tokens
+        least = max(arguments.get("min_new_tokens") or 0, (arguments.get("min_length") or 0) - prompt_tokens)
+        ends = arguments.get("eos_token_id", self.ends)
+        ends = [end for end in (ends if isinstance(ends, (list, tuple)) else [ends]) if end is not None and end < self.vocabulary]
+        return vllm.SamplingParams(
+            temperature=0.0, max_tokens=most, min_tokens=max(0, min(least, most)), ignore_eos=True, stop_token_ids=ends, detokenize=False
+        )
+
+    def _made(self, rows, asked):
+        outputs = self.llm.generate(_as_prompts(rows), asked, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    def _streamed(self, rows, asked, input_ids, streamer):
+        """As `_made`, step by step: a step's tokens go to the streamer once every row has its own."""
+        import torch
+        import vllm
+
+        asked.output_kind = vllm.sampling_params.RequestOutputKind.DELTA
+        engine, made, told = self.llm.llm_engine, {}, 0
+        streamer.put(input_ids)
+        for prompt in _as_prompts(rows):
+            name = "streamed-{}".format(next(self.names))
+            made[name] = []
+            engine.add_request(name, prompt, asked)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                made[output.request_id] += list(output.outputs[0].token_ids)
+            while told < min(len(tokens) for tokens in made.values()):
+                streamer.put(torch.tensor([tokens[told] for tokens in made.values()]))
+                told += 1
+        streamer.end()
+        return list(made.values())
+
+
+def _rows(input_ids, attention_mask):
+    """The prompts [rows, tokens] as lists of ids without their padding on the left."""
+    if attention_mask is None:
+        return input_ids.tolist()
+    return [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask)]
+
+
+def _as_prompts(rows):
+    return [{"prompt_token_ids": ids} for ids in rows]

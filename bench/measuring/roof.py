@@ -1,0 +1,182 @@
+"""Probes of the GPU itself, after the run's own calls: how fast it reads memory and multiplies matrices, and how long the model's products take alone.
+
+    roof       a float16 matrix-vector product over a few GiB (bytes/s), and a product of two large float16 matrices (floating-point operations/s)
+    products   the matrix products of one decoding step of the job's batch, with their biases and nothing else: float16 weights of the
+               model's shapes in one CUDA graph; a few layers' weights are used in turn, more than any cache holds
+
+A probe runs once the engine is closed, in memory that the run has given back. It takes no more than the run's peak, so it changes no peak
+that the host sees. It fails no run: where it cannot measure, its figure holds the reason.
+"""
+
+import contextlib
+import gc
+import statistics
+
+from bench.measuring import clock, ranks, work
+
+GIB = 1 << 30
+
+#: A read of less than this might come from a cache; more than `MOST` tells nothing new.
+LEAST_READ_BYTES, MOST_READ_BYTES = GIB, 4 * GIB
+
+#: Row lengths of the matrix of the matrix-vector product; the library's kernels differ with it, and the fastest counts.
+WIDTHS = (4096, 16384)
+
+#: Rows and columns of the large product.
+SIDE = 8192
+
+#: So many bytes of weights are read before a layer's weights are read again: far more than a GPU's cache.
+IN_TURN_BYTES = GIB
+
+#: Room for activations and the libraries' workspaces beside the weights of the products.
+BESIDE_BYTES = GIB // 4
+
+
+def measure(job, config, products):
+    """{roof}, with `products` also {products}, for Result.figures; `config` is the model's config.json, None where it is not known.
+
+    One process measures its own GPUs; of several ranks the first stands for all.
+    """
+    figures = {"roof": _told(lambda: {"devices": _roofs()})}
+    return dict(figures, products=_told(lambda: _products(job, config))) if products else figures
+
+
+def _told(action):
+    """What a probe gives, or {reason}: a failure of a probe costs its figure, never the run."""
+    try:
+        return action()
+    except Exception as error:  # any error of a library or of the driver
+        return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
+
+
+def _free_memory():
+    """Give back what the closed engine held."""
+    import torch
+
+    gc.collect()
+    for index in ranks.gpus():
+        with torch.cuda.device(index):
+            torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def room_bytes(index):
+    """How much memory a probe may take on a GPU: what the run had at its peak and has given back, if it is free."""
+    import torch
+
+    given_back = torch.cuda.max_memory_reserved(index) - torch.cuda.memory_reserved(index)
+    return max(0, min(given_back, torch.cuda.mem_get_info(index)[0]))
+
+
+def _roofs():
+    import torch
+
+    if not torch.cuda.is_initialized():
+        raise RuntimeError("the engine's GPUs belong to other processes")
+    _free_memory()
+    roofs = []
+    for index in ranks.gpus():
+        read_bytes = min(MOST_READ_BYTES, room_bytes(index) * 9 // 10)
+        if read_bytes < LEAST_READ_BYTES:
+            raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(read_bytes / GIB, index, 1.0))
+        device = "cuda:{}".format(index)
+        with torch.cuda.device(index):
+            roofs.append(dict(read(device, read_bytes), device=device, **multiply(device, SIDE)))
+            torch.cuda.empty_cache()
+    return roofs
+
+
+def read(device, read_bytes, widths=WIDTHS, samples=9, calls_per_sample=3):
+    """{read_bytes, read_width, read_us}: times of float16 matrix-vector products that read so many bytes; of several widths the fastest."""
+    import torch
+
+    numbers = torch.empty(read_bytes // 2 // max(widths) * max(widths), dtype=torch.float16, device=device).normal_(0, 0.02)
+    best = None
+    for width in widths:
+        matrix, vector = numbers.view(-1, width), torch.ones(1, width, dtype=torch.float16, device=device)
+        with torch.no_grad():
+            times = clock.call_times_us(lambda m=matrix, v=vector: torch.nn.functional.linear(v, m), device, samples, calls_per_sample, warmup_calls=3)
+        if best is None or statistics.median(times) < statistics.median(best["read_us"]):
+            best = {"read_bytes": numbers.numel() * 2, "read_width": width, "read_us": times}
+    return best
+
+
+def multiply(device, side, samples=9, calls_per_sample=3):
+    """{matrix_flop, matrix_us}: times of the product of two float16 matrices [side, side]."""
+    import torch
+
+    left, right = (torch.empty(side, side, dtype=torch.float16, device=device).normal_(0, 0.02) for _ in range(2))
+    out = torch.empty(side, side, dtype=torch.float16, device=device)
+    times = clock.call_times_us(lambda: torch.mm(left, right, out=out), device, samples, calls_per_sample, warmup_calls=3)
+    return {"matrix_flop": 2 * side**3, "matrix_us": times}
+
+
+def _products(job, config):
+    import torch
+
+    if config is None:
+        raise ValueError("the shape {!r} is not known".format(job.model.get("shape")))
+    if job.device_count > 1:
+        raise ValueError("the probe measures one GPU, the job has {}".format(job.device_count))
+    model = work.model_of(config)
+    if not torch.cuda.is_initialized():
+        raise RuntimeError("the engine's GPU belongs to another process")
+    _free_memory()
+    held = layers_in_turn(model) * _layer_bytes(model) + 2 * model.output.parameters
+    needed_bytes, room = held + BESIDE_BYTES, room_bytes(0)
+    if needed_bytes > room:
+        raise RuntimeError("{:.2f} GiB are below the run's peak and free, the products need {:.2f}".format(room / GIB, needed_bytes / GIB))
+    return products_alone(model, job.prompt["batch_size"], "cuda:0")
+
+
+def _layer_bytes(model):
+    return sum(2 * matrix.parameters // matrix.layers for matrix in model.matrices)
+
+
+def layers_in_turn(model):
+    """How many layers' weights the products take in turn."""
+    return min(model.layers, -(-IN_TURN_BYTES // _layer_bytes(model)))
+
+
+def products_alone(model, rows, device, samples=9, calls_per_sample=3):
+    """{rows, weight_bytes, step_us}: times of all matrix products of one decoding step of `rows` sequences, in a CUDA graph on a GPU."""
+    import torch
+
+    linear = torch.nn.functional.linear
+
+    def numbers(*shape):
+        return torch.empty(*shape, dtype=torch.float16, device=device).normal_(0, 0.02)
+
+    def weights_of(matrix):
+        return numbers(matrix.outputs, matrix.inputs), numbers(matrix.outputs) if matrix.bias else None
+
+    held = [[weights_of(matrix) for matrix in model.matrices] for _ in range(layers_in_turn(model))]
+    order = [weights for place in range(model.layers) for weights in held[place % len(held)]] + [weights_of(model.output)]
+    inputs = {width: numbers(rows, width) for width in {weight.shape[1] for weight, _ in order}}
+
+    def step():
+        for weight, bias in order:
+            linear(inputs[weight.shape[1]], weight, bias)
+
+    with torch.no_grad(), _as_graph(step, device) as call:
+        times = clock.call_times_us(call, device, samples, calls_per_sample, warmup_calls=3)
+    return {"rows": rows, "weight_bytes": work.weight_bytes(model, "float16"), "step_us": times}
+
+
+@contextlib.contextmanager
+def _as_graph(step, device):
+    """A function that replays the CUDA graph of `step`; `step` itself on a CPU."""
+    import torch
+
+    if not str(device).startswith("cuda"):
+        yield step
+        return
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()  # libraries choose kernels and allocate workspaces, which a capture does not allow
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    yield graph.replay

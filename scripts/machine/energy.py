@@ -1,0 +1,68 @@
+"""Joules that a GPU took in a window of time, from NVML's total energy counter, and whether the number is valid.
+
+The counter moves about every 100 ms, so short windows say nothing. `power_joules`, the integral of the sampled power, stands beside
+the counter's number as a check, and `idle_w`, the power before the job, because nothing is subtracted. Codes:
+
+    ok             the number counts
+    no-counter     this driver or this GPU has no such counter
+    not-covered    no sample lies before the window or after it
+    went-back      the counter was set back
+    too-short      the window is shorter than LEAST_S
+    few-updates    the counter moved fewer than LEAST_UPDATES times within the window, as far as the samples show
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LEAST_S = 2.0
+LEAST_UPDATES = 10
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at a GPU; the counter and the power in W are None where the driver does not tell them."""
+
+    moment: float
+    millijoules: int | None
+    power_w: float | None
+
+
+def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[str, Any]:
+    """{code, seconds, idle_w} of a window in seconds since the epoch, and {joules, updates, power_joules} as far as they can be told."""
+    first_w = next((one.power_w for one in readings if one.power_w is not None), None)
+    found: dict[str, Any] = {"seconds": max(0.0, ended - began), "idle_w": first_w}
+    counted = [(one.moment, one.millijoules / 1000) for one in readings if one.millijoules is not None]
+    if not counted:
+        return {"code": "no-counter", **found}
+    if not counted[0][0] <= began <= ended <= counted[-1][0]:
+        return {"code": "not-covered", **found}
+    around = _around(counted, began, ended)
+    if any(after < before for (_, before), (_, after) in itertools.pairwise(around)):
+        return {"code": "went-back", **found}
+    found["updates"] = sum(after > before for (_, before), (_, after) in itertools.pairwise(around))
+    found["joules"] = _at(counted, ended) - _at(counted, began)
+    found["power_joules"] = _integral([(one.moment, one.power_w) for one in readings if one.power_w is not None], began, ended)
+    return {"code": "too-short" if ended - began < LEAST_S else "few-updates" if found["updates"] < LEAST_UPDATES else "ok", **found}
+
+
+def _around(values: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:
+    """The values within a window, with the last before it and the first after it."""
+    first = max(place for place, (moment, _) in enumerate(values) if moment <= began)
+    last = min(place for place, (moment, _) in enumerate(values) if moment >= ended)
+    return list(values[first : last + 1])
+
+
+def _at(values: Sequence[tuple[float, float]], moment: float) -> float:
+    """The value at a moment, on the straight line between the values around it."""
+    (before, low), (after, high) = next(pair for pair in itertools.pairwise([values[0], *values]) if pair[1][0] >= moment)
+    return high if after == before else low + (high - low) * (moment - before) / (after - before)
+
+
+def _integral(values: Sequence[tuple[float, float]], began: float, ended: float) -> float | None:
+    """The integral over a window, by trapezoids; None where the values do not cover it."""
+    if not values or not values[0][0] <= began <= ended <= values[-1][0]:
+        return None
+    within = [(began, _at(values, began)), *(pair for pair in values if began < pair[0] < ended), (ended, _at(values, ended))]
+    return sum((after - before) * (low + high) / 2 for (before, low), (after, high) in itertools.pairwise(within))

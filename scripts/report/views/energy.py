@@ -1,0 +1,86 @@
+"""Joules a token by NVML's energy counter around the timed calls, and what a million tokens cost where a price of a GPU's hour is given."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from scripts import surroundings
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group, Row
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The timed calls of so many new tokens of a row; `gpus` is what scripts/machine/energy.py gives, one each, [] where nothing was told."""
+
+    row: Row
+    new_tokens: int
+    gpus: list[dict[str, Any]]
+
+    @property
+    def made_tokens(self) -> int:
+        """New tokens of all timed calls and all sequences."""
+        told = next((one["timed_tokens"] for one in self.row.figures.get("calls") or [] if one["new_tokens"] == self.new_tokens), None)
+        return sum(told) if told else self.new_tokens * self.row.batch_size * len(self.row.timed_ms(self.new_tokens))
+
+    @property
+    def codes(self) -> list[str]:
+        """Why the joules do not count, each reason once."""
+        return sorted({gpu["code"] for gpu in self.gpus} - {"ok"})
+
+    def joules(self, name: str = "joules") -> float | None:
+        """Of all GPUs; None where one of them has no valid number."""
+        values = [gpu.get(name) for gpu in self.gpus]
+        return None if self.codes or None in values or not values else sum(value for value in values if value is not None)
+
+    def per_token(self, name: str = "joules") -> float | None:
+        total = self.joules(name)
+        return total / self.made_tokens if total is not None and self.made_tokens else None
+
+    @property
+    def watts(self) -> float | None:
+        total, seconds = self.joules(), self.gpus[0].get("seconds") if self.gpus else None
+        return total / seconds if total is not None and seconds else None
+
+    @property
+    def idle_w(self) -> float | None:
+        values = [gpu.get("idle_w") for gpu in self.gpus]
+        return None if None in values or not values else sum(value for value in values if value is not None)
+
+    def price(self, per_gpu_hour: float) -> float | None:
+        """Of a million new tokens."""
+        hours = sum(self.row.timed_ms(self.new_tokens)) / 3.6e6
+        return 1e6 * per_gpu_hour * self.row.count * hours / self.made_tokens if self.made_tokens else None
+
+
+def spent(row: Row) -> list[Spent]:
+    told = {one["new_tokens"]: one["gpus"] for one in row.record.host.get("energy") or []}
+    return [Spent(row, new_tokens, told.get(new_tokens, [])) for new_tokens in row.new_tokens]
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    price = surroundings.current().cost_per_gpu_hour
+    rows = [one for row in group.rows if row.status == "ok" and not row.is_workload for one in spent(row) if group.key.device == "cuda" and (one.gpus or price)]
+    told = any(one.gpus for one in rows)
+    columns = [
+        Column[Spent]("case", lambda one: cells.case(one.row), words=True),
+        Column[Spent](cells.devices(group), lambda one: one.row.count),
+        Column[Spent]("new tokens", lambda one: one.new_tokens),
+        Column[Spent]("J a token", lambda one: ", ".join(one.codes) or cells.significant(one.per_token()), when=told),
+        Column[Spent]("J a token by sampled power", lambda one: cells.significant(one.per_token("power_joules")), when=told),
+        Column[Spent]("power / idle before, W", lambda one: cells.beside(cells.decimal(one.watts, 0), cells.decimal(one.idle_w, 0)), when=told),
+        Column[Spent]("window, s", lambda one: cells.decimal(one.gpus[0].get("seconds") if one.gpus else None, 1), when=told),
+        Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),
+    ]
+    return blocks(Markdown("Energy of the timed calls:"), table(columns, rows)) if rows else Markdown()
+
+
+def _price(one: Spent, per_gpu_hour: float | None) -> str:
+    return cells.significant(one.price(per_gpu_hour)) if per_gpu_hour else NONE
+
+
+VIEW = View("energy", section, summary="Energy a token")

@@ -1,0 +1,52 @@
+"""When tokens come: the time to the first token and between tokens, from calls apart from the timed ones."""
+
+import itertools
+from dataclasses import dataclass
+
+from scripts import stats
+from scripts.articles import Article
+from scripts.report import cells
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks
+from scripts.report.view import View
+from scripts.verdicts.row_groups import Group, Row
+
+
+@dataclass(frozen=True)
+class Stamped:
+    """The calls of all runs of a row that tell when each token came, in ms."""
+
+    row: Row
+    new_tokens: int
+    first_ms: list[float]
+    between_ms: list[float]
+
+
+def stamped(row: Row) -> Stamped | None:
+    """None for a row that does not tell."""
+    told = [one for run in row.ok_runs if run.guest and (one := run.guest.figures.get("token_times")) and one.get("first_ms")]
+    if not told:
+        return None
+    first_ms = [ms for one in told for ms in one["first_ms"]]
+    return Stamped(row, told[0]["new_tokens"], first_ms, list(itertools.chain.from_iterable(call for one in told for call in one["between_ms"])))
+
+
+def percentiles(samples: list[float]) -> str:
+    """ "11.8 / 12.4 / 13.0": median, 95th and 99th percentile."""
+    return cells.beside(*(cells.significant(stats.percentile(samples, percent) if samples else None) for percent in (50, 95, 99)))
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    rows = [one for row in group.rows if row.status == "ok" and (one := stamped(row))]
+    columns = [
+        Column[Stamped]("case", lambda one: cells.case(one.row), words=True),
+        Column[Stamped](cells.devices(group), lambda one: one.row.count),
+        Column[Stamped]("new tokens", lambda one: one.new_tokens),
+        Column[Stamped]("calls", lambda one: len(one.first_ms)),
+        Column[Stamped]("to the first token, ms: median / p95 / p99", lambda one: percentiles(one.first_ms)),
+        Column[Stamped]("between tokens, ms: median / p95 / p99", lambda one: percentiles(one.between_ms)),
+    ]
+    return blocks(Markdown("When tokens come:"), table(columns, rows)) if rows else Markdown()
+
+
+VIEW = View("token_times", section, summary="When tokens come: the first, and between two")

@@ -1,0 +1,145 @@
+"""How far a row is from what its GPUs can do: bytes to read and operations to make, over the GPUs' own rates and the nominal ones.
+
+docs/method.md holds the formulas and their sources.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Iterator
+
+from bench.measuring import work
+from bench.models import weights
+from scripts import stats
+from scripts.machine import nominal_rates
+from scripts.verdicts.row_groups import Row
+
+#: Forms whose calls are N steps of one batch; others answer workloads, or several sequences a prompt.
+FORMS = ("generate", "batch", "transformers-pipeline", "padded-sentences")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Of all GPUs that hold weights together; None where nobody tells."""
+
+    bytes_per_s: float | None
+    flop_per_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Distance:
+    """What a step (one token for each sequence) or a prompt needs, and what it took.
+
+    further   the time is that of one further token, or of the prompt and one token; else of a whole call over its tokens
+    """
+
+    row: Row
+    new_tokens: int
+    further: bool
+    ms: float
+    weight_bytes: float
+    cache_bytes: float
+    flop: float
+    measured: Rates
+    nominal: Rates
+
+    @property
+    def total_bytes(self) -> float:
+        return self.weight_bytes + self.cache_bytes
+
+    def reading_ms(self, rates: Rates) -> float | None:
+        return 1000 * self.total_bytes / rates.bytes_per_s if rates.bytes_per_s else None
+
+    def computing_ms(self, rates: Rates) -> float | None:
+        return 1000 * self.flop / rates.flop_per_s if rates.flop_per_s else None
+
+    def bandwidth_share(self, rates: Rates) -> float | None:
+        """Model bandwidth utilisation."""
+        limit_ms = self.reading_ms(rates)
+        return limit_ms / self.ms if limit_ms is not None else None
+
+    def matrix_share(self, rates: Rates) -> float | None:
+        """Model FLOP utilisation."""
+        limit_ms = self.computing_ms(rates)
+        return limit_ms / self.ms if limit_ms is not None else None
+
+
+def steps(row: Row) -> Distance | None:
+    """The decoding step of a row; None where it makes no step after the prompt's, or its work is not known."""
+    model = _model_of(row)
+    if model is None or row.new_tokens[-1] < 2:
+        return None
+    short, long = row.new_tokens[0], row.new_tokens[-1]
+    further = short == 1
+    ms = stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short).value if further else statistics.fmean(row.timed_ms(long)) / long
+    if ms <= 0:
+        return None
+    context = _prompt_tokens(row) + (short + long) / 2
+    cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
+    flop = work.step_flop(model, row.batch_size, context)
+    return _distance(row, long, further, ms, cache, flop)
+
+
+def prompt(row: Row) -> Distance | None:
+    """The prompt of a row that timed calls of one new token; None for other rows, or where the work is not known."""
+    model = _model_of(row)
+    if model is None or row.new_tokens[0] != 1:
+        return None
+    flop = work.prompt_flop(model, row.batch_size, _prompt_tokens(row))
+    return _distance(row, 1, True, statistics.fmean(row.timed_ms(1)), 0.0, flop)
+
+
+def products_ms(row: Row) -> float | None:
+    """The model's matrix products alone, in ms a step; None where the run has not measured them."""
+    times = (row.figures.get("products") or {}).get("step_us")
+    return statistics.median(times) / 1000 if times else None
+
+
+def _distance(row: Row, new_tokens: int, further: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
+    model = _model_of(row)
+    assert model, "its work is known"
+    return Distance(row, new_tokens, further, ms, work.weight_bytes(model, row.dtype), cache_bytes, flop, measured(row), nominal(row))
+
+
+def _model_of(row: Row) -> work.Model | None:
+    """The products of the row's model; None where the row has no steps of them."""
+    job = row.record.job
+    right = (row.check or {}).get("passed", True)
+    usable = row.status == "ok" and right and row.new_tokens and job.device == "cuda" and job.model.get("scale") == "full" and job.form in FORMS
+    shape = job.model.get("shape")
+    if not usable or any(run.get("up_to") for run in job.runs) or row.dtype not in work.VALUE_BYTES or shape not in weights.SHAPES:
+        return None
+    return work.model_of(weights.config_of(shape, "full"))
+
+
+def _prompt_tokens(row: Row) -> int:
+    """Of one sequence, with its padding."""
+    padded = row.figures.get("padded_prompt_tokens")
+    return int(padded) // row.batch_size if padded else (row.guest.prompt_tokens if row.guest else None) or 0
+
+
+def _used_gpus(row: Row) -> int:
+    return max(1, row.count - row.empty_devices)
+
+
+def measured(row: Row) -> Rates:
+    """By the run's own probe. Of several GPUs the slowest stands for each."""
+    devices = (row.figures.get("roof") or {}).get("devices") or []
+    reads = [device["read_bytes"] / statistics.median(device["read_us"]) * 1e6 for device in devices]
+    products = [device["matrix_flop"] / statistics.median(device["matrix_us"]) * 1e6 for device in devices]
+    return Rates(min(reads) * _used_gpus(row), min(products) * _used_gpus(row)) if devices else Rates(None, None)
+
+
+def nominal(row: Row) -> Rates:
+    """By the driver, as far as it told; else by the vendor's data sheet."""
+    promised = list(_nominal(row))
+    if not promised:
+        return Rates(None, None)
+    totals = [[one[place] for one in promised] for place in (0, 1)]
+    bytes_per_s, flop_per_s = (min(found) * _used_gpus(row) if len(found := [one for one in rates if one]) == len(promised) else None for rates in totals)
+    return Rates(bytes_per_s, flop_per_s)
+
+
+def _nominal(row: Row) -> Iterator[tuple[float | None, float | None]]:
+    for gpu in row.record.host.get("gpus") or []:
+        sheet = nominal_rates.RATES.get(gpu["name"])
+        yield gpu.get("memory_bytes_per_s") or (sheet.memory_bytes_per_s if sheet else None), sheet.matrix_flop_per_s if sheet else None

@@ -1,0 +1,203 @@
+"""The backend `vllm` against a stand-in of vLLM's interface, made of real tiny transformers models: vLLM itself runs on no CPU of these tests."""
+
+import pytest
+
+from bench.backends import vllm as backend
+from bench.job import to_json
+from bench.models import weights
+from tests.guest.conftest import SHAPES
+from tests.guest.samples import tiny_job
+
+GREEDY = {"do_sample": False, "num_beams": 1}
+BATCH = {"text": "the quick brown fox", "tokens": 32, "batch_size": 3}
+
+#: A request takes a step to begin for each row before it, as prompts do that do not fit into one step.
+STAND_IN = """
+import dataclasses, enum, sys, types
+vllm = types.ModuleType("vllm")
+vllm.asked = []
+
+class Kind(enum.Enum):
+    CUMULATIVE, DELTA = 0, 1
+
+@dataclasses.dataclass
+class SamplingParams:
+    temperature: float = 1.0
+    max_tokens: int = 16
+    min_tokens: int = 0
+    logprobs: int = None
+    flat_logprobs: bool = False
+    detokenize: bool = True
+    ignore_eos: bool = False
+    stop_token_ids: list = None
+    output_kind: Kind = Kind.CUMULATIVE
+
+def output(name, tokens, logprobs=None):
+    return types.SimpleNamespace(request_id=name, outputs=[types.SimpleNamespace(token_ids=tokens, logprobs=logprobs)])
+
+class Engine:
+    def __init__(self, llm):
+        self.llm, self.waiting, self.at = llm, [], 0
+        self.engine_core = types.SimpleNamespace(shutdown=lambda: print("shut down"))
+    def add_request(self, name, prompt, params):
+        assert params.output_kind == Kind.DELTA
+        self.waiting.append([name, self.llm.tokens(prompt, params)[0], len(self.waiting)])
+    def has_unfinished_requests(self):
+        return any(tokens for _, tokens, _ in self.waiting)
+    def step(self):
+        self.at += 1
+        ready = [one for one in self.waiting if one[1] and self.at > one[2]]
+        return [output(one[0], (one[1].pop(0),)) for one in ready]
+
+class LLM:
+    def __init__(self, model, **settings):
+        import transformers
+        vllm.asked.append(settings)
+        self.model, self.llm_engine = transformers.AutoModelForCausalLM.from_pretrained(model).eval(), Engine(self)
+    def tokens(self, prompt, params):
+        import torch
+        assert params.temperature == 0 and params.ignore_eos and not params.detokenize
+        ids, made, first = list(prompt["prompt_token_ids"]), [], None
+        while len(made) < params.max_tokens and not (made and len(made) > params.min_tokens and made[-1] in (params.stop_token_ids or [])):
+            with torch.no_grad():
+                logits = self.model(torch.tensor([ids])).logits[0, -1]
+            first = logits.clone() if first is None else first
+            if len(made) < params.min_tokens:
+                logits[params.stop_token_ids] = float("-inf")
+            made.append(int(logits.argmax()))
+            ids.append(made[-1])
+        return made, first
+    def generate(self, prompts, params, use_tqdm):
+        assert params.logprobs in (None, -1) and not use_tqdm
+        outputs = []
+        for number, prompt in enumerate(prompts):
+            made, logits = self.tokens(prompt, params)
+            order = [int(logits.argmax())] + logits.argsort(descending=True).tolist()
+            flat = types.SimpleNamespace(token_ids=order, logprobs=logits[order].tolist())
+            outputs.append(output(str(number), made, flat if params.logprobs else None))
+        return outputs
+
+vllm.LLM, vllm.SamplingParams, vllm.sampling_params = LLM, SamplingParams, types.SimpleNamespace(RequestOutputKind=Kind)
+parallel = types.ModuleType("vllm.distributed.parallel_state")
+parallel.cleanup_dist_env_and_memory = lambda: None
+sys.modules.update({{"vllm": vllm, "vllm.distributed": types.ModuleType("vllm.distributed"), "vllm.distributed.parallel_state": parallel}})
+
+import json
+from bench import __main__ as program, backends
+from bench.job import parse_job
+job = parse_job({text!r})
+backends.find("vllm").unsupported = lambda job: ""
+"""
+
+
+def vllm_job(architecture, checkpoint, **changes):
+    runs = [{"new_tokens": 1, "arguments": GREEDY}, {"new_tokens": 12, "arguments": GREEDY}]
+    return tiny_job(architecture, checkpoint, **{"backend": "vllm", "prompt": BATCH, "runs": runs, **changes})
+
+
+def asked(guest, job, lines):
+    return guest.code(STAND_IN.format(text=to_json(job)) + lines)
+
+
+WHOLE = """
+result = program.run(job, {folder!r})
+tokens = json.load(open({folder!r} + "/tokens.json"))
+settings = {{name: value for name, value in vllm.asked[0].items() if name != "gpu_memory_utilization"}}
+print(json.dumps([result.status, result.reason, result.check, result.used, result.figures, tokens["again"], len(tokens["fresh"]), settings]))
+"""
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES))
+def test_a_job_runs_from_ids_to_ids_and_passes_the_output_check(guest, checkpoints, references, tmp_path, architecture):
+    job = vllm_job(architecture, checkpoints[architecture], reference=references[architecture])
+    status, reason, check, used, figures, again, fresh, settings = asked(guest, job, WHOLE.format(folder=str(tmp_path)))
+    assert status == "ok", reason
+    assert check["passed"] and check["greedy_common_prefix_tokens"] == 4, check
+    assert again == {"reason": "ValueError: vLLM cannot follow ['logits_processor']"} and fresh == 2
+    assert figures["token_times"]["new_tokens"] == 12 and {len(call) for call in figures["token_times"]["between_ms"]} == {11}
+    assert (used["cache_tokens"], used["engine_in_own_process"], used["dtype"]) == (48, False, "float32")
+    assert used["preallocated_bytes"] == settings["kv_cache_memory_bytes"] > 0
+    assert settings["attention_config"] == ({"backend": "TRITON_ATTN"} if architecture == "bloom" else None)
+    assert settings["enable_prefix_caching"] is False and settings["skip_tokenizer_init"] and settings["max_model_len"] == 48
+    assert (settings["tensor_parallel_size"], settings["max_num_seqs"], settings["dtype"]) == (1, 3, "float32")
+
+
+COMPARED = """
+import torch
+from bench.backends import transformers as plain
+loaded, other = backends.find("vllm").load(job), plain.load(job)
+ids = torch.arange(5, 15).repeat(2, 1)
+mask = torch.ones_like(ids)
+mask[1, :4] = 0
+def both(**arguments):
+    return [engine.generate(ids, mask, **arguments).tolist() for engine in (loaded, other)]
+end = int(other.generate(ids, mask, do_sample=False, max_new_tokens=3, eos_token_id=-1)[0, 1])
+found = {{
+    "exact": both(do_sample=False, num_beams=1, max_new_tokens=6, min_length=16),
+    "ends": both(do_sample=False, max_new_tokens=6, eos_token_id=[end], pad_token_id=7),
+    "forbidden": both(do_sample=False, max_new_tokens=6, min_length=16, eos_token_id=[end], pad_token_id=7),
+    "no end": both(do_sample=False, max_new_tokens=6, eos_token_id=2**31 - 1, pad_token_id=7),
+}}
+difference = float((loaded.last_logits(ids) - other.last_logits(ids)).abs().max())
+print(json.dumps([found, difference, loaded.end_tokens() == other.end_tokens()]))
+"""
+
+
+def test_uneven_rows_ends_and_lengths_mean_what_they_mean_in_transformers(guest, checkpoints):
+    found, difference, same_ends = asked(guest, vllm_job("llama", checkpoints["llama"]), COMPARED.format())
+    assert {name: ours == right for name, (ours, right) in found.items()} == dict.fromkeys(found, True), found
+    assert len(found["ends"][0][0]) <= 6 and found["forbidden"] != found["ends"]
+    assert difference < 1e-4 and same_ends
+
+
+REFUSED = """
+import torch
+loaded = backends.find("vllm").load(job)
+said = []
+for arguments in ({{"do_sample": True}}, {{"num_beams": 4}}, {{"repetition_penalty": 1.2}}):
+    try:
+        loaded.generate(torch.arange(8).repeat(3, 1), max_new_tokens=2, **arguments)
+    except ValueError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+def test_an_argument_that_the_engine_cannot_follow_is_refused_by_name(guest, checkpoints):
+    said = asked(guest, vllm_job("bloom", checkpoints["bloom"]), REFUSED.format())
+    assert said == ["vLLM cannot follow do_sample or num_beams"] * 2 + ["vLLM cannot follow ['repetition_penalty']"]
+
+
+def test_a_machine_or_a_job_that_it_cannot_serve_is_refused_before_anything_is_loaded():
+    job = vllm_job("bloom", "/nowhere")
+    assert backend.unsupported(job) == "vLLM's wheel holds CUDA code: it needs an NVIDIA GPU"
+    sampled = vllm_job("bloom", "/nowhere", device="cuda", runs=[{"new_tokens": 4, "arguments": {"do_sample": True}}])
+    assert backend.unsupported(sampled) == "the kit asks vLLM for greedy tokens only, this run samples or searches beams: {'do_sample': True}"
+
+
+def test_a_gpu_stands_by_its_index_where_the_host_gave_its_uuid():
+    class Driver:
+        known, open = ["GPU-a", "GPU-b", "GPU-c"], False
+
+        def nvmlInit(self):
+            self.open = True
+
+        def nvmlShutdown(self):
+            self.open = False
+
+        def nvmlDeviceGetHandleByUUID(self, uuid):
+            assert self.open
+            return self.known.index(uuid)
+
+        def nvmlDeviceGetIndex(self, handle):
+            return handle
+
+    driver = Driver()
+    assert backend.indices("GPU-c,GPU-a", driver) == "2,0" and not driver.open
+
+
+def test_the_cache_holds_the_job_and_each_of_two_gpus_has_half_of_it():
+    config = weights.config_of("bloomz-7b1", "full")
+    one = backend.cache_bytes_of(config, "float16", 8, 256, 1)
+    assert one - backend.SPARE_BYTES == 2 * 30 * 4096 * 2 * 8 * (256 + backend.SPARE_TOKENS_A_ROW)
+    assert backend.cache_bytes_of(config, "float16", 8, 256, 2) - backend.SPARE_BYTES == (one - backend.SPARE_BYTES) // 2

@@ -1,0 +1,70 @@
+"""Joules of a window from a counter that moves in steps, and when they count."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from scripts.machine import energy
+from scripts.machine.energy import Reading
+from tests.fakes.machine import Machine
+
+
+def readings(watts=300.0, seconds=10.0, every=0.2, step=0.1, counter=True):
+    """Samples of a GPU whose counter moves every `step` seconds, at a steady power."""
+    moments = [100 + place * every for place in range(int(seconds / every) + 1)]
+    steps = [math.floor((moment - 100) / step + 1e-6) * step for moment in moments]
+    return [Reading(moment, round(1000 * watts * at) if counter else None, watts) for moment, at in zip(moments, steps, strict=True)]
+
+
+def test_a_steady_power_gives_its_joules_by_the_counter_and_by_the_samples():
+    found = energy.of_window(readings(), 102.05, 107.05)
+    assert found["code"] == "ok" and found["seconds"] == pytest.approx(5)
+    assert found["joules"] == pytest.approx(1500, rel=0.02) and found["power_joules"] == pytest.approx(1500)
+    assert found["idle_w"] == 300 and found["updates"] >= 24
+
+
+def test_idle_power_is_that_before_the_job_and_is_not_subtracted():
+    samples = [Reading(99.0, 0, 84.0), *readings()]
+    found = energy.of_window(samples, 103, 106)
+    assert found["idle_w"] == 84 and found["joules"] == pytest.approx(900, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("samples", "window", "code"),
+    [
+        (readings(counter=False), (102, 107), "no-counter"),
+        (readings(), (99, 107), "not-covered"),
+        (readings(), (102, 111), "not-covered"),
+        ([*readings()[:20], *(Reading(one.moment, 5, one.power_w) for one in readings()[20:])], (102, 107), "went-back"),
+        (readings(), (102, 103.9), "too-short"),
+        (readings(step=2.0), (102, 107), "few-updates"),
+        (readings(every=0.5), (102, 105), "few-updates"),
+    ],
+)
+def test_a_window_that_says_nothing_has_a_code(samples, window, code):
+    assert energy.of_window(samples, *window)["code"] == code
+
+
+WATCH = """
+from scripts.machine import conditions
+with conditions.Watch(gpus.list_gpus(), "", interval_s=0.05, look_s=0.01) as watch:
+    time.sleep(0.2)
+    began = time.time()
+    time.sleep(2.1)
+    ended = time.time()
+    time.sleep(0.2)
+answer = watch.energy([{"new_tokens": 1}, {"new_tokens": 128, "timed_at": [began, ended]}])
+"""
+
+
+def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: Path, tmp_path: Path):
+    (of_calls,) = Machine(fake_nvml, tmp_path).ask(WATCH, gpus=1, FAKE_NVML_WATTS="200")
+    (gpu,) = of_calls["gpus"]
+    assert of_calls["new_tokens"] == 128 and gpu["code"] == "ok"
+    assert gpu["joules"] == pytest.approx(200 * gpu["seconds"], rel=0.1)
+    assert gpu["power_joules"] == pytest.approx(350.5 * gpu["seconds"], rel=0.01), "the make-believe power is another one"
+
+
+def test_without_gpus_there_is_no_energy(fake_nvml: Path, tmp_path: Path):
+    assert Machine(fake_nvml, tmp_path).ask(WATCH, gpus=0, FAKE_NVML_WATTS="200") == []

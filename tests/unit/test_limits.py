@@ -1,0 +1,221 @@
+"""How far rows are from their GPUs' limits, when tokens come, what they cost in energy, and the same work with the systems of today."""
+
+import dataclasses
+
+import pytest
+
+from bench.measuring import work
+from bench.models import weights
+from scripts import articles
+from scripts.errors import UsageError
+from scripts.report import document
+from scripts.report.views import energy, limits, same_work, token_times
+from scripts.surroundings import Surroundings
+from scripts.verdicts import limits as distances
+from scripts.verdicts import row_groups
+from tests import reports, synthetic
+from tests.synthetic import job, record
+
+CONTROLLED = {"variant": "controlled", "new_tokens": (1, 128)}
+BLOOM = work.model_of(weights.config_of("bloom-7b1", "full"))
+
+
+def group_of(*records):
+    (group,) = row_groups.build(list(records), articles.load_all())
+    return group
+
+
+def float16(one):
+    one.guest.used["dtype"] = "float16"
+    return one
+
+
+def cells_of(text, case):
+    """{header: cell} of the line of a case in each table of a section."""
+    found = []
+    header = []
+    for line in str(text).splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| case") or line.startswith("| system"):
+            header = cells
+        elif line.startswith("|") and case in cells[0]:
+            found.append(dict(zip(header, cells, strict=True)))
+    return found
+
+
+def test_bloom_7b1_reads_14_14_gb_a_token():
+    assert work.weight_bytes(BLOOM, "float16") == pytest.approx(14.136e9, rel=1e-3)
+    assert work.weight_bytes(BLOOM, "float32") == 2 * work.weight_bytes(BLOOM, "float16")
+    layers = sum(matrix.parameters for matrix in BLOOM.matrices)
+    assert work.weight_bytes(BLOOM, "int8") == pytest.approx(layers + 2 * BLOOM.output.parameters, rel=1e-3)
+
+
+def test_the_cache_grows_with_rows_and_context_and_is_smaller_for_grouped_keys():
+    assert work.cache_bytes(BLOOM, "float16", 1, 128) == 2 * 30 * 4096 * 2 * 128
+    assert work.cache_bytes(BLOOM, "int8", 8, 128) == 8 * work.cache_bytes(BLOOM, "float16", 1, 128)
+    llama = work.model_of(weights.config_of("llama-3-8B", "full"))
+    assert work.cache_bytes(llama, "bfloat16", 1, 1) == 2 * 32 * 1024 * 2
+
+
+def test_a_step_computes_two_operations_for_each_weight_and_a_prompt_so_many_for_each_token():
+    parameters = sum(matrix.layers * matrix.outputs * matrix.inputs for matrix in BLOOM.matrices)
+    output = BLOOM.output.outputs * BLOOM.output.inputs
+    assert work.step_flop(BLOOM, 4, 0) == 4 * 2 * (parameters + output)
+    assert work.prompt_flop(BLOOM, 1, 1) == pytest.approx(work.step_flop(BLOOM, 1, 1), rel=1e-4)
+    assert work.prompt_flop(BLOOM, 2, 100) == 2 * (100 * 2 * parameters + 2 * output + 2 * 30 * 4096 * 100**2)
+
+
+def test_a_model_or_a_dtype_without_a_known_size_is_refused_by_name():
+    with pytest.raises(ValueError, match="model_type is 'gpt2', allowed are bloom, gptj, llama"):
+        work.model_of({"model_type": "gpt2"})
+    with pytest.raises(ValueError, match="dtype is 'nf4', allowed are float32"):
+        work.weight_bytes(BLOOM, "nf4")
+
+
+def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_the_products_alone():
+    run = synthetic.probed(float16(record(job("transformers", **CONTROLLED), (10.0, 10.0 + 127 * 10.0), gpu_name="NVIDIA H200", spread=0)))
+    step, prompt = cells_of(limits.section(group_of(run), None), "transformers")
+    assert step["ms a token"] == "10.0"
+    assert step["weights + cache to read, GB"] == "14.14 + 0.04"
+    assert step["reading takes, ms: roof"] == "3.54", "14.17 GB at 4 TB/s"
+    assert step["share of the roof (MBU), %"] == "35" and step["share of the nominal rate, %"] == "30"
+    assert step["products alone, ms"] == "4.00" and step["ms a token / products alone"] == "2.50"
+    assert prompt["prompt and one token, ms"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
+    assert prompt["computing takes, ms: matrix rate"] == "0.126", "at 786 TFLOP/s"
+
+
+def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
+    run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
+    (row,) = group_of(run).rows
+    assert distances.nominal(row) == distances.Rates(4.8e12, 989e12)
+    run.host["gpus"][0]["memory_bytes_per_s"] = 4_814_304_000_000
+    (row,) = group_of(run).rows
+    assert distances.nominal(row) == distances.Rates(4_814_304_000_000, 989e12)
+
+
+def test_a_result_without_a_probe_has_only_the_share_of_the_nominal_rate():
+    run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
+    step, _ = cells_of(limits.section(group_of(run), None), "transformers")
+    assert "share of the roof (MBU), %" not in step and step["share of the nominal rate, %"] == "30"
+    unknown = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="SOME GPU"))
+    step, _ = cells_of(limits.section(group_of(unknown), None), "transformers")
+    assert step["share of the nominal rate, %"] == "—"
+
+
+def test_several_gpus_count_with_their_rates_together_and_empty_ones_not():
+    both = synthetic.probed(float16(record(job("deepspeed", 2, **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200")))
+    (row,) = group_of(both).rows
+    assert distances.measured(row).bytes_per_s == pytest.approx(8e12) and distances.nominal(row).bytes_per_s == 9.6e12
+    both.guest.used["parameters_per_device"] = {"cuda:0": 7}
+    (row,) = group_of(both).rows
+    assert distances.measured(row).bytes_per_s == pytest.approx(4e12)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        record(job("transformers", **CONTROLLED), (10.0, 1280.0), checked=synthetic.check(0.4, passed=False)),
+        record(job("transformers", **CONTROLLED, device="cpu"), (10.0, 1280.0)),
+        record(job("transformers", **CONTROLLED, scale="tiny"), (10.0, 1280.0)),
+        record(dataclasses.replace(job("transformers", **CONTROLLED), form="workload"), (10.0, 1280.0)),
+        record(dataclasses.replace(job("transformers"), runs=[{"new_tokens": 256, "arguments": {}, "up_to": True}]), 50.0),
+        record(job("transformers", **CONTROLLED), status="oom", reason="too large"),
+    ],
+)
+def test_a_row_whose_work_is_not_known_or_whose_output_is_wrong_has_no_line(run):
+    assert not limits.section(group_of(run), None)
+
+
+def test_why_a_probe_measured_nothing_stands_below_the_tables():
+    run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
+    run.guest.figures |= {"roof": {"devices": [], "reason": "RuntimeError: 0.5 GiB <are> free"}, "products": {"reason": "no room"}}
+    text = limits.section(group_of(run), None)
+    assert "- transformers on 1: no roof: RuntimeError: 0.5 GiB &lt;are&gt; free" in text and "no products alone: no room" in text
+
+
+def test_times_between_tokens_of_all_runs_of_a_row_are_one_distribution():
+    one = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0)))
+    runs = synthetic.repeated(one, 2)
+    for run, between_ms in zip(runs, (10.0, 14.0), strict=True):
+        run.guest.figures["token_times"] = {"new_tokens": 3, "first_ms": [between_ms * 2], "between_ms": [[between_ms, between_ms]]}
+    (line,) = cells_of(token_times.section(group_of(*runs), None), "transformers")
+    assert line["calls"] == "2"
+    assert line["to the first token, ms: median / p95 / p99"] == "24.0 / 27.6 / 27.9"
+    assert line["between tokens, ms: median / p95 / p99"] == "12.0 / 14.0 / 14.0"
+
+
+def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():
+    run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
+    short, long = cells_of(energy.section(group_of(run), None), "deepspeed")
+    assert long["new tokens"] == "128" and long["J a token"] == "2.00", "2 × 1280 J for ten calls of 128 tokens"
+    assert long["J a token by sampled power"] == "2.04" and long["power / idle before, W"] == "200 / 168"
+    assert short["J a token"] == "256"
+
+
+def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():
+    run = synthetic.probed(record(job("transformers", **CONTROLLED), (10.0, 1280.0)), code="too-short")
+    for line in cells_of(energy.section(group_of(run), None), "transformers"):
+        assert line["J a token"] == "too-short" and line["J a token by sampled power"] == "—"
+
+
+def test_a_price_is_reckoned_only_where_one_is_given(monkeypatch):
+    run = record(job("deepspeed", 2, **CONTROLLED), (100.0, 3600.0), spread=0)
+    assert not energy.section(group_of(run), None)
+    monkeypatch.setenv("COST_PER_GPU_HOUR", "2.5")
+    _, line = cells_of(energy.section(group_of(run), None), "deepspeed")
+    assert line["a million new tokens at 2.5 a GPU's hour"] == "39.1", "3.6 s of two GPUs for 128 tokens: 0.005 / 128 × 1e6"
+
+
+@pytest.mark.parametrize("typed", ["free", "-1", "0", "1e3", "nan", "2,5"])
+def test_a_price_that_is_none_is_refused_in_one_line(typed):
+    with pytest.raises(UsageError, match=r"COST_PER_GPU_HOUR is .* allowed is a price above 0 .* try COST_PER_GPU_HOUR=2.5"):
+        _ = Surroundings({"COST_PER_GPU_HOUR": typed}).cost_per_gpu_hour
+
+
+def test_systems_of_today_are_those_that_no_articles_stack_has():
+    assert same_work.of_today() == {"compiled", "vllm"}
+
+
+def same_work_lines(*records):
+    known = articles.load_all()
+    groups = row_groups.build([one for first in records for one in synthetic.repeated(first)], known)
+    return same_work.section(groups, known["inference-tools"])
+
+
+def test_the_same_work_stands_in_one_table_fastest_first():
+    hopper = float16(record(job("deepspeed", 2, stack="hopper", **CONTROLLED), (9.0, 9.0 + 127 * 9.0), spread=0))
+    plain = float16(record(job("transformers", **CONTROLLED), (16.0, 16.0 + 127 * 16.0), spread=0))
+    today = float16(record(job("compiled", **CONTROLLED), (6.0, 6.0 + 127 * 6.0), spread=0, peak_gib=15.0))
+    text = same_work_lines(hopper, plain, today)
+    order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
+    assert order == ["compiled", "deepspeed", "transformers"]
+    (line,) = cells_of(text, "compiled")
+    assert (line[""], line["stack"], line["ms a token"], line["NVML peak of a GPU, GiB"]) == ("today", "current", "6.00", "15.00")
+    assert line["items/s"] == "1.30", "one answer of 128 tokens in 768 ms"
+    assert cells_of(text, "deepspeed")[0][""] == "the article's"
+
+
+def test_without_a_system_of_today_or_with_its_output_wrong_there_is_no_such_table():
+    plain = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
+    assert not same_work_lines(plain)
+    wrong = float16(record(job("compiled", **CONTROLLED), (6.0, 768.0), checked=synthetic.check(0.4, passed=False)))
+    assert not same_work_lines(plain, wrong)
+
+
+def test_rows_that_did_other_work_stay_out():
+    today = float16(record(job("compiled", **CONTROLLED), (6.0, 768.0)))
+    published = float16(record(job("transformers"), 16.0))
+    batch = dataclasses.replace(job("layer-parallel", **CONTROLLED), prompt={"text": "synthetic", "tokens": 8, "batch_size": 8})
+    text = same_work_lines(today, published, float16(record(batch, (16.0, 2048.0))))
+    assert not cells_of(text, "transformers") and not cells_of(text, "layer-parallel")
+
+
+def test_the_table_of_the_same_work_and_the_distances_stand_in_the_page(tmp_path):
+    systems = [
+        record(job(name, **CONTROLLED), times_ms, gpu_name="NVIDIA H200") for name, times_ms in (("transformers", (16.0, 2048.0)), ("compiled", (6.0, 768.0)))
+    ]
+    synthetic.write(tmp_path / "runs", [synthetic.probed(float16(run)) for system in systems for run in synthetic.repeated(system)])
+    document.write(tmp_path / "runs", tmp_path)
+    page = reports.text_of(tmp_path)
+    assert '<a id="same-work-inference-tools"></a>' in page and "## The same work, years later" in page
+    assert [page.count(f"\n{words}") for words in ("Distance to the limit: what a token", "When tokens come:", "Energy of the timed calls:")] == [1, 1, 1]
