@@ -73,7 +73,7 @@ def test_the_kit_s_own_bundle_is_a_good_one(tmp_path):
 
 def test_what_is_no_bundle_ends_in_one_line(tmp_path):
     done = command("verify-bundle", BUNDLE=str(tmp_path / "none.tar.gz"))
-    assert done.returncode == 2 and "no file; try make verify-bundle" in done.stderr
+    assert done.returncode == 2 and "no file; type make bundle" in done.stderr
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])
