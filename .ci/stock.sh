@@ -115,7 +115,7 @@ newcomer "git clone --quiet /srv/kit.git kit"
 if [ $# = 1 ]; then
     demo_on_a_terminal
     set -- "$1" "make test-fast" "make compare A=HEAD~1 B=reports/runs" "make bundle" "make verify-bundle BUNDLE=llm-repro-bundle.tar.gz" \
-        "make report" "git diff --exit-code reports/REPORT.md" 'test -z "$(git status --porcelain | tee /dev/stderr)"'
+        "make report" "git diff --exit-code reports" 'test -z "$(git status --porcelain | tee /dev/stderr)"'
 fi
 for command in "${@:2}"; do newcomer "$command"; done
 [ ${#failed[@]} = 0 ] || { printf "stock: failed on $lane: %s\n" "${failed[@]}"; exit 1; }

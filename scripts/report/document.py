@@ -1,10 +1,9 @@
-"""From a folder of runs to REPORT.md, its plots, the README's headlines and quoted numbers: the same runs give the same bytes."""
+"""From a folder of runs to the pages of the report, their plots, the README's headlines and quoted numbers: the same runs give the same bytes."""
 
 import dataclasses
 import itertools
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +12,23 @@ from bench.job import write_whole
 from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
-from scripts.machine.steps import Steps
 from scripts.paths import ROOT
-from scripts.report import failures, headlines, page, quoted, terminal
-from scripts.report.page import Content
+from scripts.report import data, failures, headlines, page, pages, quoted, terminal
+from scripts.report.page import Body, Content
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
 
-#: While plots are drawn a line goes out so often.
-TELL_EVERY_S = 2.0
-
 
 @dataclass(frozen=True)
 class Report:
-    """What a report's runs give; `parts` of the page by their names in its template."""
+    """What a report's runs give; `data` are the rows as data, {file name: text}."""
 
     content: Content
-    parts: Mapping[str, object]
+    body: Body
+    data: Mapping[str, str]
 
 
 def judged(records: Sequence[Record], known: Mapping[str, Article]) -> Content:
@@ -57,18 +53,16 @@ def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str
         if of_claims := overview.picture(content.verdicts):
             pictures[overview.PICTURE] = of_claims
     content = dataclasses.replace(content, pictures=pictures)
-    return Report(content, page.body(content, runs_link))
+    with failures.part("the rows as data", records):
+        rows = data.files(content.groups, known)
+    return Report(content, page.body(content, runs_link), rows)
 
 
 def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
-    """{name: SVG} of every picture that the groups give; standard error shows how far it is."""
+    """{name: SVG} of every picture that the groups give."""
     plots = [(view.name, view.plot) for view in VIEWS if view.plot]
-    pictures, steps, said_at = {}, Steps(len(groups) * len(plots)), 0.0
+    pictures = {}
     for group, (name, plot) in itertools.product(groups, plots):
-        how_far = steps.next()
-        if time.monotonic() - said_at > TELL_EVERY_S:
-            said_at = time.monotonic()
-            print(f"report: drawing plots {how_far}", file=sys.stderr, flush=True)
         with failures.part(f"the plot {name} of {group.heading}", page.runs_of([group])):
             picture = plot(group, known.get(group.key.article))
         if picture:
@@ -76,8 +70,8 @@ def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, st
     return pictures
 
 
-def save(out: Path, text: str, pictures: Mapping[str, str]) -> Path:
-    """Write the report and its plots, and remove plots of groups that are gone."""
+def save(out: Path, texts: Mapping[str, str], pictures: Mapping[str, str]) -> Path:
+    """Write the report's pages and plots, and remove pages and plots of groups that are gone."""
     try:
         (out / "plots").mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
@@ -85,11 +79,15 @@ def save(out: Path, text: str, pictures: Mapping[str, str]) -> Path:
         for old in (out / "plots").glob("*.svg"):
             if old.stem not in pictures:
                 old.unlink()
-        write_whole(out / "REPORT.md", text)
+        for name, text in texts.items():
+            write_whole(out / name, text)
+        for path in pages.written_by_the_kit(out):
+            if path.name not in texts:
+                path.unlink()
     except OSError as error:
         why = f"cannot write the report to {out}: {error.strerror or error}"
         raise KitError(f"{why}; the runs are as they were, type OUT=<another folder> make report") from error
-    return out / "REPORT.md"
+    return out / pages.INDEX
 
 
 def _place(article: Article | None) -> tuple[bool, str]:
@@ -105,9 +103,9 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
 
 @dataclass(frozen=True)
 class Written:
-    """What `make report` writes: the text of REPORT.md, and what it was made of, with the runs that are left out."""
+    """What `make report` writes: the text of every page and of the rows as data, and what they were made of, with the runs that are left out."""
 
-    text: str
+    texts: Mapping[str, str]
     content: Content
     skipped: Sequence[Skipped]
 
@@ -115,20 +113,22 @@ class Written:
 def _whole(runs: Path, out: Path) -> Written:
     records, unreadable = results.load_all(runs)
     known = articles.load_all()
-    print(f"report: {len(records)} runs; judging the articles' claims and drawing plots", file=sys.stderr, flush=True)
+    print(f"report: {len(records)} runs; judging the articles' claims", file=sys.stderr, flush=True)
     runs_link = Path(os.path.relpath(runs, out)).as_posix()
     report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
-    return Written(page.text(report.parts, skipped, with_findings=(out / "FINDINGS.md").exists()), report.content, skipped)
+    texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
+    return Written({**texts, **report.data}, report.content, skipped)
 
 
 def check_pages() -> None:
-    """Raise KitError where the kit's REPORT.md, a plot, the README's table of headlines or a number in a page written by hand is not what its results give."""
+    """Raise KitError where a page or plot of the kit's report, the README's headlines or a number in a page written by hand is not what its results give."""
     out = results.RUNS.parent
     whole = _whole(results.RUNS, out)
-    expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()} | {out / "REPORT.md": whole.text}
+    expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()}
+    expected |= {out / name: text for name, text in whole.texts.items()}
     stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    stale += [path for path in (out / "plots").glob("*.svg") if path not in expected]
+    stale += [path for path in [*(out / "plots").glob("*.svg"), *pages.written_by_the_kit(out)] if path not in expected]
     if stale:
         raise KitError(f"{stale[-1].relative_to(ROOT)} is not what reports/runs gives. Try: make report")
     headlines.check(headlines.table(whole.content.verdicts))
@@ -138,7 +138,7 @@ def check_pages() -> None:
 def write(runs: Path, out: Path) -> Path:
     """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
     whole = _whole(runs, out)
-    path, content = save(out, whole.text, whole.content.pictures), whole.content
+    path, content = save(out, whole.texts, whole.content.pictures), whole.content
     if (runs, out) == (results.RUNS, results.RUNS.parent):
         headlines.save(headlines.table(content.verdicts))
         quoted.save(content.records)

@@ -7,6 +7,7 @@ from bench.job import write_whole
 from scripts.errors import KitError
 from scripts.images import marked_sections
 from scripts.paths import ROOT
+from scripts.report import pages
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, with_header
 from scripts.report.text import Markdown, blocks, link, prose
@@ -46,7 +47,7 @@ def _place(judged: Judged) -> Markdown:
     if judged.group is None:
         return Markdown(NONE)
     key = judged.group.key
-    return link(f"{key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/REPORT.md#{judged.group.slug}")
+    return link(f"{key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
 
 
 def page(text: str, table: str) -> str:

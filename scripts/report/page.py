@@ -1,23 +1,25 @@
-"""The report's page: sections in their order, each from the view or the template that owns it."""
+"""What stands on which page of the report, each part from the view or the template that owns it."""
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
 from scripts import pins
 from scripts.articles import Article
-from scripts.report import cells, failures
+from scripts.report import failures, pages
 from scripts.report.cells import MARK, NONE
-from scripts.report.tables import Column, with_header
 from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
-from scripts.report.views import VIEWS, claims, overview, profiles, provenance, same_work
+from scripts.report.verdict_marks import legend
+from scripts.report.view import View
+from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import SIZE_FACTOR
 from scripts.verdicts.row_groups import Group
 
-#: What stands in the columns of the first table, for a reader who has seen nothing else.
+#: What stands in the settings of the index, for a reader who has seen nothing else.
 WORDS = {
     "random": "seeded random weights: the texts are not the model's",
     "random (recipe 2)": "seeded random weights, with larger matrices of attention and of the layers' outputs: a fault shows in the tokens",
@@ -31,7 +33,7 @@ WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a page is made of.
+    """What a report is made of.
 
     by_article  {slug: its groups}, articles in the order of the report
     verdicts    {slug: what scripts/verdicts/judging.py gives} of the articles that the kit has
@@ -49,35 +51,86 @@ class Content:
         return list(itertools.chain.from_iterable(self.by_article.values()))
 
 
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """The pages as far as they follow from results: `whole` pages, and the parts of the index and of the page of runs by their names in the templates."""
+
+    whole: Mapping[str, Markdown]
+    index: Mapping[str, object]
+    runs: Markdown
+
+
 def runs_of(groups: Sequence[Group]) -> list[Record]:
     """Every run that groups are made of."""
     return [record for group in groups for row in group.rows for record in row.runs]
 
 
-def body(content: Content, runs_link: str) -> dict[str, object]:
-    """The parts of the page that follow from results, by their names in templates/page.md.j2; `runs_link` leads from the report to the runs."""
-    profiled = [record for record in sorted(content.records, key=lambda record: record.id) if record.job.kind == "profile"]
+def body(content: Content, runs_link: str) -> Body:
+    """The pages of these results; `runs_link` leads from the report to the runs."""
+    whole: dict[str, Markdown] = {}
+    for slug in content.by_article:
+        with failures.part(f"the page of {slug}", runs_of(content.by_article[slug])):
+            whole[pages.of_article(slug)] = article_page(slug, content)
+    for group in content.groups:
+        article, verdicts = content.known.get(group.key.article), content.verdicts.get(group.key.article)
+        whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures)
+        with failures.part(f"the environment of {group.heading}", runs_of([group])):
+            whole[pages.of_environment(group)] = provenance.environment(group, article)
     with failures.part("the tables of all runs", content.records):
-        parts: dict[str, object] = {
-            "any_run": bool(content.records),
-            "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures),
-            "glossary": glossary(content.groups),
-            "ran_on": ran_on(content.groups),
-            "claims": claim_sections(content),
-            "runs": provenance.runs_table(content.records, runs_link),
-        }
-    sections = [_profile(record, content.known.get(record.job.article)) for record in profiled]
-    return parts | {
-        "articles": blocks(*(article_section(slug, content) for slug in content.by_article)),
-        "profiles": render("profiles", profiles=blocks(*sections)) if sections else Markdown(),
-        "environments": blocks(*(_environment(group, content.known.get(group.key.article)) for group in content.groups)),
+        index, runs = index_parts(content), provenance.runs_table(content.records, runs_link)
+        whole |= {pages.METHOD: method_page(content.records)} if content.records else {}
+    if profiled := [record for record in sorted(content.records, key=lambda record: record.id) if record.job.kind == "profile"]:
+        sections = blocks(*(_profile(record, content.known.get(record.job.article)) for record in profiled))
+        whole[pages.PROFILES] = render("profiles", profiles=sections)
+        index["profiles"] = True
+    made = Body(whole, index, runs)
+    with failures.part("the links between the pages", content.records):
+        texts(made, [], with_findings=False)
+    return made
+
+
+def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[str, str]:
+    """{name: text} of every page, the index first; `with_findings` tells whether FINDINGS.md lies beside them. Raises KitError for a link to nowhere."""
+    index = render("index", **body.index, skipped_count=len(skipped), with_findings=with_findings)
+    every = {pages.INDEX: index, **body.whole}
+    if body.index["any_run"] or skipped:
+        every[pages.RUNS] = render("runs", runs=body.runs, skipped=provenance.skipped_list(skipped))
+    return pages.linked(every)
+
+
+def index_parts(content: Content) -> dict[str, object]:
+    """What templates/index.md.j2 shows of the results."""
+    judged = [verdicts for verdicts in content.verdicts.values() if verdicts.claims]
+    reason = claims.common_reason([claim.headline for verdicts in judged for claim in verdicts.claims])
+    return {
+        "any_run": bool(content.records),
+        "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups)),
+        "legend": legend() if judged else "",
+        "reason": claims.said_once(reason),
+        "articles": [_of_index(slug, content) for slug in content.by_article],
+        "not_run": [article for slug, article in content.known.items() if article.claims and slug not in content.verdicts] if judged else [],
+        "glossary": glossary(content.groups),
+        "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
+        "profiles": False,
     }
 
 
-def text(parts: Mapping[str, object], skipped: Sequence[Skipped], with_findings: bool) -> str:
-    """The page; `with_findings` tells whether FINDINGS.md lies beside it."""
-    page = render("page", **parts, skipped=provenance.skipped_list(skipped), skipped_count=len(skipped), with_findings=with_findings)
-    return f"{page}\n"
+def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
+    verdicts = content.verdicts.get(slug)
+    return {
+        "heading": _article_link(slug, content),
+        "claims": overview.claim_lines(verdicts) if verdicts else Markdown(),
+        "settings": matrix.table(content.by_article[slug], verdicts),
+    }
+
+
+def _article_link(slug: str, content: Content) -> Markdown:
+    return link(content.known[slug].title if slug in content.known else slug, f"#article-{slug_of(slug)}")
+
+
+def slug_of(article: str) -> str:
+    """An article's name as its anchors have it: that of its page."""
+    return pages.of_article(article).removeprefix("article-").removesuffix(".md")
 
 
 def glossary(groups: Sequence[Group]) -> Markdown:
@@ -90,41 +143,8 @@ def glossary(groups: Sequence[Group]) -> Markdown:
     return lines(*(Markdown("- *{}*: {}").format(name, prose(words)) for name, words in named.items()))
 
 
-def ran_on(groups: Sequence[Group]) -> Markdown:
-    """What was run on what: a line a group."""
-    columns = [
-        Column[Group]("article", lambda group: group.key.article, words=True),
-        Column[Group]("device", lambda group: group.key.device_words, words=True),
-        Column[Group]("stack", lambda group: group.key.stack, words=True),
-        Column[Group]("engine", lambda group: group.key.engine_words, words=True),
-        Column[Group]("weights", lambda group: f"{group.key.weights}, {group.key.scale}", words=True),
-        Column[Group]("variant", lambda group: link(group.key.variant, f"#{group.slug}"), words=True),
-        Column[Group]("rows that ran with the right output", _right_rows),
-    ]
-    return with_header(columns, groups)
-
-
-def _right_rows(group: Group) -> str:
-    right = [row for row in group.rows if cells.status(row) == "ok"]
-    unchecked = sum(not row.check for row in right)
-    return f"{len(right)} of {len(group.rows)}" + (f", {unchecked} of them without an output to check" if unchecked else "")
-
-
-def claim_sections(content: Content) -> Markdown:
-    """The claims of each article that was run, and the names of those that were not."""
-    known = [verdicts for verdicts in content.verdicts.values() if verdicts.claims]
-    if not known:
-        return Markdown()
-    reason = claims.common_reason([judged for verdicts in known for judged in claims.first_lines(verdicts)])
-    return render(
-        "claims",
-        judged=[(verdicts.article, claims.first_page(verdicts, reason)) for verdicts in known],
-        not_run=[article for slug, article in content.known.items() if article.claims and slug not in content.verdicts],
-        rules=rules_version,
-        size_factor=SIZE_FACTOR,
-        first=_first_judged(content.records),
-        reason=claims.said_once(reason),
-    )
+def method_page(records: Sequence[Record]) -> Markdown:
+    return render("method", rules=rules_version, size_factor=SIZE_FACTOR, first=_first_judged(records))
 
 
 def _first_judged(records: Sequence[Record]) -> str:
@@ -133,56 +153,82 @@ def _first_judged(records: Sequence[Record]) -> str:
     return "" if not earlier else f"all {earlier}" if earlier == len(records) else f"{earlier} of the {len(records)}"
 
 
-def article_section(slug: str, content: Content) -> Markdown:
-    """One article: what it is, its groups, and what it really measured."""
-    article, verdicts = content.known.get(slug), content.verdicts.get(slug)
-    values: dict[str, object] = {}
+def article_page(slug: str, content: Content) -> Markdown:
+    """One article: what it is, its main table, its settings, its claims in full and what it really measured."""
+    article, verdicts, groups = content.known.get(slug), content.verdicts.get(slug), content.by_article[slug]
+    values: dict[str, object] = {"claims": Markdown(), "notes": []}
     if article:
         facts = [article.date, article.hardware.get("gpu") and f"{article.hardware['gpus']} × {article.hardware['gpu']}", article.model["name"]]
-        values = {
+        values |= {
             "facts": [fact for fact in facts if fact],
             "references": Markdown(" · ").join(Markdown(f"<{reference}>") for reference in article.references),
-            "verdicts": claims.everywhere(verdicts) if verdicts else Markdown(),
             "measured": Markdown(article.measured.strip()),
             "same_work": same_work.section(content.by_article[slug], article),
+            "measured_heading": "What the article really measured" if article.claims else "What this shows",
+            "notes": [case for case in article.cases if case.note],
         }
-    sections = [group_section(group, article, verdicts, content.pictures) for group in content.by_article[slug]]
-    return render("article", anchor=anchor(f"article-{slug}"), slug=slug, article=article, groups=blocks(*sections), **values)
+    if verdicts and verdicts.claims:
+        reason = claims.common_reason(claims.first_lines(verdicts))
+        values |= {"claim_lines": overview.claim_lines(verdicts), "claims": claims.first_page(verdicts, reason)}
+        values |= {"reason": claims.said_once(reason), "verdicts": claims.everywhere(verdicts)}
+    nearest = _nearest(groups, verdicts)
+    return render(
+        "article",
+        anchor=anchor(f"article-{slug_of(slug)}"),
+        slug=slug,
+        article=article,
+        nearest=systems.main_table(nearest, article, with_places=False),
+        nearest_link=link(nearest.heading, f"#{nearest.slug}"),
+        legend=legend() + "." if verdicts and verdicts.claims else Markdown(),
+        settings=matrix.table(groups, verdicts),
+        **values,
+    )
 
 
-def group_section(group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str]) -> Markdown:
-    """One group: plots, tables, what failed, relations and claims."""
+def _nearest(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group:
+    """The group that most of the article's claims are told of; the first where none is."""
+    told = collections.Counter(claim.headline.group.slug for claim in (verdicts.claims if verdicts else []) if claim.headline.group)
+    return max(groups, key=lambda group: told[group.slug])
+
+
+def setting_page(group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str]) -> Markdown:
+    """One group: its plots, its main table, what failed, and every other number behind a click."""
     runs, cannot_judge = runs_of([group]), group.cannot_judge()
-    figures = []
-    for heading, views in itertools.groupby(VIEWS, key=lambda view: view.heading):
-        sections = []
-        for view in views:
-            with failures.part(f"the view {view.name} of {group.heading}", runs):
-                sections.append(view.section(group, article))
-        below = blocks(*sections)
-        figures += [Markdown(f"#### {heading}") if heading and below else Markdown(), below]
-    with failures.part(f"the section of {group.heading}", runs):
+    folds = []
+    for view in VIEWS:
+        with failures.part(f"the view {view.name} of {group.heading}", runs):
+            figure = _plot(view, group, pictures) if view.folded else Markdown()
+            folds.append(_folded(view.summary, blocks(figure, view.section(group, article))))
+    with failures.part(f"the page of {group.heading}", runs):
         judged = verdicts.of_group(group) if verdicts else []
         judges = article and (article.claims or any(case.published for case in article.cases))
+        folds.append(_folded("Speed-ups, published and measured", claims.speed_ups(group, judged)))
+        folds.append(_folded("Claims, judged on these rows", claims.of_group(judged)))
         return render(
-            "group",
+            "setting",
+            anchor=anchor(group.slug),
             group=group,
+            up=link(article.title if article else group.key.article, f"#article-{slug_of(group.key.article)}"),
             note=article.variants.get(group.key.variant, {}).get("note", NONE) if article else NONE,
             cannot_judge=cannot_judge if judges else "",
-            plots=[view for view in VIEWS if f"{group.slug}-{view.name}" in pictures],
-            figures=blocks(*figures),
+            plots=blocks(*(_plot(view, group, pictures) for view in VIEWS if not view.folded)),
+            systems=systems.section(group, article),
             deviates=any(row.deviations() for row in group.rows),
             mark=MARK,
-            speed_ups=claims.speed_ups(group, judged),
-            claims=claims.of_group(judged),
+            folds=blocks(*folds),
         )
+
+
+def _plot(view: View, group: Group, pictures: Mapping[str, str]) -> Markdown:
+    name = f"{group.slug}-{view.name}"
+    return Markdown("![{}: {}]({})").format(view.title, group.heading, Markdown(f"plots/{name}.svg")) if name in pictures else Markdown()
+
+
+def _folded(summary: str, inner: Markdown) -> Markdown:
+    """A part of a page behind a click; empty where there is nothing."""
+    return blocks(Markdown("<details><summary>{}</summary>").format(summary), inner, Markdown("</details>")) if inner else Markdown()
 
 
 def _profile(record: Record, article: Article | None) -> Markdown:
     with failures.part("the view of profiles", [record]):
         return profiles.section(record, article)
-
-
-def _environment(group: Group, article: Article | None) -> Markdown:
-    with failures.part(f"the environment of {group.heading}", runs_of([group])):
-        return provenance.environment(group, article)

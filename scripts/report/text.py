@@ -20,7 +20,10 @@ SPECIAL = re.compile(r"(?P<anywhere>[\\`*_\[\]|])|(?P<entity>[&<>~]|:(?=//)|(?<=
 
 def plain(value: object) -> str:
     """A value as one line of printable characters, cut where it is longer than LONGEST."""
-    line = " ".join("".join(character if character.isprintable() else " " for character in str(value)).split())
+    words = str(value)
+    if not words.isprintable():
+        words = "".join(character if character.isprintable() else " " for character in words)
+    line = " ".join(words.split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} …"
 
 

@@ -12,13 +12,15 @@ from scripts.verdicts.row_groups import Group
 class View:
     """One figure; a group that has no row of it gets an empty section and no plot.
 
-    heading  views that follow one another and have the same stand under it together
+    summary  what stands on the fold that holds the section
     plot     SVG text, which lies in plots/<group>-<name>.svg
     title    what the plot shows, in words
+    folded   whether the plot stands within the fold; above all folds otherwise
     """
 
     name: str
     section: Callable[[Group, Article | None], Markdown]
-    heading: str = ""
+    summary: str
     plot: Callable[[Group, Article | None], str | None] | None = None
     title: str = ""
+    folded: bool = False

@@ -27,8 +27,14 @@ NAME = "llm-repro-bundle"
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "compose.yaml"),
     *("bench", "docker", "docs", "scripts/requirements"),
-    *(f"reports/{name}" for name in ("REPORT.md", "FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "plots", "runs", "sbom")),
+    *(f"reports/{name}" for name in ("FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "runs", "sbom")),
 )
+
+
+def holds(name: str) -> bool:
+    """May a bundle hold a file of this place? What the report is made of, and what is made of it."""
+    path = Path(name)
+    return any(path.is_relative_to(place) for place in (*PATHS, "reports/plots")) or rebuilt.is_page(path)
 
 
 def files(root: Path = ROOT) -> list[Path]:
@@ -46,7 +52,7 @@ def files(root: Path = ROOT) -> list[Path]:
 
 def contents(root: Path = ROOT) -> dict[str, bytes]:
     """{place in the bundle: content}. The report is made anew from the bundle's own runs: the report at hand may tell of trials that stay here."""
-    held = {name.as_posix(): (root / name).read_bytes() for name in files(root) if name.parts[:2] != ("reports", "plots")}
+    held = {name.as_posix(): (root / name).read_bytes() for name in files(root)}
     with tempfile.TemporaryDirectory() as place:
         data, work = Path(place, "data"), Path(place, "work")
         for name, content in held.items():

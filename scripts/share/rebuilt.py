@@ -13,6 +13,7 @@ from pathlib import Path
 from scripts import surroundings
 from scripts.errors import KitError
 from scripts.paths import ROOT
+from scripts.report import data
 
 #: What of this kit computes.
 CODE = ("scripts/**/*", "bench/**/*.py")
@@ -29,6 +30,9 @@ DATA = (
     "reports/verdicts-version-1.json",
 )
 
+#: The report's pages within reports/, and its rows as data.
+PAGES = ("*.md", data.CSV, data.JSON)
+
 #: Of the user's command, not of this report.
 NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")
 
@@ -37,7 +41,7 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: reports/REPORT.md, its plots, and README.md and reports/FINDINGS.md with their numbers.
+    """{place: content} of what follows from a folder's data: the report's pages and rows, its plots, and README.md and reports/FINDINGS.md with their numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
@@ -52,9 +56,14 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
         raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
-    pages = [work / "README.md", work / "reports" / "REPORT.md", work / "reports" / "FINDINGS.md"]
-    made = [*(page for page in pages if page.is_file()), *(work / "reports" / "plots").glob("*.svg")]
+    patterns = ("README.md", *(f"reports/{pattern}" for pattern in PAGES), "reports/plots/*.svg")
+    made = [path for pattern in patterns for path in work.glob(pattern) if path.is_file()]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
+
+
+def is_page(place: Path) -> bool:
+    """Is this the place of a page or of the rows of the report within a kit or a bundle?"""
+    return place.parent == Path("reports") and any(place.match(pattern) for pattern in PAGES)
 
 
 def _copy(source: Path, patterns: tuple[str, ...], target: Path) -> None:

@@ -4,34 +4,40 @@ Made by mkdocs-material from the very Markdown that `make report` writes, with t
 elsewhere, so it opens from a disk without a network.
 """
 
+import html
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
-from scripts import surroundings
+from scripts import articles, results, surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
+from scripts.report import data, failures, pages, row_pages
 from scripts.results import door
+from scripts.verdicts import row_groups
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
-#: The pages in the order of their tabs: (file beside the report, its place in the site, title).
-PAGES = (("REPORT.md", "index.md", "Report"), ("FINDINGS.md", "FINDINGS.md", "Findings"))
+#: The pages that every site begins with: {file beside the report: (its place in the site, title)}.
+FIRST = {pages.INDEX: ("index.md", "Report"), "FINDINGS.md": ("FINDINGS.md", "Findings")}
+#: What has a tab after the articles; the settings and their environments are reached from these.
+LAST = (pages.METHOD, pages.PROFILES, pages.RUNS)
 
 #: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
 OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
 
 
-def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, Any]:
+def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]:
     """mkdocs' own settings. `font: false` and no search plugin: both would fetch from a network."""
     toggles = [
         {"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "to dark"}},
@@ -43,7 +49,7 @@ def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, A
         "site_dir": str(out),
         "use_directory_urls": False,
         "strict": True,
-        "nav": [{title: place} for place, title in pages],
+        "nav": nav,
         "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
         "plugins": [],
         "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
@@ -53,16 +59,48 @@ def settings(docs: Path, out: Path, pages: list[tuple[str, str]]) -> dict[str, A
     }
 
 
-def _page(text: str) -> str:
-    """A page of the report as a page of the site.
+def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A page of the report as a page of the site; `of_place` leads from a row's anchor to its page.
 
     GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
     out of the report's folder, which the site does not hold, the words stay.
     """
     text = re.sub(r"<details>", '<details markdown="1">', text)
-    for name, place, _ in PAGES:
+    for name, (place, _) in FIRST.items():
         text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
-    return re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+    text = re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+
+    def with_page(match: re.Match[str]) -> str:
+        page = of_place.get(match["anchor"])
+        return f'<a id="{match["anchor"]}"></a>[{match["name"]}]({page})' if page else match[0]
+
+    return re.sub(r'<a id="(?P<anchor>[^"]+)"></a>(?P<name>[^\s|]+)', with_page, text)
+
+
+def _rows(runs: Path, runs_link: str) -> row_pages.RowPages:
+    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
+    known = articles.load_all()
+    return failures.made_of(results.load_all(runs)[0], runs, lambda records: row_pages.made(row_groups.build(records, known), known, runs_link))[0]
+
+
+def _texts(report: Path) -> dict[str, str]:
+    """{name: text} of the pages of a report's folder that are no links: the index, the findings and what `make report` wrote."""
+    names = [*FIRST, *(path.name for path in pages.written_by_the_kit(report) if path.name not in FIRST)]
+    return {name: (report / name).read_text(encoding="utf-8") for name in names if (report / name).exists() and door.is_plain(report / name)}
+
+
+def _nav(texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The tabs: the report, the findings, the articles, and what stands behind all of them."""
+    first = [{title: place} for name, (place, title) in FIRST.items() if name in texts]
+    articles = [{_title(texts[name]): name} for name in texts if name.startswith("article-")]
+    last = [{_title(texts[name]): name} for name in LAST if name in texts]
+    return [*first, *([{"Articles": articles}] if articles else []), *last]
+
+
+def _title(text: str) -> str:
+    """A page's first heading without Markdown's escapes."""
+    heading = next((line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")), "Page")
+    return html.unescape(re.sub(r"\\(.)", r"\1", heading))
 
 
 def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
@@ -80,30 +118,40 @@ def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
             shutil.copyfile(path, target / path.name, follow_symlinks=False)
 
 
+def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> None:
+    """Put everything that a site is made of into `docs`; KitError for runs that a site of this report could not hold."""
+    # Where the report's own links lead to: its pages name the runs by their place relative to them.
+    place_of_runs = Path(os.path.relpath(runs, report))
+    if ".." in place_of_runs.parts:
+        raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
+    rows = _rows(runs, place_of_runs.as_posix())
+    for name, text in [*texts.items(), *rows.texts.items()]:
+        (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
+    for name in (data.CSV, data.JSON):
+        if (report / name).is_file() and door.is_plain(report / name):
+            shutil.copyfile(report / name, docs / name, follow_symlinks=False)
+    for name, patterns in FOLDERS.items():
+        if (report / name).is_dir():
+            _shown(report / name, docs / name, patterns)
+    (docs / "plots").mkdir(exist_ok=True)
+    for name, picture in rows.pictures.items():
+        (docs / "plots" / f"{name}.svg").write_text(picture, encoding="utf-8")
+    for run in runs.iterdir():
+        if run.is_dir():
+            _shown(run, docs / place_of_runs / run.name, OF_RUNS)
+    shutil.copytree(FILES, docs / "site_files")
+
+
 def build(report: Path, runs: Path) -> Path:
     """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one, of one process at a time."""
     out = report / "site"
     with locks.held(report / ".site.lock"), _work_folder(report) as work:
         docs, made = Path(work, "docs"), Path(work, "site")
         docs.mkdir()
-        pages = []
-        for name, place, title in PAGES:
-            if (report / name).exists() and door.is_plain(report / name):
-                (docs / place).write_text(_page((report / name).read_text(encoding="utf-8")), encoding="utf-8")
-                pages.append((place, title))
-        for name, patterns in FOLDERS.items():
-            if (report / name).is_dir():
-                _shown(report / name, docs / name, patterns)
-        # Where the report's own links lead to: reports/REPORT.md names the runs by their place relative to it.
-        place_of_runs = Path(os.path.relpath(runs, report))
-        if ".." in place_of_runs.parts:
-            raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-        for run in runs.iterdir():
-            if run.is_dir():
-                _shown(run, docs / place_of_runs / run.name, OF_RUNS)
-        shutil.copytree(FILES, docs / "site_files")
+        texts = _texts(report)
+        _fill(docs, report, runs, texts)
         config = Path(work, "mkdocs.yml")
-        config.write_text(yaml.safe_dump(settings(docs, made, pages)), encoding="utf-8")
+        config.write_text(yaml.safe_dump(settings(docs, made, _nav(texts))), encoding="utf-8")
         environment = {**surroundings.current().variables, "NO_MKDOCS_2_WARNING": "1"}
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -17,7 +17,7 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
 from scripts.share import rebuilt
-from scripts.share.bundle import NAME, PATHS
+from scripts.share.bundle import NAME, holds
 
 #: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
 LIMIT_BYTES = 1 << 30
@@ -72,7 +72,7 @@ def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
     missing, changed = checksums.compare(folder, listed)
     yield from (f"{name}: missing" for name in missing)
     yield from (f"{name}: not in {checksums.NAME}" for name in sorted(there - listed.keys()))
-    yield from (f"{name}: no bundle holds such a file" for name in sorted(there) if not any(Path(name).is_relative_to(place) for place in PATHS))
+    yield from (f"{name}: no bundle holds such a file" for name in sorted(there) if not holds(name))
     yield from (f"{name}: another content than {checksums.NAME} says" for name in changed)
 
 
@@ -107,13 +107,16 @@ def _runs(folder: Path) -> Iterator[str]:
 
 
 def _report(folder: Path, again: Path) -> Iterator[str]:
-    """The report, its plots and the README come out of the bundle's own data."""
+    """The report's pages, their plots and the README come out of the bundle's own data."""
     try:
         made = rebuilt.report(folder, again)
     except (KitError, OSError) as error:
         yield f"reports/REPORT.md: not checked, for it cannot be made from the bundle's data: {error}"
         return
-    for name in sorted({*made, *(f"reports/plots/{path.name}" for path in folder.glob("reports/plots/*"))}):
+    there = {
+        path.relative_to(folder).as_posix() for pattern in (*(f"reports/{page}" for page in rebuilt.PAGES), "reports/plots/*") for path in folder.glob(pattern)
+    }
+    for name in sorted({*made, *there}):
         path = folder / name
         if name not in made:
             yield f"{name}: does not come out of the runs"
@@ -135,13 +138,13 @@ def _other_version(folder: Path) -> str:
 
 def _checked(folder: Path) -> list[str]:
     """In words: what a bundle without problems was checked for, and what nobody can see in it."""
-    runs, plots = len([*folder.glob("reports/runs/*/result.json")]), len([*folder.glob("reports/plots/*.svg")])
+    runs, pages, plots = (len([*folder.glob(f"reports/{pattern}")]) for pattern in ("runs/*/result.json", "*.md", "plots/*.svg"))
     count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
     differing = [name for name in _data(folder) | _data(ROOT) if _content(folder / name) != _content(ROOT / name)]
     lines = [
         f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
         f"checked: {runs} results, each with its job",
-        f"checked: REPORT.md, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
+        f"checked: {pages} pages of the report, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",
         "not checked: what nothing follows from: FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",

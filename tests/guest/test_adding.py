@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import reports
 from tests.guest.conftest import ROOT
 
 MODULE = '''"""A backend that is transformers under another name."""
@@ -80,7 +81,7 @@ def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, mod
     assert record["guest"]["check"]["passed"]
 
     told = python(kit, "-m", "scripts", "report", "--runs", "runs", "--out", "out")
-    assert told.returncode == 0 and "my-backend" in (kit / "out" / "REPORT.md").read_text(), told.stderr
+    assert told.returncode == 0 and "my-backend" in reports.text_of(kit / "out"), told.stderr
 
 
 OWN_ENGINE = '''"""An engine that works in a process of its own and hands out token ids and logits as lists."""
@@ -218,4 +219,4 @@ def test_a_new_form_needs_its_module_and_a_case(kit):
     assert not (kit / "models").exists(), "neither weights nor a right answer are made for it"
 
     told = python(kit, "-m", "scripts", "report", "--runs", "runs", "--out", "out")
-    assert told.returncode == 0 and "my-case b2" in (kit / "out" / "REPORT.md").read_text(), told.stderr
+    assert told.returncode == 0 and "my-case b2" in reports.text_of(kit / "out"), told.stderr

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests import reports
 from tests.fakes import hub as fake_hub
 from tests.fakes import tiny_kit
 from tests.fakes.tiny_kit import COMMIT, NAME, TinyKit
@@ -54,8 +55,8 @@ def test_from_the_hub_to_the_report(kit, served, python):
         assert len(record["guest"]["figures"]["wrote"]["system"]) == 30
     done = kit.make("report", f"OUT={kit.runs.parent}")
     assert done.returncode == 0, done.stdout + done.stderr
-    page = (kit.runs.parent / "REPORT.md").read_text()
-    shown = page.partition("#### What each system wrote")[2]
+    page = reports.text_of(kit.runs.parent)
+    shown = page.partition("<summary>What each system wrote</summary>")[2]
     assert f"- `{NAME}` at `{COMMIT[:12]}`" in shown
     assert shown.count("| 30 of 30 | <b>") == 3, "the reference and two systems"
 

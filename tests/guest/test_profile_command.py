@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests import reports
 from tests.guest.conftest import ROOT
 
 SETTINGS = {"ARTICLE": "demo", "CASES": "gptj-transformers", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random"}
@@ -44,8 +45,8 @@ def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(pr
         [sys.executable, "-m", "scripts", "report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
     )
     assert told.returncode == 0, told.stderr
-    text = (tmp_path / "REPORT.md").read_text()
-    assert "## Profiles" in text and "aten::" in text and "What was run on what" in text
+    text = reports.text_of(tmp_path)
+    assert "# Profiles" in text and "aten::" in text and "](profiles.md)" in text
     assert "make profile-transformers ARTICLE=" in text
 
 

@@ -13,6 +13,7 @@ from scripts import pins
 from scripts.containers import container
 from scripts.images import build
 from scripts.paths import ROOT
+from tests import reports
 from tests.fakes import hub as fake_hub
 from tests.fakes import tiny_kit
 from tests.fakes.tiny_kit import COMMIT, NAME, TinyKit
@@ -95,8 +96,8 @@ def test_a_stack_measures_the_converted_weights_without_a_network_and_the_report
     assert said["path"].endswith(converted(kit).name) and len(record["guest"]["figures"]["wrote"]["system"]) == 30
     done = kit.make("report", f"OUT={kit.runs.parent}")
     assert done.returncode == 0, done.stdout + done.stderr
-    page = (kit.runs.parent / "REPORT.md").read_text()
-    assert "#### What each system wrote" in page and f"safetensors made of its pickles by {CONVERTER}" in page
+    page = reports.text_of(kit.runs.parent)
+    assert "<summary>What each system wrote</summary>" in page and f"safetensors made of its pickles by {CONVERTER}" in page
 
 
 def test_a_hostile_pickle_is_refused_in_one_line_and_leaves_nothing(served, model, tmp_path):

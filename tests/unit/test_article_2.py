@@ -11,7 +11,7 @@ from bench.job import Job
 from scripts import articles, results
 from scripts.errors import UsageError
 from scripts.report import document
-from scripts.report.plots import bars, token_curves
+from scripts.report.plots import memory_dots, time_dots, token_curves
 from scripts.report.views import VIEWS, token_table
 from scripts.results import Record
 from scripts.run import plan
@@ -19,7 +19,7 @@ from scripts.run.engines import nsight
 from scripts.verdicts import judging, row_groups, rules, token_times
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED
 from scripts.verdicts.row_groups import Group
-from tests import synthetic
+from tests import reports, synthetic
 from tests.synthetic import check
 from tests.typed import chosen
 
@@ -183,9 +183,9 @@ def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> Non
     group = group_of(published_cells())
     points = token_curves.measured_points(group, ARTICLE)
     assert set(points) == {(name, 8) for name in ("accelerate-fp16", "accelerate-int8", "ds-inference", "ds-zero")}
-    assert [size for size, _ in points["ds-zero", 8]] == list(SIZES)
+    assert list(points["ds-zero", 8]) == list(SIZES)
     picture = token_curves.batch_plot(group, ARTICLE)
-    assert picture.startswith("<?xml") and picture == token_curves.batch_plot(group, ARTICLE)
+    assert all(f">{name}</text>" in picture for name, _ in points) and picture == token_curves.batch_plot(group, ARTICLE)
     assert token_curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
 
 
@@ -193,14 +193,15 @@ def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
     some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
     one = token_curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)
     both = token_curves.batch_plot(group_of(some), ARTICLE)
-    assert both.count("stroke-dasharray") > one.count("stroke-dasharray")
-    assert both.count("fill: #ffffff; stroke: #009e73") > one.count("fill: #ffffff; stroke: #009e73"), "their points are filled differently, too"
+    named = [set(re.findall(r'class="(s\d) words small">(×\d)<', picture)) for picture in (one, both)]
+    assert [{name for _, name in of_picture} for of_picture in named] == [{"×1"}, {"×1", "×2"}]
+    assert len({style for style, _ in named[1]}) == 2, "each has a colour of its own, and its name at its end"
 
 
-def test_a_sweep_over_many_gpus_does_not_fill_pages_with_bars() -> None:
+def test_a_sweep_over_many_gpus_does_not_fill_pages_with_dots() -> None:
     group = group_of([*published_cells(), gptj("gptj-transformers", 5357.65), gptj("gptj-deepspeed", 2413.18)])
-    heights = [float(re.search(r'height="([0-9.]+)pt"', picture)[1]) for picture in (bars.memory_plot(group), bars.time_plot(group, ARTICLE))]
-    assert heights[0] < 800 and heights[1] < 250, "24 rows and 2, not 194 bars; the sweep's times have a picture of their own"
+    heights = [float(re.search(r'height="([0-9.]+)"', picture)[1]) for picture in (memory_dots.plot(group), time_dots.plot(group, ARTICLE))]
+    assert heights[0] < 800 and heights[1] < 250, "26 rows and 2, not 194 dots; the sweep's times have a picture of their own"
 
 
 # ------------------------------------------------------------------------------------------------ claims
@@ -410,7 +411,7 @@ CACHES = {
 
 
 def section_of(*records: Record) -> str:
-    return "\n\n".join(view.section(group_of(list(records)), ARTICLE) for view in VIEWS if view.heading)
+    return "\n\n".join(view.section(group_of(list(records)), ARTICLE) for view in VIEWS if view.name in ("fusion", "schedules", "kv_cache", "scaling"))
 
 
 def test_a_fused_region_stands_beside_pytorch_s_operators_and_the_article() -> None:
@@ -441,9 +442,20 @@ def test_a_row_without_a_timed_call_is_kept_and_has_no_line_among_the_times(tmp_
     synthetic.write(tmp_path / "runs", [measured("fusion-deepspeed", FUSION), measured("schedule-2", SCHEDULES), measured("kv-offload", CACHES)])
     records, skipped = results.load_all(tmp_path / "runs")
     assert len(records) == 3 and not skipped
-    text = document.write(tmp_path / "runs", tmp_path).read_text()
-    assert "#### What it is made of" in text and "Pipeline schedules" in text
-    assert "| measured mean ± std, ms |" not in text
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
+    assert all(f"<summary>{summary}</summary>" in text for summary in ("Fused operators", "Pipeline schedules", "Key-value cache in host memory"))
+    assert "| measured mean ± std, ms |" not in text and "| ms ± std |" not in text
+
+
+def test_each_mechanism_has_a_picture_whose_title_is_its_finding() -> None:
+    group = group_of([measured("fusion-deepspeed", FUSION), measured("schedule-2", SCHEDULES), measured("kv-offload", CACHES)])
+    plots = {view.name: view.plot(group, ARTICLE) for view in VIEWS if view.plot and view.name in ("fusion", "schedules", "kv_cache", "padding")}
+    titles = {name: re.search(r"<title>(.*?)</title>", picture)[1] for name, picture in plots.items() if picture}
+    assert re.fullmatch(r"Fused regions are \S+ to \S+ times as fast", titles["fusion"]), titles
+    assert re.fullmatch(r"\S.* makes most tokens a second; its stages wait .* % of the time", titles["schedules"]), titles
+    assert titles["kv_cache"] == "default: 30 sequences fit; offloaded: 128 or more sequences fit" and plots["padding"] is None
+    assert 'class="ink"' in plots["fusion"], "the published speed-ups stand beside the measured ones"
 
 
 def test_neither_calls_nor_figures_is_a_damaged_result(tmp_path: Path) -> None:
@@ -467,6 +479,7 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
         "profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}
     }
     synthetic.write(tmp_path / "runs", [record])
-    text = document.write(tmp_path / "runs", tmp_path).read_text()
-    assert "## Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
-    assert "rows that ran" in text and "## Environment" in text
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
+    assert "# Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
+    assert "](profiles.md)" in text and "rows with the right output" not in text

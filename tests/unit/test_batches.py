@@ -9,10 +9,11 @@ import pytest
 from scripts import articles, results
 from scripts.report import document
 from scripts.report.plots import throughput
+from scripts.report.views import padding
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import rates, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
-from tests import synthetic
+from tests import reports, synthetic
 from tests.synthetic import check, job, record
 
 ARTICLE = articles.find("batch-generate")
@@ -200,7 +201,8 @@ def whole() -> list[results.Record]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("whole")
     synthetic.write(folder / "runs", whole())
-    return document.write(folder / "runs", folder).read_text(encoding="utf-8")
+    document.write(folder / "runs", folder)
+    return reports.text_of(folder)
 
 
 def line_of(page: str, start: str) -> str:
@@ -226,6 +228,11 @@ def test_padding_on_both_sides_stands_beside_the_text_alone(page: str) -> None:
     assert "| right | float32 | 3 | 64 | 33 | 1 / 1 | 60 / 70 (8) |" in page
 
 
+def test_the_picture_of_the_padding_tells_how_far_the_logits_are_off_on_each_side() -> None:
+    picture = padding.plot(group_of(whole()), None)
+    assert "The logits are off by 1.00 % padded on the left, by 60.0 % padded on the right" in picture and "67 % of the answers as alone" in picture
+
+
 def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: str) -> None:
     told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and ", controlled |" in line]
     assert [line.split(" ")[1] for line in told] == ["3.1,", "3.2,", "3.3,"] and "64 new tokens" in told[2]
@@ -235,7 +242,8 @@ def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: st
 
 def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [a_run("single", device="cpu", scale="tiny")])
-    text = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
     assert "10,000 items take |" in text and "| published |" not in text
     assert text.count("| not tested | so far only: tiny model on a CPU |") == 3
 
@@ -251,7 +259,7 @@ def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:
     group = group_of(whole())
     picture = throughput.draw(group)
     ElementTree.fromstring(picture)
-    assert picture == throughput.draw(group) and "fill: #ffffff" in picture
+    assert picture == throughput.draw(group) and "fill:#ffffff" in picture
     assert throughput.draw(group_of([a_run("single")])) is None
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from bench.job import to_json
 from scripts import paths, results
-from tests import synthetic
+from tests import reports, synthetic
 
 COMMITTED = paths.ROOT / "reports" / "runs"
 
@@ -100,7 +100,7 @@ def test_the_report_comes_out_of_the_results_that_are_whole_and_names_all_others
 
     done = subprocess.run([sys.executable, "-m", "scripts", "report", "--runs", runs, "--out", tmp_path], cwd=paths.ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
-    text = (tmp_path / "REPORT.md").read_text()
+    text = reports.text_of(tmp_path)
     page, _, left_out = text.partition('<a id="skipped"></a>')
     names = {one.path.name for one in skipped}
     assert all((name in left_out) == (name in names) for name in hurt)

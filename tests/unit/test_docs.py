@@ -11,6 +11,7 @@ import yaml
 from scripts import articles
 from scripts.commands.line import VERBS, command_line
 from scripts.images import marked_sections
+from scripts.report.pages import MARKER
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_WORDS = 1200
@@ -41,8 +42,8 @@ def _pages() -> list[Path]:
 
 
 PAGES = _pages()
-WRITTEN_BY_HAND = [page for page in PAGES if page.name != "REPORT.md"]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+WRITTEN_BY_HAND = [page for page in PAGES if not TEXTS[page].startswith(MARKER)]
 README = TEXTS[ROOT / "README.md"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 

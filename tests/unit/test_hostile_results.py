@@ -18,12 +18,13 @@ from markdown_it import MarkdownIt
 
 from bench.job import InvalidDocument, to_json
 from scripts import articles, results
-from scripts.report import document, failures
+from scripts.report import data, document, failures, row_pages
 from scripts.report import page as page_text
 from scripts.report.text import Markdown, blocks, code, link
 from scripts.report.views import VIEWS
 from scripts.results import Record, Skipped
 from scripts.share import site
+from scripts.verdicts import row_groups
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -122,24 +123,40 @@ def in_both_renderers(text: str) -> list[Seen]:
     return [Seen(of_site), Seen(MarkdownIt("commonmark").enable("table").render(text))]
 
 
-def page_of(records: list[Record]) -> tuple[str, list[Skipped]]:
+def pages_of(records: list[Record]) -> tuple[dict[str, str], list[Skipped]]:
     known = articles.load_all()
 
-    def make(some: list[Record]) -> dict:
+    def make(some: list[Record]) -> page_text.Body:
         content = document.judged(some, known)
         pictures = {f"{group.slug}-{view.name}": "" for group in content.groups for view in VIEWS if view.plot}
         return page_text.body(dataclasses.replace(content, pictures=pictures), "runs")
 
     parts, skipped = failures.made_of(records, Path("runs"), make)
     hostile = [Skipped(Path("runs", value.replace("/", "")), value) for value in HOSTILE]
-    return page_text.text(parts, [*skipped, *hostile], with_findings=True), skipped
+    return page_text.texts(parts, [*skipped, *hostile], with_findings=True), skipped
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(tmp_path: Path, seed: int) -> None:
-    known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {"FINDINGS.md"}
-    text, skipped = page_of(hostile_records(tmp_path, seed))
-    assert not skipped and "evil" in text
+    texts, skipped = pages_of(hostile_records(tmp_path, seed))
+    assert not skipped and "evil" in "".join(texts.values())
+    known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {
+        "FINDINGS.md",
+        "index.md",
+        data.CSV,
+        data.JSON,
+        *texts,
+    }
+    known = articles.load_all()
+    rows = row_pages.made(row_groups.build(hostile_records(tmp_path / "rows", seed), known), known, "runs")
+    assert rows.texts
+    for picture in rows.pictures.values():
+        ElementTree.fromstring(picture)
+    for text in [*texts.values(), *rows.texts.values()]:
+        nothing_becomes_more_than_text(text, known_targets)
+
+
+def nothing_becomes_more_than_text(text: str, known_targets: set[str]) -> None:
     table_lines = [line for line in text.splitlines() if line.startswith("| ")]
     rows = len(table_lines) - sum(bool(re.fullmatch(r"\| :?-[-:| ]*\|", line)) for line in table_lines)
     headings = sum(bool(re.match("#+ ", line)) for line in text.splitlines())
@@ -168,7 +185,7 @@ def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(
         }
         assert set(seen.tags) <= allowed
         assert seen.attributes <= ATTRIBUTES
-        assert [target for target in seen.targets if not re.match("#|plots/|runs/", target) and target not in known_targets] == []
+        assert [target for target in seen.targets if not re.match("#|plots/|runs/", target) and target.partition("#")[0] not in known_targets] == []
         assert seen.tags["tr"] == rows
         assert sum(seen.tags[f"h{level}"] for level in range(1, 7)) == headings
     width = 0

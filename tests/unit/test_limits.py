@@ -13,7 +13,7 @@ from scripts.report.views import energy, limits, same_work, token_times
 from scripts.surroundings import Surroundings
 from scripts.verdicts import limits as distances
 from scripts.verdicts import row_groups
-from tests import synthetic
+from tests import reports, synthetic
 from tests.synthetic import job, record
 
 CONTROLLED = {"variant": "controlled", "new_tokens": (1, 128)}
@@ -211,9 +211,11 @@ def test_rows_that_did_other_work_stay_out():
 
 
 def test_the_table_of_the_same_work_and_the_distances_stand_in_the_page(tmp_path):
-    plain = synthetic.probed(float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0), gpu_name="NVIDIA H200")))
-    today = synthetic.probed(float16(record(job("compiled", **CONTROLLED), (6.0, 768.0), gpu_name="NVIDIA H200")))
-    synthetic.write(tmp_path / "runs", [*synthetic.repeated(plain), *synthetic.repeated(today)])
-    page = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
-    assert '<a id="same-work-inference-tools"></a>' in page and "### The same work, years later" in page
+    systems = [
+        record(job(name, **CONTROLLED), times_ms, gpu_name="NVIDIA H200") for name, times_ms in (("transformers", (16.0, 2048.0)), ("compiled", (6.0, 768.0)))
+    ]
+    synthetic.write(tmp_path / "runs", [synthetic.probed(float16(run)) for system in systems for run in synthetic.repeated(system)])
+    document.write(tmp_path / "runs", tmp_path)
+    page = reports.text_of(tmp_path)
+    assert '<a id="same-work-inference-tools"></a>' in page and "## The same work, years later" in page
     assert [page.count(f"\n{words}") for words in ("Distance to the limit: what a token", "When tokens come:", "Energy of the timed calls:")] == [1, 1, 1]

@@ -14,6 +14,7 @@ import pytest
 from scripts.errors import KitError
 from scripts.machine import locks
 from scripts.report import document
+from scripts.report.verdict_marks import SIGNS
 from scripts.share import site
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 from tests import synthetic
@@ -46,23 +47,23 @@ class Page(HTMLParser):
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     synthetic.write(folder / "runs", synthetic.article_runs())
-    (folder / "FINDINGS.md").write_text("# Findings\n\nSee [the report](REPORT.md#runs), [all of it](REPORT.md) and [the rules](../docs/verdict-rules.md).\n")
+    (folder / "FINDINGS.md").write_text("# Findings\n\nSee [the runs](runs.md), [all of it](REPORT.md#all-pages) and [the rules](../docs/verdict-rules.md).\n")
     document.write(folder / "runs", folder)
     return site.build(folder, folder / "runs")
 
 
 def test_nothing_is_loaded_from_elsewhere_and_all_of_it_is_there(built):
-    page = Page(built)
-    assert any(one.endswith(".svg") for one in page.loaded) and any(one.endswith("sort.js") for one in page.loaded)
-    for one in page.loaded:
+    loaded = {one for path in built.parent.glob("*.html") for one in Page(path).loaded if not one.startswith("/")}
+    assert any(one.endswith(".svg") for one in loaded) and any(one.endswith("sort.js") for one in loaded)
+    for one in loaded:
         assert not urlsplit(one).scheme and not one.startswith("//"), one
         assert (built.parent / unquote(urlsplit(one).path)).is_file(), one
 
 
 def test_every_link_within_the_site_leads_somewhere(built):
-    pages = {path.name: Page(path) for path in (built, built.parent / "FINDINGS.html")}
+    pages = {path.name: Page(path) for path in built.parent.glob("*.html") if path.name != "404.html"}
     inside = [(name, link) for name, page in pages.items() for link in page.links if not urlsplit(link).scheme]
-    assert len(inside) > 20 and ("FINDINGS.html", "index.html#runs") in inside
+    assert len(inside) > 20 and {("FINDINGS.html", "runs.html"), ("FINDINGS.html", "index.html#all-pages")} <= set(inside)
     for name, link in inside:
         path, place = unquote(urlsplit(link).path) or name, unquote(urlsplit(link).fragment)
         assert (built.parent / path).exists(), link
@@ -74,10 +75,29 @@ def test_the_script_of_the_verdicts_knows_every_word_and_the_style_a_colour_for_
     script, style = ((built.parent / "site_files" / name).read_text() for name in ("verdicts.js", "style.css"))
     for word in (HOLDS, IN_PART, UNDECIDED, REFUTED, NOT_TESTED):
         assert re.search(rf"[(|]{word}[|)]", script) and f".verdict-{word.replace(' ', '-')} {{" in style, word
+        assert f'"{SIGNS[word]}": "{word.replace(" ", "-")}"' in script and f'content: "{SIGNS[word]}"' in style, word
 
 
-def test_tables_within_details_are_tables_and_raw_results_are_beside_the_page(built):
-    assert re.search(r"<details[^>]*>\s*<summary>Where the time of each run went</summary>.*?<table>", built.read_text(encoding="utf-8"), re.S)
+def test_tables_within_details_are_tables(built):
+    (setting, *_) = sorted(built.parent.glob("inference-tools-*[0-9a-f].html"))
+    assert re.search(r"<details[^>]*>\s*<summary>Where the time of each run went</summary>.*?<table>", setting.read_text(encoding="utf-8"), re.S)
+
+
+def test_the_tabs_are_the_report_the_findings_the_articles_and_the_method(built):
+    tabs = re.findall(r'md-tabs__link">\s*([^<]*?)\s*<', built.read_text(encoding="utf-8"))
+    assert tabs == ["Report", "Findings", "Articles", "How the numbers are measured and judged", "Runs"]
+
+
+def test_a_row_of_a_setting_leads_to_its_page_with_its_raw_results(built):
+    setting = sorted(built.parent.glob("inference-tools-*[0-9a-f].html"))[0]
+    rows = {link for link in Page(setting).links if link.startswith("row-")}
+    assert rows
+    for row in rows:
+        page = Page(built.parent / row)
+        assert any(link.endswith("/result.json") for link in page.links) and setting.name in page.links
+
+
+def test_raw_results_are_beside_the_pages(built):
     assert list(built.parent.glob("runs/*/result.json")) and not list(built.parent.rglob("log.txt"))
 
 

@@ -10,7 +10,7 @@ from scripts.report.text import Markdown
 from scripts.report.views import texts
 from scripts.results import Record
 from scripts.verdicts import row_groups
-from tests import synthetic
+from tests import reports, synthetic
 
 REFERENCE = [[5, "the"], [6, " next"], [7, " stage"]]
 HUB = {"name": "someone/model", "revision": "1" * 40, "weights_sha256": "a" * 64}
@@ -75,8 +75,9 @@ def test_the_weights_are_told_once_with_commit_digest_and_conversion() -> None:
 
 def test_the_report_shows_the_texts_and_reads_them_from_the_results(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [a_row("int8", REFERENCE), a_row("transformers", None, weights="random")])
-    page = document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")
-    assert page.count("#### What each system wrote") == 1 and "<b>the next stage</b>" in page
+    document.write(tmp_path / "runs", tmp_path)
+    page = reports.text_of(tmp_path)
+    assert page.count("<summary>What each system wrote</summary>") == 1 and "<b>the next stage</b>" in page
 
 
 @pytest.mark.parametrize("wrote", [{}, {"system": "text"}, {"system": [[1]]}, {"system": [["a", 1]]}, {"system": [[-1, "a"]]}])

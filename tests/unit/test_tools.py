@@ -30,7 +30,7 @@ def test_the_groups_have_the_same_version_of_what_they_share():
 
 def test_what_the_demo_needs_is_without_the_site_and_the_tests():
     run = locked("run")
-    assert {"rich", "matplotlib", "docker"} <= run.keys() and not {"mkdocs-material", "pytest", "ruff"} & run.keys()
+    assert {"rich", "msgspec", "docker"} <= run.keys() and not {"mkdocs-material", "pytest", "ruff"} & run.keys()
 
 
 #: A module's name where the distribution's is another.

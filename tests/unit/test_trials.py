@@ -9,6 +9,7 @@ import pytest
 
 from scripts import results
 from scripts.run.options import Options
+from tests import reports
 from tests.typed import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,5 +43,5 @@ def test_runs_of_a_named_folder_are_reported_beside_it(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "scripts", "report"], cwd=ROOT, env=kept | {"RUNS": str(tmp_path / "trials" / "runs")}, capture_output=True, text=True
     )
-    assert done.returncode == 0 and "int8" in (tmp_path / "trials" / "REPORT.md").read_text(), done.stderr
-    assert "report: drawing plots [1 of 4]" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout
+    assert done.returncode == 0 and "int8" in reports.text_of(tmp_path / "trials"), done.stderr
+    assert "report: 1 runs; judging" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout

@@ -112,7 +112,7 @@ def test_the_word_on_a_part_that_says_every(words: list[str], word: str) -> None
 def test_a_direction_holds_where_the_interval_over_runs_lies_above_one() -> None:
     part = part_of({**FASTER, "ratio": 4.66}, *pair(10.0, 30.0))
     assert part.word == HOLDS and part.ratio.low > 1
-    assert part.sentence.startswith("deepspeed (2 GPUs, float32) is 3.0") and "95 % interval" in part.sentence and "published 4.66" in part.sentence
+    assert part.sentence.startswith("deepspeed on 2 GPUs in float32 is 3.0") and "95 % interval" in part.sentence and "published 4.66" in part.sentence
 
 
 def test_the_interval_is_welchs_over_the_runs_means() -> None:
@@ -362,7 +362,7 @@ def test_the_rows_of_a_claim_are_of_one_number_of_gpus() -> None:
 
 def test_a_case_that_the_article_ran_on_one_gpu_stays_on_one() -> None:
     verdict = judge({"faster": "deepspeed", "slower": "int8"}, *on(2, 10.0, 30.0), record(job("int8"), 30.0))
-    assert (verdict.word, verdict.gpus) == (HOLDS, "") and "int8 (1 GPU" in verdict.parts[0].sentence
+    assert (verdict.word, verdict.gpus) == (HOLDS, "") and "int8 on 1 GPU" in verdict.parts[0].sentence
 
 
 # ------------------------------------------------------------------------------------------------ like with like
@@ -371,7 +371,7 @@ def test_what_the_rows_differ_in_beside_the_system_is_told() -> None:
     assert part_of(FASTER, fast, slow).differs == () and "differ" not in part_of(FASTER, fast, slow).sentence
     fast.guest.used["dtype"] = "float16"
     fast.guest.environment["packages"] = {**synthetic.PACKAGES, "transformers": "4.43.4"}
-    assert part_of(FASTER, fast, slow).sentence.endswith("the rows differ in dtype and transformers (4.43.4 and 8.8.8))")
+    assert part_of(FASTER, fast, slow).sentence.endswith("the rows differ in dtype and transformers 4.43.4 against 8.8.8)")
     one_gpu = part_of({"faster": "deepspeed", "slower": "int8"}, fast, record(job("int8"), 30.0))
     assert one_gpu.differs[:2] == ("dtype", "number of GPUs")
 

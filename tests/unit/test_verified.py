@@ -45,7 +45,11 @@ def a_run(folder: Path) -> Path:
 
 def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Path) -> None:
     said = "\n".join(verified.verify(packed))
-    assert "checked: 3 results, each with its job" in said and "plots and the README's headlines come out of these results" in said
+    assert (
+        "checked: 3 results, each with its job" in said
+        and " pages of the report, " in said
+        and "plots and the README's headlines come out of these results" in said
+    )
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
 
 
@@ -70,7 +74,7 @@ def halve_times(folder: Path) -> str:
         for times in re.findall(r'"timed_ms": *\[([^\]]*)\]', text):
             text = text.replace(times, ", ".join(str(float(time) / 2) for time in times.split(",")))
         path.write_text(text)
-    return "reports/REPORT.md: another content comes out of the runs"
+    return "reports/article-inference-tools.md: another content comes out of the runs"
 
 
 def another_report(folder: Path) -> str:
@@ -78,6 +82,17 @@ def another_report(folder: Path) -> str:
         stream.write("# a comment\n")
     (folder / "reports/REPORT.md").write_text("# All claims are reproduced\n")
     return "reports/REPORT.md: another content comes out of the runs"
+
+
+def another_page(folder: Path) -> str:
+    path = sorted(folder.glob("reports/*-environment.md"))[0]
+    path.write_text(path.read_text().replace("- Driver: ", "- Driver: 1"))
+    return f"{path.relative_to(folder)}: another content comes out of the runs"
+
+
+def an_extra_page(folder: Path) -> str:
+    (folder / "reports/article-of-nothing.md").write_text("# All claims hold\n")
+    return "reports/article-of-nothing.md: does not come out of the runs"
 
 
 def another_plot(folder: Path) -> str:
@@ -162,6 +177,8 @@ def no_runs(folder: Path) -> str:
     [
         halve_times,
         another_report,
+        another_page,
+        an_extra_page,
         another_plot,
         an_extra_plot,
         other_headlines,

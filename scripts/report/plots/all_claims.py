@@ -1,22 +1,17 @@
-"""All claims in one picture: published ratios beside measured ones, the verdict as colour and shape. SVG text, the same bytes for the same verdicts."""
+"""All claims in one picture: published ratios beside measured ones, the verdict as colour, shape and word."""
 
+import collections
 import dataclasses
-import math
 from collections.abc import Sequence
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
-
 from scripts import stats
-from scripts.report.plots import bars
-from scripts.report.text import plain
-from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
+from scripts.report.plots import scales
+from scripts.report.plots.dots import FOOT, ROW, axis
+from scripts.report.plots.svg import HEAD, LETTER, WIDTH, Picture, cut, verdict_class
+from scripts.report.verdict_marks import SIGNS
 
-#: {verdict: (colour, marker)}: the shape alone tells the verdicts apart too.
-MARKS = {HOLDS: ("#1a7f37", "o"), IN_PART: ("#9a6700", "D"), UNDECIDED: ("#6e7781", "s"), REFUTED: ("#cf222e", "X"), NOT_TESTED: ("#8c959f", "v")}
-LONGEST = 58
+LONGEST = 60
+RIGHT = 110.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,37 +29,40 @@ def plot(lines: Sequence[Line]) -> str | None:
     numbers = [number for line in lines for number in _numbers(line)]
     if not numbers:
         return None
-    with matplotlib.rc_context(bars.STYLE):
-        figure, (axes,) = bars.panels_of([len(lines)], "Every claim: the published ratio and the measured one with its 95 % interval")
-        for place, line in enumerate(lines):
-            _line(axes, place, line)
-        axes.set_yticks(range(len(lines)), [_short(line.title) for line in lines])
-        bars.plain_axes(axes, "times as fast, or other ratio of the claim; logarithmic")
-        axes.set_xscale("log")
-        axes.set_xlim(min(numbers) / 1.3, max(numbers) * 1.5)
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-        bars.plain_numbers(axes.xaxis)
-        axes.axvline(1, color=bars.INK, linewidth=0.8)
-        handles = [Line2D([], [], color=bars.PUBLISHED, marker="|", markersize=11, markeredgewidth=2.5, linestyle="", label="published")]
-        handles += [Line2D([], [], color=color, marker=marker, linestyle="", label=word) for word, (color, marker) in MARKS.items()]
-        figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False, fontsize=8)
-        return bars.svg(figure)
+    bottom = HEAD + ROW * len(lines)
+    count = collections.Counter(line.word for line in lines)
+    title = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
+    picture = Picture(
+        bottom + FOOT, f"Of {len(lines)} claims: {title}", "Vertical line: the published ratio. Sign: the measured ratio with its 95 % interval.", _told(lines)
+    )
+    scale = scales.for_values([*numbers, 1.0], 24 + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
+    axis(picture, scale, HEAD, bottom, "times as fast, or another ratio of the claim; logarithmic")
+    picture.line(scale.at(1), HEAD, scale.at(1), bottom, "ink")
+    for place, line in enumerate(lines):
+        _draw(picture, scale, HEAD + ROW * (place + 0.5), line)
+    return picture.svg()
 
 
 def _numbers(line: Line) -> list[float]:
     measured = [line.measured.value, line.measured.low, line.measured.high] if line.measured else []
-    return [number for number in [line.published, *measured] if number is not None and math.isfinite(number) and number > 0]
+    return scales.finite([line.published, *measured])
 
 
-def _line(axes: Axes, place: int, line: Line) -> None:
-    color, marker = MARKS[line.word]
+def _draw(picture: Picture, scale: scales.Scale, y: float, line: Line) -> None:
+    picture.text(14, y + 4, cut(line.title, LONGEST))
     if line.published is not None:
-        axes.plot(line.published, place, color=bars.PUBLISHED, marker="|", markersize=13, markeredgewidth=2.5)
+        picture.line(scale.at(line.published), y - 7, scale.at(line.published), y + 7, "ink", 2)
     if line.measured:
-        axes.errorbar(line.measured.value, place, xerr=bars.arms([line.measured]), color=color, marker=marker, markersize=6, capsize=3, linewidth=1.4)
-    axes.annotate(line.word, (1, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center", color=color, fontsize=8)
+        if line.measured.low is not None and line.measured.high is not None:
+            picture.interval(scale.at(line.measured.low), scale.at(line.measured.high), y, verdict_class(line.word))
+        picture.verdict(scale.at(line.measured.value), y, line.word)
+    picture.text(WIDTH - RIGHT + 12, y + 4, f"{SIGNS[line.word]} {line.word}", f"{verdict_class(line.word)} words")
 
 
-def _short(title: str) -> str:
-    words = plain(title)
-    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1].rstrip()}…"
+def _told(lines: Sequence[Line]) -> list[str]:
+    return [
+        f"{line.title} {line.word}"
+        + (f", published {line.published:g}" if line.published is not None else "")
+        + (f", measured {stats.in_words(line.measured, least=2)}" if line.measured else "")
+        for line in lines
+    ]

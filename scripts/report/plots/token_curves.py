@@ -1,67 +1,47 @@
-"""ms/token over the batch size as a picture: both axes logarithmic, measured lines beside the published points."""
+"""ms/token over the batch size, a panel for each system: measured lines, one a number of devices, beside the published points."""
 
-import math
-from typing import Any
-
-import matplotlib
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
-
+from scripts import stats
 from scripts.articles import Article
 from scripts.report import published
-from scripts.report.plots import log_axes
-from scripts.report.plots.bars import STYLE, WIDTH_INCH, svg
-from scripts.report.text import plain
+from scripts.report.plots import sweeps
+from scripts.report.plots.sweeps import Curve
 from scripts.verdicts import token_times
 from scripts.verdicts.row_groups import Group
 
-#: Colours that also the colour-blind can tell apart (Okabe and Ito), one a case.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 
-#: One a number of devices, from the smallest: the line and the filled half of its points, for a point may stand without a line.
-#: Dots and empty points are what was published.
-LOOKS = (("-", "full"), ("--", "left"), ("-.", "bottom"), ((0, (6, 1, 1, 1, 1, 1)), "right"), ((0, (9, 2)), "top"))
-
-
-def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], list[tuple[int, float]]]:
-    """{(case, devices): [(batch size, ms/token by the article's formula)]} of the rows that have a number."""
-    points: dict[tuple[str, int], list[tuple[int, float]]] = {}
+def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], dict[int, stats.Estimate]]:
+    """{(case, devices): {batch size: ms/token by the article's formula}} of the rows that have a number."""
+    points: dict[tuple[str, int], dict[int, stats.Estimate]] = {}
     for row in token_times.rows_of(group, article):
         estimate = token_times.ms_per_token(row, "article")
         if estimate:
-            points.setdefault((row.case, row.count), []).append((row.batch_size, estimate.value))
-    return {key: sorted(points) for key, points in points.items()}
+            points.setdefault((row.case, row.count), {})[row.batch_size] = estimate
+    return points
 
 
 def batch_plot(group: Group, article: Article | None) -> str | None:
     """SVG text; None where no case was measured in more than one batch size."""
     measured, cases = measured_points(group, article), published.by_case(group, article, token_times.METRIC)
-    if max((len(points) for points in measured.values()), default=0) < 2:
+    if not measured:
         return None
-    names = list(dict.fromkeys([*cases, *(case for case, _ in measured)]))
-    style = {name: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]) for place, name in enumerate(names)}
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH_INCH, 4.6), layout="constrained", facecolor="white")
-        figure.suptitle(plain(group.heading), fontsize=10, x=0.015, ha="left", wrap=True)
-        axes = figure.subplots()
-        for name, case in cases.items():
-            points = sorted((int(size), value) for size, value in (case.published or {})[token_times.METRIC].items())
-            colour, marker = style[name]
-            label = f"{name} ×{case.gpus}, published"
-            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markerfacecolor="white", linestyle=":", linewidth=1, label=label)
-        counts = sorted({count for _, count in measured})
-        sizes = token_times.sizes_of(token_times.rows_of(group, article), list(cases.values()))
-        for (name, count), points in measured.items():
-            values = dict(points)
-            colour, marker = style[name]
-            dashes, filled = LOOKS[counts.index(count) % len(LOOKS)]
-            halves: dict[str, Any] = {"marker": marker, "fillstyle": filled, "markerfacecoloralt": "white", "markersize": 7}
-            # A batch size that was not run is a gap, not a line across.
-            per_size = [values.get(size, math.nan) for size in sizes]
-            axes.plot(sizes, per_size, color=colour, linestyle=dashes, linewidth=1.4, label=f"{plain(name)} ×{count}, measured", **halves)
-        log_axes.style(axes, "batch size, sequences (logarithmic)", "ms/token by the article's formula (logarithmic)")
-        axes.xaxis.set_major_locator(FixedLocator(sizes))
-        axes.xaxis.set_minor_locator(NullLocator())
-        figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
-        return svg(figure)
+    panels = {name: [_published(name, group, article)] for name in cases}
+    for (name, count), points in sorted(measured.items()):
+        panels.setdefault(name, []).append(Curve(f"×{count}", points))
+    title = _finding(group, article)
+    return sweeps.plot(panels, title, group.heading, "ms/token by the article's formula over the batch size; ×2: on two GPUs")
+
+
+def _finding(group: Group, article: Article | None) -> str:
+    """Which row with a right output takes least time a token."""
+    right = [row for row in token_times.rows_of(group, article) if row.check and row.check.get("passed") and not token_times.wrong_when_padded(row)]
+    timed = [(estimate.value, row) for row in right if (estimate := token_times.ms_per_token(row, "article"))]
+    if not timed:
+        return "No row has a right output"
+    least, row = min(timed, key=lambda pair: pair[0])
+    return f"{row.case} ×{row.count} takes least: {stats.significant(least)} ms/token in batch {row.batch_size}"
+
+
+def _published(name: str, group: Group, article: Article | None) -> Curve:
+    case = published.by_case(group, article, token_times.METRIC)[name]
+    numbers = (case.published or {})[token_times.METRIC]
+    return Curve(f"published ×{case.gpus}", {int(size): stats.Estimate(value) for size, value in numbers.items()}, published=True)

@@ -73,4 +73,4 @@ def run_to_run(row: Row) -> str:
     return f"{stats.number(min(means), places)} to {stats.number(max(means), places)} in {len(means)} runs"
 
 
-VIEW = View("around", section)
+VIEW = View("around", section, summary="Around the calls: GPUs, loading, cold call, further token, steadiness")

@@ -83,4 +83,4 @@ def _price(one: Spent, per_gpu_hour: float | None) -> str:
     return cells.significant(one.price(per_gpu_hour)) if per_gpu_hour else NONE
 
 
-VIEW = View("energy", section)
+VIEW = View("energy", section, summary="Energy a token")

@@ -8,6 +8,8 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
+from scripts.report.plots import dots
+from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
@@ -79,7 +81,23 @@ def _fused(group: Group, article: Article | None) -> Iterator[Fused]:
 
 def section(group: Group, article: Article | None) -> Markdown:
     fused = table(COLUMNS, sorted(_fused(group, article), key=lambda fused: fused.place))
-    return blocks(Markdown("**Fused operators**"), fused, NOTES) if fused else Markdown()
+    return blocks(fused, NOTES) if fused else Markdown()
 
 
-VIEW = View("fusion", section, heading="What it is made of")
+def plot(group: Group, article: Article | None) -> str | None:
+    """How many times as fast each fused region is, beside the article's speed-up."""
+    fused = [one for one in sorted(_fused(group, article), key=lambda fused: fused.place) if one.eager]
+    if not fused:
+        return None
+    ratios = [stats.ratio(one.eager["us"], one.entry["us"]) for one in fused if one.eager]
+    shown = [Dot(_named(one), ratio, stats.in_words(ratio, 2), one.published) for one, ratio in zip(fused, ratios, strict=True)]
+    least, most = (stats.significant(pick(ratio.value for ratio in ratios), most=2) for pick in (min, max))
+    return dots.plot([Panel("times as fast as PyTorch's operators", shown)], f"Fused regions are {least} to {most} times as fast", group.heading)
+
+
+def _named(fused: Fused) -> str:
+    region = fused.entry["region"]
+    return f"{REGION_NAMES.get(region, region)}, batch {fused.entry['batch_size']}, {fused.entry['implementation']}"
+
+
+VIEW = View("fusion", section, summary="Fused operators", plot=plot, title="Speed-up of fused operators", folded=True)

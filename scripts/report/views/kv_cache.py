@@ -8,8 +8,10 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
+from scripts.report.plots import dots
+from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks
+from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.verdicts.row_groups import Group, Row
 
@@ -23,11 +25,21 @@ class Cache:
     entry: Mapping[str, Any]
 
     @property
-    def further_token(self) -> str:
+    def ms(self) -> stats.Estimate | None:
+        """Of a further token; None where that was not timed."""
         first_ms, all_ms, new_tokens = (self.entry.get(name) for name in ("first_ms", "all_ms", "new_tokens"))
         if not first_ms or not all_ms or not new_tokens or new_tokens < 2:
-            return NONE
-        return stats.in_words(stats.per_token(first_ms, all_ms, new_tokens - 1))
+            return None
+        return stats.per_token(first_ms, all_ms, new_tokens - 1)
+
+    @property
+    def further_token(self) -> str:
+        return stats.in_words(self.ms) if self.ms else NONE
+
+    @property
+    def most(self) -> str:
+        """ "30", "128 or more"."""
+        return f"{self.entry['most_sequences']}" + (" or more" if self.entry["searched_to_the_end"] else "")
 
     @property
     def identical(self) -> str:
@@ -39,7 +51,7 @@ COLUMNS: list[Column[Cache]] = [
     Column("cache", lambda cache: cache.entry["cache"], words=True),
     Column("GPU memory allowed, GiB", lambda cache: cells.gib(cache.figure.get("memory_limit_bytes"), 0)),
     Column("context, tokens", lambda cache: cache.figure["context_tokens"]),
-    Column("most sequences", lambda cache: f"{cache.entry['most_sequences']}" + (" or more" if cache.entry["searched_to_the_end"] else "")),
+    Column("most sequences", lambda cache: cache.most),
     Column("sequences × context", lambda cache: cache.entry["most_sequences"] * cache.figure["context_tokens"]),
     Column("timed with sequences", lambda cache: NONE if cache.entry.get("batch_size") is None else cache.entry["batch_size"]),
     Column("further token, ms (95 % interval)", lambda cache: cache.further_token),
@@ -48,8 +60,19 @@ COLUMNS: list[Column[Cache]] = [
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    caches = table(COLUMNS, [Cache(row, figure, entry) for row, figure in group.figure("kv_offload") for entry in figure["caches"]])
-    return blocks(Markdown("**Key-value cache in host memory**"), caches) if caches else Markdown()
+    return table(COLUMNS, _caches(group))
 
 
-VIEW = View("kv_cache", section, heading="What it is made of")
+def _caches(group: Group) -> list[Cache]:
+    return [Cache(row, figure, entry) for row, figure in group.figure("kv_offload") for entry in figure["caches"]]
+
+
+def plot(group: Group, article: Article | None) -> str | None:
+    """What a further token costs with each cache, and how many sequences fit."""
+    caches = [cache for cache in _caches(group) if cache.ms]
+    shown = [Dot(cache.entry["cache"], cache.ms, f"{cache.further_token} ms, {cache.most} fit") for cache in caches if cache.ms]
+    title = "; ".join(f"{cache.entry['cache']}: {cache.most} sequences fit" for cache in caches)
+    return dots.plot([Panel("ms of a further token", shown)], title, group.heading) if shown else None
+
+
+VIEW = View("kv_cache", section, summary="Key-value cache in host memory", plot=plot, title="Cost of the cache in host memory", folded=True)

@@ -82,4 +82,4 @@ def _over_products(distance: Distance) -> str:
     return f"{distance.ms / alone_ms:.2f}" if alone_ms else NONE
 
 
-VIEW = View("limits", section)
+VIEW = View("limits", section, summary="Distance to the limit: bytes and operations a token needs, share of the roof")

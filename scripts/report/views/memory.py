@@ -3,7 +3,7 @@
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
-from scripts.report.plots import bars
+from scripts.report.plots import memory_dots
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
@@ -45,4 +45,4 @@ def _output(row: Row) -> Markdown:
     return Markdown("not checked" if not row.check else "ok" if row.check.get("passed") else "**FAILED**")
 
 
-VIEW = View("memory", section, plot=bars.memory_plot, title="Peak memory")
+VIEW = View("memory", section, summary="Memory and output check", plot=memory_dots.plot, title="Peak memory", folded=True)

@@ -1,12 +1,13 @@
-"""The report's first screen: how many claims hold, all claims in one picture and one table, what qualifies them."""
+"""The report's first screen: how many claims hold, all claims in one picture, the fastest systems, what qualifies them."""
 
 import collections
 from collections.abc import Mapping, Sequence
 
 from scripts.report.cells import NONE
 from scripts.report.plots import all_claims
-from scripts.report.tables import Column, table
+from scripts.report.tables import Column
 from scripts.report.text import Markdown, blocks, lines, link, prose
+from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
 from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
@@ -16,15 +17,29 @@ from scripts.verdicts.parts import Part
 PICTURE = "claims"
 
 
-def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool) -> Markdown:
-    """Counts, picture, table and what qualifies them; "" where no row may judge a claim. `pictured`: there is a picture to show."""
+def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool, fastest: Markdown) -> Markdown:
+    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture to show."""
     chosen = _claims(verdicts)
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
-    reason = claims.common_reason([claim.headline for claim in chosen])
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    caveats = [Markdown("- {}").format(prose(of_article.article.caveat)) for of_article in verdicts.values() if of_article.article.caveat]
-    return blocks(_counts(chosen), picture, table(_columns(verdicts), chosen), claims.said_once(reason), lines(_measured_how(records), *caveats))
+    return blocks(_counts(chosen), picture, fastest, _limits(records))
+
+
+def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
+    """Each claim of an article with its verdict, the measured ratio and the published one, a line a claim: no table, so that it reads on a phone."""
+    return lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims))
+
+
+def _claim_line(claim: Lines, slug: str) -> Markdown:
+    judged = claim.headline
+    words = Markdown("- {} {} {} {}").format(
+        SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
+    )
+    numbers = ratio(judged)
+    measured = numbers[2].number if numbers else ""
+    told = [*([f"measured {measured}"] if measured else []), *([f"published {numbers[0]:g} × {numbers[1]}"] if numbers else [])]
+    return words + (f": {', '.join(told)}" if told else "")
 
 
 def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
@@ -35,8 +50,8 @@ def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
 def verdict(judged: Judged) -> Markdown:
     """The word; of a claim of several parts that came out differently each part's."""
     parts = judged.verdict.parts
-    apart = [f"({claims.in_short(parts)})"] if len({part.word for part in parts}) > 1 else []
-    return Markdown(" ").join([claims.word(judged), *apart])
+    apart = [claims.in_short(parts)] if len({part.word for part in parts}) > 1 else []
+    return Markdown(": ").join([claims.word(judged), *apart])
 
 
 def ratio(judged: Judged) -> tuple[float, str, Part] | None:
@@ -59,30 +74,10 @@ def _claims(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
 
 
 def _counts(chosen: Sequence[Lines]) -> Markdown:
-    """ "**2** holds · **1** undecided · …: 15 claims by version 2 of the rules"."""
+    """ "Of 15 claims ● **2** hold …": how often each word stands."""
     count = collections.Counter(claim.headline.verdict.word for claim in chosen)
-    words = Markdown(" · ").join(Markdown("**{}** {}").format(count[word], word) for word in all_claims.MARKS)
-    return Markdown("{}, of {} claims by version {} of the rules (docs/verdict-rules.md).").format(words, len(chosen), rules_version.VERSION)
-
-
-def _columns(verdicts: Mapping[str, ArticleVerdicts]) -> list[Column[Lines]]:
-    slugs = {id(claim): slug for slug, of_article in verdicts.items() for claim in of_article.claims}
-
-    def measured(claim: Lines) -> str:
-        numbers = ratio(claim.headline)
-        return (numbers[2].number if numbers else "") or NONE
-
-    return [
-        Column(
-            "claim",
-            lambda claim: link(claim.headline.claim["id"], f"#claims-{slugs[id(claim)]}") + Markdown(" ") + prose(claim.headline.claim["text"]),
-            words=True,
-        ),
-        Column("verdict", lambda claim: claims.word(claim.headline), words=True),
-        PUBLISHED,
-        Column("measured (95 % interval)", measured, words=True),
-        Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True, when=any(claim.version_1 for claim in _claims(verdicts))),
-    ]
+    words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items())
+    return Markdown("{}, of {} claims by version {} of [the rules](#method).").format(words, len(chosen), rules_version.VERSION)
 
 
 def _line(judged: Judged) -> all_claims.Line:
@@ -91,10 +86,10 @@ def _line(judged: Judged) -> all_claims.Line:
     return all_claims.Line(title, judged.verdict.word, numbers[0] if numbers else None, numbers[2].ratio if numbers else None)
 
 
-def _measured_how(records: Sequence[Record]) -> Markdown:
-    """Which part of the results came from the pinned images, on which devices."""
+def _limits(records: Sequence[Record]) -> Markdown:
+    """What qualifies every number, in a line."""
     devices = sorted({gpu["name"] for record in records for gpu in record.host.get("gpus") or []}) or ["CPU"]
     contained = sum(record.host.get("engine") == "docker" for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
-    words = Markdown("- {} of {} results come from containers of the pinned images. Devices: {}. Weights: {}. Limits: docs/limits.md.")
-    return words.format(contained, len(records), ", ".join(devices), ", ".join(weights))
+    words = Markdown("Limits: weights {}; devices {}; {} of {} results from containers of the pinned images; all in docs/limits.md.")
+    return words.format(", ".join(weights), ", ".join(devices), contained, len(records))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from scripts import stats
 from scripts.articles import Article
 from scripts.report.cells import NONE
+from scripts.report.plots import dots
+from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
@@ -56,14 +58,35 @@ COLUMNS: list[Column[Side]] = [
 ]
 
 
-def section(group: Group, article: Article | None) -> Markdown:
+def _sides(group: Group) -> list[Side]:
     figures = [(row, figure) for row in rates.rows_of(group, ("padding",)) if (figure := rates.figure(row, "padding"))]
-    sides = [
+    return [
         Side(name, row, figure["new_tokens"], figure[name]["first_different_token"], figure[name]["logits_relative_error"])
         for row, figure in figures
         for name in ("left", "right")
     ]
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    sides = _sides(group)
     return blocks(WORDS, table(COLUMNS, sides)) if sides else Markdown()
 
 
-VIEW = View("padding", section)
+def plot(group: Group, article: Article | None) -> str | None:
+    """How far the logits are off on each side of the padding: the median text, between the nearest and the farthest."""
+    sides = [side for side in _sides(group) if side.errors]
+    errors = [stats.Estimate(*(100 * pick(side.errors) for pick in (statistics.median, min, max))) for side in sides]
+    shown = [Dot(f"{side.name}, {side.row.dtype}", error, f"{side.same_percent} % of the answers as alone") for side, error in zip(sides, errors, strict=True)]
+    title = ", by ".join(f"{stats.significant(error.value)} % padded on the {side.name}" for side, error in zip(sides, errors, strict=True))
+    unit = "error of the first token's logits, %: the median text, from the nearest to the farthest"
+    return dots.plot([Panel(unit, shown)], f"The logits are off by {title}", group.heading) if shown else None
+
+
+VIEW = View(
+    "padding",
+    section,
+    summary="Padding: batched answers against each text alone",
+    plot=plot,
+    title="Error of the logits by the side of the padding",
+    folded=True,
+)

@@ -3,7 +3,7 @@
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks
+from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.verdicts.row_groups import Group, Row
 
@@ -26,8 +26,7 @@ def columns(group: Group) -> list[Column[Row]]:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    parts = table(columns(group), [row for row in group.rows if row.status == "ok" and row.record.host.get("wall_s") is not None])
-    return blocks(Markdown("<details><summary>Where the time of each run went</summary>"), parts, Markdown("</details>")) if parts else Markdown()
+    return table(columns(group), [row for row in group.rows if row.status == "ok" and row.record.host.get("wall_s") is not None])
 
 
 def parts_s(row: Row) -> dict[str, float | None]:
@@ -53,4 +52,4 @@ def rest_s(row: Row) -> float:
     return max(0.0, wall_s - claimed_s)
 
 
-VIEW = View("parts", section)
+VIEW = View("parts", section, summary="Where the time of each run went")

@@ -21,7 +21,7 @@ def section(record: Record, article: Article | None) -> Markdown:
     key, job = key_of(record), record.job
     devices = "CPU" if job.device == "cpu" else gpus(job.device_count)
     where = f"{key.device_words}, {key.stack}, {devices}, batch {job.prompt.get('batch_size') or 1}"
-    title = Markdown("### {}: {}, {} ({})").format(job.article, job.case, job.variant, where)
+    title = Markdown("## {}: {}, {} ({})").format(job.article, job.case, job.variant, where)
     again = rerun_command.shown(record, article)
     return blocks(title, _profile(record), Markdown("To profile it again: ") + again if again else Markdown())
 

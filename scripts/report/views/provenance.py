@@ -126,9 +126,10 @@ def environment(group: Group, article: Article | None = None) -> Markdown:
         *([Markdown("- Driver: {}").format(_distinct(group.rows, _driver))] if gpus else []),
         Markdown("- Commit of the kit: {}").format(_distinct(group.rows, _commit)),
     ]
-    heading = Markdown("### Environment of {}: {}").format(group.key.article, group.heading)
+    heading = Markdown("# Environment of {}: {}").format(group.key.article, group.heading)
+    back = link("The rows", f"#{group.slug}")
     tables = (_versions(group), _images(group), _deviations(group), _used(group), _again(group, article))
-    return blocks(anchor(f"environment-{group.slug}"), heading, lines(*facts), *tables)
+    return blocks(anchor(f"environment-{group.slug}"), heading, back, lines(*facts), *tables)
 
 
 def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:

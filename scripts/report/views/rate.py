@@ -78,4 +78,4 @@ def section(group: Group, article: Article | None) -> Markdown:
     return blocks(Markdown(words), table(columns(published), rows)) if rows else Markdown()
 
 
-VIEW = View("throughput", section, plot=throughput.draw, title="Items a second over the batch size")
+VIEW = View("throughput", section, summary="Items a second", plot=throughput.draw, title="Items a second over the batch size")

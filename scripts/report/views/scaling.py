@@ -67,7 +67,7 @@ def section(group: Group, article: Article | None) -> Markdown:
     if article is None or not any(case.form == "padded-sentences" for case in article.cases):
         return Markdown()
     scaled = table(columns(group), list(_scaled(group)))
-    return blocks(Markdown("**Tensor parallelism**"), scaled, NOTES) if scaled else Markdown()
+    return blocks(scaled, NOTES) if scaled else Markdown()
 
 
-VIEW = View("scaling", section, heading="What it is made of")
+VIEW = View("scaling", section, summary="Tensor parallelism over numbers of devices")

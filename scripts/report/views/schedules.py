@@ -7,6 +7,8 @@ from typing import Any
 from scripts import stats
 from scripts.articles import Article
 from scripts.report.cells import NONE
+from scripts.report.plots import dots
+from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
@@ -54,7 +56,7 @@ COLUMNS: list[Column[Schedule]] = [
     Column("schedule", lambda schedule: schedule.entry["schedule"]),
     Column("micro-batches × sequences", lambda schedule: f"{schedule.entry['micro_batches']} × {schedule.entry['micro_batch_size']}"),
     Column("tokens/s (slowest to fastest run)", _rate),
-    Column("idle share of each stage, %", lambda schedule: " / ".join(f"{100 * share:.0f}" for share in schedule.idle_shares) or NONE),
+    Column("idle share of each stage, %", lambda schedule: _idle(schedule)),
     Column("sequences as in turn", lambda schedule: f"{schedule.entry['identical']} of {schedule.sequences}"),
 ]
 
@@ -66,7 +68,32 @@ def _schedules(group: Group) -> Iterator[Schedule]:
 
 def section(group: Group, article: Article | None) -> Markdown:
     schedules = table(COLUMNS, list(_schedules(group)))
-    return blocks(Markdown("**Pipeline schedules**"), schedules, NOTES) if schedules else Markdown()
+    return blocks(schedules, NOTES) if schedules else Markdown()
 
 
-VIEW = View("schedules", section, heading="What it is made of")
+def plot(group: Group, article: Article | None) -> str | None:
+    """Tokens a second of each schedule, from its slowest to its fastest run, and how long its stages wait."""
+    schedules = list(_schedules(group))
+    if not schedules:
+        return None
+    shown = [Dot(_named(schedule), _spread(schedule), f"{_rate(schedule)}, idle {_idle(schedule)} %") for schedule in schedules]
+    best = max(schedules, key=lambda schedule: _spread(schedule).value)
+    title = f"{best.entry['schedule']} makes most tokens a second; its stages wait {_idle(best)} % of the time"
+    return dots.plot([Panel("tokens/s, from the slowest run to the fastest", shown)], title, group.heading)
+
+
+def _named(schedule: Schedule) -> str:
+    entry = schedule.entry
+    return f"{entry['schedule']}, {entry['stages']} stages, {entry['micro_batches']} × {entry['micro_batch_size']}"
+
+
+def _spread(schedule: Schedule) -> stats.Estimate:
+    rates = schedule.tokens_per_s
+    return stats.Estimate(stats.summarise(rates).mean, min(rates), max(rates))
+
+
+def _idle(schedule: Schedule) -> str:
+    return " / ".join(f"{100 * share:.0f}" for share in schedule.idle_shares) or NONE
+
+
+VIEW = View("schedules", section, summary="Pipeline schedules", plot=plot, title="Tokens a second of pipeline schedules", folded=True)

@@ -13,7 +13,6 @@ from scripts.report.view import View
 from scripts.verdicts.row_groups import Group, Row
 
 REFERENCE = "plain transformers, float32"
-HEADING = Markdown("#### What each system wrote")
 WORDS = Markdown(
     "The first new tokens after the prompt of the output check. Bold: the token that the reference, {}, has at the same place. ↵ is a new line."
 ).format(REFERENCE)
@@ -98,7 +97,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Wrote]("tokens as the reference's", lambda wrote: wrote.share),
         Column[Wrote]("text", lambda wrote: wrote.text, words=True),
     ]
-    return blocks(HEADING, WORDS, weights(group), table(columns, [*_references(systems), *systems]))
+    return blocks(WORDS, weights(group), table(columns, [*_references(systems), *systems]))
 
 
-VIEW = View("texts", section)
+VIEW = View("texts", section, summary="What each system wrote")

@@ -110,7 +110,7 @@ def section(group: Group, article: Article | None) -> Markdown:
     notes = NOTES + (WRONG_NOTE if any(row.status == "ok" and not is_right(row) for row in rows) else "")
     missing = to_fill_in(rows, article, list(cases.values())) if article and cases else Markdown()
     around = table(around_columns(group), [row for row in rows if row.status == "ok"])
-    return blocks(Markdown("#### Milliseconds per token over batch sizes"), per_token, notes, missing, around)
+    return blocks(per_token, notes, missing, around)
 
 
 def to_fill_in(rows: Sequence[Row], article: Article, cases: Sequence[Case]) -> Markdown:
@@ -170,4 +170,6 @@ def _memory(row: Row, numbers: Sequence[tuple[str, str]]) -> str:
     return cells.beside(*(cells.gib(max(sizes, default=None)) for sizes in held))
 
 
-VIEW = View("tokens", section, plot=token_curves.batch_plot, title="Milliseconds per token over the batch size")
+VIEW = View(
+    "tokens", section, summary="Milliseconds per token over batch sizes", plot=token_curves.batch_plot, title="Milliseconds per token over the batch size"
+)

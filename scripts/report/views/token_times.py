@@ -49,4 +49,4 @@ def section(group: Group, article: Article | None) -> Markdown:
     return blocks(Markdown("When tokens come:"), table(columns, rows)) if rows else Markdown()
 
 
-VIEW = View("token_times", section)
+VIEW = View("token_times", section, summary="When tokens come: the first, and between two")

@@ -43,4 +43,4 @@ def section(group: Group, article: Article | None) -> Markdown:
     return blocks(WORDS, table(COLUMNS, rows)) if rows else Markdown()
 
 
-VIEW = View("workload", section)
+VIEW = View("workload", section, summary="Workloads of uneven texts")

@@ -10,7 +10,7 @@ for (const table of document.querySelectorAll("article table")) {
       headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
       const text = (row) => row.cells[column].textContent.trim();
-      const rank = (row) => Number.parseFloat(text(row).replace(/\s/g, ""));
+      const rank = (row) => Number.parseFloat(text(row).replace(/[●◆■✖▼\s]/g, ""));
       const compare = (one, other) => {
         const [left, right] = [rank(one), rank(other)];
         if (Number.isNaN(left) !== Number.isNaN(right)) return Number.isNaN(left) ? 1 : -1;

@@ -77,12 +77,12 @@ def differences(faster: Row, slower: Row) -> list[str]:
     versions = [row.version("transformers") for row in (faster, slower)]
     differs = ["dtype"] if faster.dtype != slower.dtype else []
     differs += ["number of GPUs"] if faster.count != slower.count else []
-    return differs + ([f"transformers ({versions[0]} and {versions[1]})"] if all(versions) and versions[0] != versions[1] else [])
+    return differs + ([f"transformers {versions[0]} against {versions[1]}"] if all(versions) and versions[0] != versions[1] else [])
 
 
 def on(row: Row) -> str:
-    """ "deepspeed (2 GPUs, float16)"."""
-    return f"{row.case} ({gpus(row.count)}, {row.dtype})"
+    """ "deepspeed on 2 GPUs in float16"."""
+    return f"{row.case} on {gpus(row.count)} in {row.dtype}"
 
 
 def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str]:

@@ -1,0 +1,60 @@
+"""A row's raw calls: every timed call of every run as a dot, each run's mean, and the row's mean with its interval over runs."""
+
+import statistics
+
+from scripts import stats
+from scripts.report import cells
+from scripts.report.plots import scales
+from scripts.report.plots.dots import FOOT, ROW, axis
+from scripts.report.plots.svg import HEAD, WIDTH, Picture
+from scripts.verdicts import row_groups
+from scripts.verdicts.row_groups import Row
+
+LEFT, RIGHT = 110.0, WIDTH - 150
+
+
+def plot(row: Row, setting: str) -> str | None:
+    """A panel for each number of new tokens, a line a run; None where nothing was timed."""
+    panels = {count: [(run.number, row_groups.series(run)[count]) for run in row.runs_of(count)] for count in row.new_tokens}
+    calls = {count: scales.finite([ms for _, timed in runs for ms in timed]) for count, runs in panels.items()}
+    shown = [count for count in panels if calls[count]]
+    if row.status != "ok" or not shown:
+        return None
+    told = [
+        f"{cells.tokens(new_tokens)}, run {number}: {stats.significant(statistics.fmean(timed))} ms"
+        for new_tokens in shown
+        for number, timed in panels[new_tokens]
+    ]
+    height = HEAD + sum(ROW * (len(panels[new_tokens]) + 1) + FOOT for new_tokens in shown)
+    picture = Picture(height, _finding(row, shown[-1]), setting, told)
+    top = HEAD
+    for new_tokens in shown:
+        summary = row.summary(new_tokens)
+        reach = scales.finite([*calls[new_tokens], summary.interval.low, summary.interval.high])
+        scale = scales.for_values(reach, LEFT, RIGHT)
+        bottom = top + ROW * (len(panels[new_tokens]) + 1)
+        axis(picture, scale, top, bottom, f"ms per call of {cells.tokens(new_tokens)}" + (", logarithmic" if scale.logarithmic else ""))
+        for place, (number, timed) in enumerate(panels[new_tokens]):
+            y = top + ROW * (place + 0.5)
+            picture.text(LEFT - 12, y + 4, f"run {number}", anchor="end")
+            for ms in scales.finite(timed):
+                picture.dot(scale.at(ms), y, "s0", hollow=True, radius=2.5)
+            mean_ms = statistics.fmean(timed)
+            picture.line(scale.at(mean_ms), y - 7, scale.at(mean_ms), y + 7, "ink", 2)
+            picture.text(RIGHT + 12, y + 4, f"{stats.significant(mean_ms)} ms", "small")
+        y = bottom - ROW / 2
+        picture.text(LEFT - 12, y + 4, "all", anchor="end")
+        if summary.interval.low is not None and summary.interval.high is not None:
+            picture.interval(scale.at(summary.interval.low), scale.at(summary.interval.high), y, "s1")
+        picture.dot(scale.at(summary.mean), y, "s1")
+        picture.text(RIGHT + 12, y + 4, f"{cells.mean_std(summary)} ms", "small")
+        top = bottom + FOOT
+    return picture.svg()
+
+
+def _finding(row: Row, new_tokens: int) -> str:
+    """How far the means of the runs lie apart; of a single run its calls."""
+    means = row.run_means_ms(new_tokens)
+    of_runs = means if len(means) > 1 else row.timed_ms(new_tokens)
+    what = f"the means of {len(means)} runs" if len(means) > 1 else f"the {len(of_runs)} calls of one run"
+    return f"{row.name} ×{row.count}: {what} lie between {stats.significant(min(of_runs))} and {stats.significant(max(of_runs))} ms"

@@ -1,0 +1,55 @@
+"""A setting's times: each row's mean call with its interval over runs, beside the published mean."""
+
+from collections.abc import Sequence
+
+from scripts import stats
+from scripts.articles import Article, Case
+from scripts.report import cells, published
+from scripts.report.plots import dots
+from scripts.report.plots.dots import Dot, Panel
+from scripts.verdicts.row_groups import Group, Row
+
+
+def named(row: Row) -> str:
+    return f"{row.name} ×{row.count}"
+
+
+def plot(group: Group, article: Article | None) -> str | None:
+    """A panel for each number of new tokens, the fastest row on top; None where nothing was timed."""
+    # Sweeps over batch sizes have a picture of their own, and a batch of a workload is no call that a reader would wait for.
+    shown = [row for row in group.rows if row.status == "ok" and "cycles" not in row.figures and not row.is_workload]
+    by_count = {count: sorted((row for row in shown if row.timed_ms(count)), key=lambda row: row.summary(count).mean) for count in group.new_tokens}
+    panels = {count: rows for count, rows in by_count.items() if rows}
+    if not panels:
+        return None
+    cases = published.by_case(group, article)
+    longest = max(panels)
+    drawn = [
+        Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases.get(row.case), article) for row in rows])
+        for count, rows in panels.items()
+    ]
+    return dots.plot(drawn, _finding(panels[longest], longest), group.heading)
+
+
+def _right(row: Row) -> bool:
+    return bool(row.check and row.check.get("passed"))
+
+
+def _dot(row: Row, new_tokens: int, case: Case | None, article: Article | None) -> Dot:
+    summary = row.summary(new_tokens)
+    beside = case and article and published.is_published_row(case, row, article) and published.tokens(case, article) == new_tokens
+    words = f"{cells.mean_std(summary)} ms" + ("" if _right(row) else ", output wrong" if row.check else ", output not checked")
+    over_runs = summary.interval if summary.interval.low is not None else stats.Estimate(summary.mean)
+    return Dot(named(row), over_runs, words, published.mean_ms(case) if beside else None, _right(row))
+
+
+def _finding(rows: Sequence[Row], new_tokens: int) -> str:
+    """What the panel of the longest calls shows; rows of several batch sizes or models answer no common question."""
+    right = [row for row in rows if _right(row)] or rows
+    first, last = right[0], right[-1]
+    least_ms, most_ms = (row.summary(new_tokens).mean for row in (first, last))
+    if len(right) == 1:
+        return f"{named(first)} takes {stats.significant(least_ms)} ms"
+    if len({(row.batch_size, row.record.job.model.get("shape")) for row in right}) > 1 or not least_ms:
+        return f"A call takes {stats.significant(least_ms)} ms ({named(first)}) to {stats.significant(most_ms)} ms ({named(last)})"
+    return f"Lowest mean: {named(first)}, {stats.significant(least_ms)} ms; {named(last)} takes {stats.significant(most_ms / least_ms, most=1)} times as long"

@@ -1,0 +1,73 @@
+"""A page a row, for the site: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scripts.articles import Article
+from scripts.report import cells, data, failures, pages, rerun_command, text
+from scripts.report.data import Line
+from scripts.report.plots import call_dots
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, blocks, lines, link
+from scripts.report.views import systems
+from scripts.verdicts.row_groups import Group, Row, gpus
+
+
+@dataclass(frozen=True)
+class RowPages:
+    """`texts` and `pictures` by their names; `of_place` leads from a row's anchor on its setting's page to the row's page."""
+
+    texts: Mapping[str, str]
+    pictures: Mapping[str, str]
+    of_place: Mapping[str, str]
+
+
+def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) -> RowPages:
+    """The pages of all rows; `runs_link` leads from the report to the runs. Raises failures.Broken, which names the row and its runs."""
+    texts, pictures, of_place = {}, {}, {}
+    for group in groups:
+        for row in group.rows:
+            with failures.part(f"the page of {row.name} of {group.heading}", row.runs):
+                name = name_of(group, row)
+                if picture := call_dots.plot(row, group.heading):
+                    pictures[name] = picture
+                texts[f"{name}.md"] = f"{pages.MARKER}\n\n{_page(group, row, known.get(group.key.article), name, bool(picture), runs_link)}\n"
+                of_place[systems.place_of(group, row)] = f"{name}.md"
+    return RowPages(texts, pictures, of_place)
+
+
+def name_of(group: Group, row: Row) -> str:
+    """ "row-inference-tools-hopper-published-1f09c1d2-deepspeed-2"."""
+    return f"row-{pages.of_setting(group).removesuffix('.md')}-{text.name_of(systems.place_of(group, row).removeprefix(f'{group.slug}--'))}"
+
+
+def _page(group: Group, row: Row, article: Article | None, name: str, pictured: bool, runs_link: str) -> Markdown:
+    up = link(group.heading, pages.of_setting(group)) + Markdown(" · ") + link("environment", pages.of_environment(group))
+    again = rerun_command.shown(row.record, article)
+    return blocks(
+        Markdown("# {} on {}: {}").format(row.name, gpus(row.count), group.key.article),
+        up,
+        Markdown("![Every timed call of {}]({})").format(row.name, Markdown(f"plots/{name}.svg")) if pictured else Markdown(),
+        Markdown("**{}**: {}").format(row.status, row.record.reason) if row.status != "ok" else Markdown(),
+        *(_numbers(Line(group, row, count, article)) for count in ((row.new_tokens if row.status == "ok" else []) or [0])),
+        Markdown("## Runs"),
+        lines(*(_run(row, number, runs_link) for number in range(len(row.runs)))),
+        blocks(Markdown("## The same again"), again) if again else Markdown(),
+    )
+
+
+def _numbers(line: Line) -> Markdown:
+    columns = [
+        Column[data.Column]("number", lambda column: column.name, words=True),
+        Column[data.Column]("value", lambda column: data.shown(column.value(line)), words=True),
+        Column[data.Column]("meaning", lambda column: column.meaning, words=True),
+    ]
+    heading = Markdown("## Calls of {}").format(cells.tokens(line.new_tokens)) if line.new_tokens else Markdown("## Its numbers")
+    return blocks(heading, table(columns, [column for column in data.COLUMNS if column.value(line) not in (None, "")]))
+
+
+def _run(row: Row, number: int, runs_link: str) -> Markdown:
+    run = row.runs[number]
+    counts = Markdown(" (the run that counts)") if run is row.record else Markdown()
+    files = Markdown(", ").join(link(name, f"{runs_link}/{run.id}/{name}") for name in ("result.json", "job.json"))
+    return Markdown("- {}{}, {}: {}").format(run.id, counts, run.status, files)

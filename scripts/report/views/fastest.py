@@ -1,0 +1,105 @@
+"""The fastest system for each model and GPU, of one text and of the largest batch up to LARGEST.
+
+Rows of different groups are never compared: of the groups that measured a model in a batch size the one with most systems tells.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scripts import stats
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, link
+from scripts.verdicts import rates, token_times
+from scripts.verdicts.row_groups import Group, Row, gpus
+
+#: The batch size that the articles' tables end with.
+LARGEST = 128
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A row with a right output, by ms per new token of its longest calls."""
+
+    group: Group
+    row: Row
+    ms: float
+
+    @property
+    def question(self) -> tuple[str, str, int]:
+        """What the rows of one line of the table share: GPU, model, batch size."""
+        return self.group.key.model, _shape(self.row), self.row.batch_size
+
+
+@dataclass(frozen=True)
+class Line:
+    """A model on a GPU; `single` and `batched` each name the fastest row and the number of systems that it was compared with."""
+
+    gpu: str
+    model: str
+    single: Markdown
+    batched: Markdown
+
+
+COLUMNS: list[Column[Line]] = [
+    Column("model", lambda line: line.model, words=True),
+    Column("GPU", lambda line: line.gpu, words=True),
+    Column("fastest in batch 1, ms/token", lambda line: line.single, words=True),
+    Column(f"fastest in batch {LARGEST} or the largest below, ms/token", lambda line: line.batched, words=True),
+]
+
+
+def section(groups: Sequence[Group]) -> Markdown:
+    """A line for each model on each GPU; empty where no row of full size ran on a GPU."""
+    timed = [one for group in groups if not group.cannot_judge() for one in _timed(group)]
+    lines = []
+    for gpu, model in sorted({one.question[:2] for one in timed}):
+        of_model = [one for one in timed if one.question[:2] == (gpu, model)]
+        largest = max((one.row.batch_size for one in of_model if 1 < one.row.batch_size <= LARGEST), default=None)
+        lines.append(Line(gpu, model, _fastest(of_model, 1), _fastest(of_model, largest) if largest else Markdown(NONE)))
+    return table(COLUMNS, lines)
+
+
+def _fastest(timed: Sequence[Timed], batch_size: int) -> Markdown:
+    """ "deepspeed: 4.05 on 1 GPU, of 5 systems"."""
+    by_group: dict[str, list[Timed]] = {}
+    for one in timed:
+        if one.row.batch_size == batch_size:
+            by_group.setdefault(one.group.slug, []).append(one)
+    if not by_group:
+        return Markdown(NONE)
+    group = max(by_group.values(), key=_systems)
+    best = min(group, key=lambda one: one.ms)
+    batch = f", batch {batch_size}" if batch_size not in (1, LARGEST) else ""
+    others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
+    name = link(best.row.case, f"#{best.group.slug}")
+    return Markdown("{}: {} on {}{}, {}").format(name, stats.significant(best.ms), gpus(best.row.count), batch, others)
+
+
+def _systems(timed: Sequence[Timed]) -> int:
+    return len({one.row.case for one in timed})
+
+
+def _timed(group: Group) -> Iterator[Timed]:
+    """Of each model the group's rows that made the most tokens a call: the prompt's part is smallest there, and short calls are another question."""
+    right = [row for row in group.rows if row.status == "ok" and row.new_tokens and row.check and row.check.get("passed") and not row.is_workload]
+    longest: dict[object, int] = {}
+    for row in right:
+        longest[_shape(row)] = max(row.new_tokens[-1], longest.get(_shape(row), 0))
+    for row in right:
+        if row.new_tokens[-1] == longest[_shape(row)] and not token_times.wrong_when_padded(row) and (ms := _ms_per_token(row)):
+            yield Timed(group, row, ms)
+
+
+def _shape(row: Row) -> str:
+    """Of its model, without the weights: "bloom-7b1"."""
+    return str(row.record.job.model.get("shape"))
+
+
+def _ms_per_token(row: Row) -> float | None:
+    """Of the tokens that were really made, where the row tells them."""
+    corrected = token_times.ms_per_token(row, "corrected")
+    if corrected:
+        return corrected.value
+    per_s = rates.tokens_per_s(row)
+    return 1000 / per_s if per_s else row.summary(row.new_tokens[-1]).mean / (row.new_tokens[-1] * row.batch_size)

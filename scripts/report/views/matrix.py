@@ -1,0 +1,59 @@
+"""The claims of an article in every setting: a line a setting, a column a claim, in each cell a sign and a ratio."""
+
+from collections.abc import Sequence
+
+from scripts import stats
+from scripts.report import cells
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, with_header
+from scripts.report.text import Markdown, link
+from scripts.report.verdict_marks import SIGNS
+from scripts.report.views import overview
+from scripts.verdicts.judging import ArticleVerdicts, Judged
+from scripts.verdicts.row_groups import Group
+
+#: A setting in few words.
+SHORT = {"in containers": "containers", "without containers": "no containers"}
+
+
+def setting(group: Group) -> str:
+    """ "hopper, published, NVIDIA H200, 16-core host, random (recipe 2), containers"."""
+    key = group.key
+    scale = [] if key.scale == "full" else [key.scale]
+    return ", ".join([key.stack, key.variant, key.model, *([key.host] if key.host else []), key.weights, *scale, SHORT.get(key.engine_words, key.engine_words)])
+
+
+def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown:
+    """Every setting of an article with a link to its page; without claims it tells what was run on what."""
+    claims = verdicts.article.claims if verdicts and any(judged.group for judged in verdicts.everywhere) else []
+
+    def of_claim(claim_id: str) -> Column[Group]:
+        return Column(claim_id, lambda group: _cell(claim_id, group, verdicts), words=True)
+
+    columns = [
+        Column[Group]("setting", lambda group: link(setting(group), f"#{group.slug}"), words=True),
+        *(of_claim(claim["id"]) for claim in claims),
+        Column[Group]("rows with the right output", right_rows),
+    ]
+    return with_header(columns, groups)
+
+
+def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Markdown | str:
+    """Of a claim that a group judges for several numbers of new tokens the first with rows: calls of fewest tokens."""
+    lines = [judged for judged in (verdicts.of_group(group) if verdicts else []) if judged.claim["id"] == claim_id]
+    with_rows = [judged for judged in lines if any(part.has_rows for part in judged.verdict.parts)]
+    return link(short(with_rows[0]), f"#{group.slug}") if with_rows else NONE
+
+
+def short(judged: Judged) -> str:
+    """ "● 3.04": the sign of the verdict and the measured ratio, where the claim has one."""
+    numbers = overview.ratio(judged)
+    measured = numbers[2].ratio if numbers else None
+    return SIGNS[judged.verdict.word] + (f" {stats.in_words(stats.Estimate(measured.value), least=2)}" if measured else "")
+
+
+def right_rows(group: Group) -> str:
+    """ "6 of 7"."""
+    right = [row for row in group.rows if cells.status(row) == "ok"]
+    unchecked = sum(not row.check for row in right)
+    return f"{len(right)} of {len(group.rows)}" + (f", {unchecked} of them unchecked" if unchecked else "")

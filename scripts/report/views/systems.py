@@ -1,0 +1,93 @@
+"""The main table of a setting: every row with its time, sorted by it; below it the rows without a time or a right output, by name and reason."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scripts import stats
+from scripts.articles import Article, Case
+from scripts.report import cells, published
+from scripts.report.cells import NONE
+from scripts.report.tables import Column, table
+from scripts.report.text import Markdown, anchor, blocks, lines
+from scripts.verdicts.row_groups import Group, Row, gpus, wrong_output
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A row's calls of so many new tokens, 0 for a row without a time; `case` where the article's number is about the same calls."""
+
+    row: Row
+    new_tokens: int
+    case: Case | None
+    first: bool
+
+    @functools.cached_property
+    def summary(self) -> stats.Summary | None:
+        return self.row.summary(self.new_tokens) if self.new_tokens else None
+
+    @property
+    def order(self) -> tuple[bool, int, int, float]:
+        return self.summary is None, self.new_tokens, self.row.batch_size, self.summary.mean if self.summary else 0.0
+
+    @property
+    def mean_std(self) -> str:
+        return cells.mean_std(self.summary) if self.summary else NONE
+
+    @property
+    def over_published(self) -> str:
+        told_ms = published.mean_ms(self.case)
+        return f"{self.summary.mean / told_ms:.2f}" if told_ms and self.summary else NONE
+
+
+def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
+    """The rows that time calls of their own, each number of new tokens by itself, in the group's order."""
+    cases = published.by_case(group, article)
+    for row in group.rows:
+        if row.measured_without_calls or row.is_workload:
+            continue
+        case = cases.get(row.case)
+        for place, new_tokens in enumerate((row.new_tokens if row.status == "ok" else []) or [0]):
+            comparable = case and article and published.is_published_row(case, row, article) and new_tokens in (0, published.tokens(case, article))
+            yield Timed(row, new_tokens, case if comparable else None, place == 0)
+
+
+def main_table(group: Group, article: Article | None, with_places: bool) -> Markdown:
+    """Sorted by new tokens, batch size and time, rows without a time at the end. `with_places`: each row has its anchor, which only one page may hold."""
+    timed = sorted(timed_of(group, article), key=lambda one: one.order)
+
+    def case(one: Timed) -> Markdown:
+        return (anchor(place_of(group, one.row)) if one.first and with_places else Markdown()) + cells.case(one.row)
+
+    columns = [
+        Column[Timed]("system", case, words=True),
+        Column[Timed](cells.devices(group), lambda one: one.row.count),
+        Column[Timed]("dtype", lambda one: one.row.dtype or NONE, words=True),
+        Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
+        Column[Timed]("ms ± std", lambda one: one.mean_std),
+        Column[Timed]("× published", lambda one: one.over_published, when=any(one.case for one in timed)),
+        Column[Timed]("GiB", lambda one: NONE if one.row.status == "unsupported" else cells.gib(one.row.peak_of_a_gpu_bytes)),
+        Column[Timed]("check", lambda one: cells.status(one.row), words=True),
+    ]
+    return table(columns, timed)
+
+
+def place_of(group: Group, row: Row) -> str:
+    """The anchor of a row."""
+    return f"{group.slug}--{row.case}-{row.count}" + (f"-b{row.batch_size}" if row.batch_size != 1 else "")
+
+
+def section(group: Group, article: Article | None) -> Markdown:
+    return blocks(main_table(group, article, with_places=True), remarks(group))
+
+
+def remarks(group: Group) -> Markdown:
+    """Why rows have no time or no right output, or used fewer GPUs than they had, one line each."""
+    notes = [Markdown("- {}: {} — {}").format(cells.on(row), row.status, row.record.reason) for row in group.rows if row.status != "ok"]
+    for row in group.rows:
+        if row.status == "ok" and row.check and not row.check.get("passed"):
+            notes.append(Markdown("- {}: **output FAILED** — {}; its numbers support no claim").format(cells.on(row), wrong_output(row.check)))
+        if row.empty_devices:
+            held = gpus(row.count - row.empty_devices)
+            notes.append(Markdown("- {}: its library put the whole model on {} and left {} empty").format(cells.on(row), held, row.empty_devices))
+    return lines(*notes)
