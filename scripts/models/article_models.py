@@ -9,7 +9,7 @@ from typing import Any
 from bench.models import weights
 from scripts import articles
 from scripts.errors import KitError
-from scripts.models.files import is_weights
+from scripts.models.files import is_weights, loaded
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
 
@@ -61,6 +61,14 @@ def refuse_other_size(model: ArticleModel, files: Iterable[ModelFile], served_by
         allowed = f"{LEAST_BYTES * model.parameters / 1e9:.2g} to {MOST_BYTES * model.parameters / 1e9:.2g} GB"
         have = f"{size_bytes / 1e9:.2g} GB of weights where {model.parameters:,} parameters have {allowed}"
         raise KitError(f"{model.name}: {served_by} has {have}, so it is another model; type MODEL_PATH=/folder of the right one, or WEIGHTS=random")
+
+
+def refuse_lost_weights(model: ArticleModel, folder: Path, listed: Iterable[ModelFile], served_by: str) -> None:
+    """Raise KitError where a loader would look for weights beside the listed files."""
+    try:
+        loaded({file.name for file in listed}, folder)
+    except ValueError as error:
+        raise KitError(f"{model.name}: {served_by} does not hold its weights: {error}; type MODEL_PATH=/folder of a whole copy, or WEIGHTS=random") from error
 
 
 def refuse_other_shape(model: ArticleModel, folder: Path, served_by: str) -> None:
