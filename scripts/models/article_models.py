@@ -75,8 +75,8 @@ def refuse_other_shape(model: ArticleModel, folder: Path, served_by: str) -> Non
     """Raise KitError where the config.json of a folder describes another model."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = dict(json.loads(path.read_text(encoding="utf-8")).items())
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise KitError(f"{model.name}: {served_by} has no config.json that can be read ({error}); type MODEL_PATH=/folder of the model") from error
     expected = weights.config_of(model.shape, "full")
     for field in OF_ONE_NAME:

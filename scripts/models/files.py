@@ -50,7 +50,7 @@ def loaded(names: set[str], folder: Path) -> set[str]:
     index = f"{single}.index.json"
     try:
         shards = {str(shard) for shard in json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"there is no {single}, and {index} cannot be read ({type(error).__name__})") from error
     missing = sorted(shards - names)
     if missing or not shards:

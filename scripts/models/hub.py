@@ -175,4 +175,5 @@ def _failed(name: str, error: Exception) -> str:
     cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     token = surroundings.current().hub_token
     cause = cause.replace(token, "HF_TOKEN") if token else cause
+    cause = re.sub(r"//[^/\s]*@", "//…@", cause)  # the password of a mirror's or a proxy's address
     return f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random"

@@ -244,7 +244,8 @@ def _verify_links(model: ArticleModel, home: Path) -> None:
             path = folder / file.name
             wrong = files.difference(path, file) if path.exists() else f"{file.name} is gone"
             if wrong:
-                raise KitError(f"{model.name}: {path.readlink().parent} has changed: {wrong}; put the right file there, or type rm -r {folder}")
+                source = path.readlink().parent if path.is_symlink() else folder
+                raise KitError(f"{model.name}: {source} has changed: {wrong}; put the right file there, or type rm -r {folder}")
             listed.remember(folder, file)
 
 

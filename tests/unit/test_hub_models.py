@@ -1,6 +1,7 @@
 """Real weights: fetched once through the hub's real client from a hub on this machine, checked, and used where they are already."""
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -362,6 +363,14 @@ def test_a_hub_that_stays_busy_ends_in_one_line(served, tmp_path):
         store.provide(model(), tmp_path)
 
 
+def test_the_password_of_a_mirror_s_address_is_not_shown(served, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_ENDPOINT", served.endpoint.replace("//", "//me:secret@"))
+    served.fail = [(503, {})] * 3
+    with pytest.raises(KitError, match="503 .* for url 'http://…@127") as failed:
+        store.provide(model(), tmp_path)
+    assert "secret" not in str(failed.value) + "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize(("token", "advice"), [("", "after accepting its licence on the hub"), ("hf_" + "w" * 30, "with a token of an account that accepted")])
 def test_a_gated_model_says_what_to_do_and_never_the_token(served, tmp_path, monkeypatch, capsys, token, advice):
     served.gated = "hf_" + "r" * 30
@@ -584,6 +593,31 @@ def test_a_typed_folder_without_a_model_is_refused(no_hub, tmp_path, missing, wo
     theirs = folder_of(tmp_path, {name: text for name, text in model_files().items() if name != missing}) if missing else tmp_path / "nowhere"
     with pytest.raises(KitError, match=words):
         store.provide(model(), tmp_path / "models", theirs)
+
+
+@pytest.mark.parametrize("config", [b"null", b"[]", b'"bloom"', b"{", b"[" * 100_000], ids=["null", "list", "text", "cut", "deep"])
+def test_a_typed_folder_whose_config_json_is_no_object_is_refused(no_hub, tmp_path, config):
+    theirs = folder_of(tmp_path, model_files(**{"config.json": config}))
+    with pytest.raises(KitError, match="has no config.json that can be read"):
+        store.provide(model(), tmp_path / "models", theirs)
+
+
+def test_a_file_of_a_typed_folder_that_cannot_be_read_is_named(no_hub, tmp_path, monkeypatch):
+    theirs = folder_of(tmp_path, model_files())
+
+    def refused(path, *_):  # root may read every file
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(files, "digest_of", refused)
+    with pytest.raises(KitError, match=f"{theirs}/config.json cannot be read .Permission denied.; .*MODEL_PATH="):
+        store.provide(model(), tmp_path / "models", theirs)
+
+
+def test_a_link_to_a_typed_folder_that_is_gone_is_named_by_verifying(no_hub, tmp_path):
+    held = store.provide(model(), tmp_path / "models", folder_of(tmp_path, model_files()))
+    (held.folder / "config.json").unlink()
+    with pytest.raises(KitError, match="has changed: config.json is gone; .*type rm -r"):
+        store.verify(model(), tmp_path / "models")
 
 
 def test_a_typed_folder_that_changed_is_named_by_verifying(no_hub, tmp_path):
