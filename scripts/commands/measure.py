@@ -22,14 +22,16 @@ from scripts.run.options import Options
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
 RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
 
+PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
+
 #: In the order of --help.
 CHOICES = (
     option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
     option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ARTICLE", values.text(), "whose cases: a name in bench/articles", ""),
+    option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
     option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
-    option("STACK", values.text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
+    option("STACK", values.text(), "library versions: a stack of docker/pins.toml, or the article's own", "article"),
     option("BATCH_SIZES", values.numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.count(example=10_000), "texts of a workload"),
     option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
@@ -40,7 +42,6 @@ CHOICES = (
     option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
-    option("PROFILER", values.choice("torch", "nsys"), "of `profile`", "torch"),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("FORCE", values.switch(), "1 measures again what is there", False),
     option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
@@ -48,7 +49,7 @@ CHOICES = (
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
     MODELS,
-    option("MODEL_PATH", values.folder(), "a folder that has the model's own weights already: they are checked and not copied"),
+    option("MODEL_PATH", values.folder(), "a folder with the model's own weights; the kit checks them and does not copy them"),
     RUNS,
 )
 
@@ -108,6 +109,7 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
 
 @click.command
 @click.argument("backend")
+@PROFILER
 @measuring
 def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""

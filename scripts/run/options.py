@@ -52,6 +52,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.model_path and self.weights == "random":
             raise UsageError(f"MODEL_PATH is {str(self.model_path)!r} with WEIGHTS=random; leave one of them out")
+        if self.python_host and self.engine == "docker":
+            raise UsageError(f"PYTHON_HOST is {self.python_host!r} with ENGINE=docker, which does not use it; type ENGINE=host, or leave PYTHON_HOST out")
+        if self.wheels and self.engine == "host":
+            raise UsageError(f"WHEELS is {str(self.wheels)!r} with ENGINE=host, which builds no image; leave one of them out")
         if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
             raise UsageError(f"GPUS is {self.gpus} and GPU_IDS names {len(self.gpu_ids)}; type one of them")
         if self.device == "cpu" and self.gpu_ids:
