@@ -13,7 +13,7 @@ from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
-from scripts.machine import signals
+from scripts.machine import allocation, gpus, signals
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
@@ -65,14 +65,27 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     """Give a verb the options of a measurement, as one Options."""
 
     def with_options(**typed: Any) -> int:
+        asked = options_of(typed)
         with signals.raised():  # so that containers and locks are let go
-            return command(typed["backend"] if "backend" in typed else typed["slug"], options_of(typed))
+            _heed_allocation(asked)
+            return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
 
     with_options.__doc__ = command.__doc__
     verb: Verb = with_options
     for choice in reversed(CHOICES):
         verb = choice(verb)
     return verb
+
+
+def _heed_allocation(asked: Options) -> None:
+    """Say which GPUs this process was given; raises PreflightError in a job over several nodes."""
+    allocation.refuse_several_nodes()
+    limits = ""
+    if asked.device == "cuda":
+        with contextlib.suppress(KitError):  # the first case reports it
+            limits = gpus.limits()
+    if limits:
+        print(f"note: {limits}", file=sys.stderr)
 
 
 @click.command
