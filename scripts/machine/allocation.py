@@ -38,8 +38,15 @@ def _variables() -> Mapping[str, str]:
 
 def typed() -> str:
     """The variables that limit the GPUs of this process, as a shell would show them; "" where none does."""
-    names = [CUDA, *OF_SLURM]
-    return " and ".join(f"{name}={_variables()[name]}" for name in names if name in _variables())
+    names = [name for name in (CUDA, *OF_SLURM) if name in _variables()]
+    if not names and _job():
+        return f"job {_job()} of SLURM without {OF_SLURM[-1]}"
+    return " and ".join(f"{name}={_variables()[name]}" for name in names)
+
+
+def _job() -> str:
+    """The number of the job of SLURM that this process belongs to; "" outside SLURM."""
+    return _variables().get("SLURM_JOB_ID", "")
 
 
 def words() -> list[str]:
@@ -55,11 +62,13 @@ def words() -> list[str]:
 def of(present: Sequence[D]) -> list[D]:
     """Those of the GPUs present that this process was given, in the order of CUDA_VISIBLE_DEVICES; all where no variable limits them.
 
-    Raises PreflightError for a name that fits none of them.
+    A job of SLURM that asked for no GPU was given none, although it may see those of other jobs. Raises PreflightError for a name that fits none of them.
     """
     in_job = _of_job(present)
     if CUDA not in _variables():
         return in_job
+    if not any(name in _variables() for name in OF_SLURM):
+        in_job = list(present)
     named = [_named(word, present) for word in words()]
     # SLURM counts MIG instances in its own way, so only their UUIDs say anything.
     return [device for device in named if device in in_job or device.uuid.startswith(MIG)]
@@ -68,6 +77,8 @@ def of(present: Sequence[D]) -> list[D]:
 def _of_job(present: Sequence[D]) -> list[D]:
     """The GPUs of SLURM's job. Where this process sees as many as the job has, SLURM hides the others and has numbered these anew."""
     named = next((_variables()[name] for name in OF_SLURM if _variables().get(name)), "")
+    if not named and _job():
+        return []
     numbers = _numbers(named)
     whole = [device for device in present if not device.uuid.startswith(MIG)]
     if not numbers or len(numbers) >= len(whole):
@@ -100,12 +111,12 @@ def _named(word: str, present: Sequence[D]) -> D:
 
 def refuse_none(asked: str) -> NothingRuns:
     """The error where the variables leave no GPU; `asked` is what the user typed."""
-    return NothingRuns(f"{asked}: {typed()} gives this process no GPU; ask the scheduler for some (--gres=gpu:1), unset the variable, or type DEVICE=cpu")
+    return NothingRuns(f"{asked}: {typed()} gives this process no GPU; ask the scheduler for some (--gres=gpu:1), name GPUs that are yours (CUDA_VISIBLE_DEVICES=0,1), or type DEVICE=cpu")
 
 
 def may_be_renumbered() -> bool:
     """May the numbers that this process sees differ from those of the whole node, as in a job of SLURM?"""
-    return any(name in _variables() for name in (*OF_SLURM, "SLURM_JOB_ID"))
+    return bool(_job()) or any(name in _variables() for name in OF_SLURM)
 
 
 def refuse_several_nodes() -> None:

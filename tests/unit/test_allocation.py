@@ -89,6 +89,11 @@ def test_cuda_visible_devices_within_a_job_cannot_leave_it(monkeypatch):
     assert given(monkeypatch, SLURM_JOB_GPUS="1,3", CUDA_VISIBLE_DEVICES="0,3") == [3]
 
 
+def test_a_job_of_slurm_that_asked_for_no_gpu_has_none_unless_its_user_names_some(monkeypatch):
+    assert given(monkeypatch, SLURM_JOB_ID="12") == []
+    assert given(monkeypatch, CUDA_VISIBLE_DEVICES="1") == [1]
+
+
 def test_where_slurm_hides_the_other_gpus_their_numbers_begin_at_0(monkeypatch):
     """ConstrainDevices: the job has GPU 6 and 7 of the node, and sees two GPUs, 0 and 1."""
     for name, value in {"SLURM_JOB_GPUS": "6,7", allocation.CUDA: "0,1"}.items():
@@ -120,6 +125,7 @@ def test_typed_ids_outside_the_allocation_are_refused(machine):
 def test_an_allocation_without_gpus_gets_none(machine):
     answer = machine.ask(SELECT.format("count=1"), CUDA_VISIBLE_DEVICES="")
     assert answer["exit_code"] == 3 and "gives this process no GPU" in answer["error"] and "DEVICE=cpu" in answer["error"]
+    assert "job 12 of SLURM without SLURM_JOB_GPUS gives this process no GPU" in machine.ask(SELECT.format("count=1"), SLURM_JOB_ID="12")["error"]
 
 
 def test_a_mig_instance_is_taken_by_its_uuid_with_its_own_memory(machine):
