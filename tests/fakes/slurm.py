@@ -75,13 +75,18 @@ class Cluster:
             (folder / name).mkdir(parents=True)
         for index in range(self.gpus):
             os.mknod(folder / "dev" / f"gpu{index}", 0o666 | 0o020000, os.makedev(1, 3))
-        lines = [f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 RealMemory=8000 Gres=gpu:{self.gpus}" for node in self.nodes]
+        lines = [
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 RealMemory=8000 Gres=gpu:{self.gpus}" for node in self.nodes
+        ]
         (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, port=free_port(), nodes="\n".join(lines)))
         (folder / "gres.conf").write_text("".join(f"NodeName={node} Name=gpu File={folder}/dev/gpu[0-{self.gpus - 1}]\n" for node in self.nodes))
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        files = [f"--{name}={folder}/munge.{ending}" for name, ending in {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "key-file": "key"}.items()]
+        files = [
+            f"--{name}={folder}/munge.{ending}"
+            for name, ending in {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "key-file": "key"}.items()
+        ]
         self.run("munged", "--force", *files)
         self.run("slurmctld", "-i")
         for node in self.nodes:

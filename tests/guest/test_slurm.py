@@ -221,7 +221,9 @@ def test_two_jobs_on_one_node_take_the_gpus_that_slurm_gave_each(here, fake_nvml
         "gpus.select(3).__enter__()"
     )
     script = tmp_path / "job.sh"
-    script.write_text(f"#!/bin/bash\ncd {ROOT}\nLD_LIBRARY_PATH={fake_nvml} FAKE_NVML_GPUS=4 KIT_LOCKS={tmp_path}/$SLURM_JOB_ID exec {sys.executable} -c \"{program}\"\n")
+    script.write_text(
+        f'#!/bin/bash\ncd {ROOT}\nLD_LIBRARY_PATH={fake_nvml} FAKE_NVML_GPUS=4 KIT_LOCKS={tmp_path}/$SLURM_JOB_ID exec {sys.executable} -c "{program}"\n'
+    )
     for number in (1, 2):
         here.run("sbatch", "--gres=gpu:2", "--nodelist=n1", f"--output={tmp_path}/out-{number}", str(script))
     here.until(lambda: not here.jobs(), "both have ended")
