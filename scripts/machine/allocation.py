@@ -112,7 +112,7 @@ def _named(word: str, present: Sequence[D]) -> D:
 def refuse_none(asked: str) -> NothingRuns:
     """The error where the variables leave no GPU; `asked` is what the user typed."""
     return NothingRuns(
-        f"{asked}: {typed()} gives this process no GPU; ask the scheduler for some (--gres=gpu:1), name GPUs that are yours (CUDA_VISIBLE_DEVICES=0,1), or type DEVICE=cpu"
+        f"{asked}: {typed()} gives this process no GPU; ask the scheduler for some (--gres=gpu:1), name GPUs that are yours ({CUDA}=0,1), or type DEVICE=cpu"
     )
 
 
