@@ -96,11 +96,7 @@ build-%: $(RUN) always ## Build a backend's image; build-all builds every image 
 verify-%: $(RUN) always ## Compare the whole content of an image with its pins and lock; one line per difference
 	@$(PY) -m scripts verify "$$KIT_NAME"
 
-re.PHONY: status
-status: $(RUN) ## Show how far the tasks of SCHEDULER=slurm are, from SLURM's queue and the results
-	@$(PY) -m scripts status
-
-build-%: $(RUN) always ## Build an image twice without a cache and compare the two builds, layer by layer
+rebuild-%: $(RUN) always ## Build an image twice without a cache and compare the two builds, layer by layer
 	@$(PY) -m scripts rebuild "$$KIT_NAME"
 
 sbom-%: $(SITE) always ## Write an image's bill of materials (CycloneDX) to reports/sbom

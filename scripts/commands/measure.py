@@ -15,7 +15,7 @@ from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
-from scripts.machine import allocation, gpus, signals
+from scripts.machine import allocation, gpus, locks, signals
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
@@ -92,6 +92,9 @@ def _heed_allocation(asked: Options) -> None:
     if asked.scheduler == "slurm":
         return  # this is not the machine that measures
     allocation.refuse_several_nodes()
+    if asked.receipt:  # beside tasks on other nodes
+        locks.refuse_local(asked.runs)
+        locks.refuse_local(asked.models)
     limits = ""
     if asked.device == "cuda":
         with contextlib.suppress(KitError):  # the first case reports it

@@ -10,7 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from scripts.commands import cluster as cluster_command
 from scripts.errors import KitError
 from scripts.run.slurm import client, follow, site, states
 from scripts.run.slurm.tasks import Task
@@ -136,8 +138,11 @@ def test_the_same_command_waits_for_tasks_that_are_queued_and_submits_none_twice
     with_setup(monkeypatch, tmp_path, "exec sleep 600")
     tasks, asked = waiting(tmp_path / "runs")
     first = follow.submit(tasks, asked)
+    here.until(lambda: [state for _, state, _ in here.jobs()].count("RUNNING") == 2, "each node runs a task")
     again = follow.submit(tasks, asked)
     assert [(task.submission.name, task.index) for task in again] == [(task.submission.name, task.index) for task in first]
+    shown = CliRunner().invoke(cluster_command.status, ["--runs", str(tmp_path / "runs")]).output
+    assert "3 tasks: 2 running, 1 queued" in shown and "task 2: queued" in shown
     assert len(here.jobs()) == 3 and capsys.readouterr().err.count("submitted") == 1
 
 
@@ -206,6 +211,7 @@ def test_more_gpus_than_a_node_has_are_refused_in_one_line_and_leave_no_job(here
     with pytest.raises(KitError, match="no node has 16 GPUs .*jobs over several nodes are not supported: type GPUS=n") as error:
         follow.submit(tasks, asked)
     assert "\n" not in str(error.value) and not here.jobs()
+    assert not list((tmp_path / "slurm").iterdir())
 
 
 def test_a_partition_that_is_not_there_is_refused_in_one_line(here, tmp_path):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from scripts import results
 from scripts.errors import KitError, UsageError
+from scripts.machine import removal, signals
 from scripts.run import plan
 from scripts.run.options import Options
 from scripts.run.runner import Planned
@@ -39,8 +40,10 @@ def lines(wanted: Sequence[Task]) -> Iterator[str]:
 
 def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LOOK_EVERY_S) -> int:
     """Run the cases of a command as tasks of SLURM; returns the exit code of the command. Raises KitError where tasks left no result."""
-    watched = submit(tasks_of(planned, asked), asked)
+    wanted, watched = tasks_of(planned, asked), []
     try:
+        with signals.held_back():  # a job that is submitted is known
+            watched = submit(wanted, asked)
         ended = wait(watched, look_every_s)
     except (KeyboardInterrupt, SystemExit):
         _leave(watched)
@@ -72,7 +75,9 @@ def submit(wanted: Sequence[Task], asked: Options) -> list[Watched]:
         try:
             _submit(submission, resources, before)
         except KitError:
-            client.cancel(client.queue([submission.name]))  # an earlier array of the same command
+            with contextlib.suppress(KitError):
+                client.cancel(client.queue([submission.name]))  # an earlier array of the same command
+            removal.remove(submission.folder)
             raise
         new += [Watched(submission, index, runs) for index in range(len(submission.tasks))]
     return adopted + new

@@ -12,12 +12,14 @@ import dataclasses
 import json
 import secrets
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
 from scripts import results
+from scripts.errors import KitError
 from scripts.machine import permissions
 from scripts.paths import ROOT
 from scripts.run.slurm.site import Site
@@ -86,7 +88,11 @@ def place(runs: Path) -> Path:
 def prepare(tasks: Sequence[Task], site: Site, runs: Path) -> Submission:
     """The folder of a new submission, with all that its tasks need."""
     folder = place(runs).absolute() / f"{PREFIX}{secrets.token_hex(4)}"
-    permissions.make(folder)
+    try:
+        _made_for_all(place(runs))
+        folder.mkdir()
+    except OSError as error:
+        raise KitError(f"{folder} cannot be written ({error.strerror}); make it writable, or type RUNS=/folder/that/all/nodes/share") from error
     submission = Submission(folder, list(tasks), _shown(site))
     cases = "\n".join(f"{number}) set -- {shlex.join(task.arguments)} ;;" for number, task in enumerate(tasks))
     quoted = {"python": shlex.quote(sys.executable), "folder": shlex.quote(str(folder)), "root": shlex.quote(str(ROOT))}
@@ -94,6 +100,13 @@ def prepare(tasks: Sequence[Task], site: Site, runs: Path) -> Submission:
     described = {"tasks": [dataclasses.asdict(task) for task in tasks], "site": submission.site}
     write_whole(folder / "tasks.json", json.dumps(described, indent=1))
     return submission
+
+
+def _made_for_all(folder: Path) -> None:
+    """Make the folder of submissions for all who may write results beside it."""
+    if not folder.exists():
+        permissions.make(folder)
+        shutil.copymode(folder.parent, folder)
 
 
 def _shown(site: Site) -> dict[str, object]:
