@@ -10,7 +10,10 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 
@@ -119,3 +122,19 @@ class Cluster:
                 for _ in range(100):
                     os.kill(pid, 0)
                     time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Cluster]:
+    """A cluster for as long as the block; without SLURM the test is skipped, loudly. KIT_NEEDS_SLURM=1 makes that a failure."""
+    why = missing()
+    if why and os.environ.get("KIT_NEEDS_SLURM") == "1":
+        pytest.fail(why)
+    if why:
+        pytest.skip(f"NOT TESTED: SCHEDULER=slurm: {why}")
+    cluster = Cluster(folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

@@ -16,7 +16,7 @@ from scripts.commands import cluster as cluster_command
 from scripts.errors import KitError
 from scripts.run.slurm import client, follow, site, states
 from scripts.run.slurm.tasks import Task
-from tests.fakes.slurm import Cluster, missing
+from tests.fakes.slurm import started
 from tests.guest.conftest import ROOT
 from tests.typed import chosen
 
@@ -26,17 +26,8 @@ TRIAL = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "W
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    why = missing()
-    if why:
-        if os.environ.get("KIT_NEEDS_SLURM") == "1":
-            pytest.fail(why)
-        pytest.skip(f"NOT TESTED: {why}")
-    started = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        started.start()
-        yield started
-    finally:
-        started.stop()
+    with started(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
 
 
 @pytest.fixture
