@@ -16,8 +16,8 @@ DEV := $(SITE) .venv/.dev
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
-export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export SCHEDULER PARTITION ACCOUNT QOS TIME CONSTRAINT
+export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY REMOTE BRANCH TAKE_BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.

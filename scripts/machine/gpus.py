@@ -26,10 +26,7 @@ NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_L
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or one MIG instance of a GPU, which has its own UUID, name and memory, and the index of its GPU.
-
-    `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it.
-    """
+    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it."""
 
     index: int
     uuid: str
@@ -93,7 +90,7 @@ def list_gpus() -> list[Gpu]:
 
 
 def _mig_instance(uuid: str) -> Gpu | None:
-    """A MIG instance by its whole UUID; None where this machine has no such instance."""
+    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU. None where this machine has no such instance."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = _gpu(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)))

@@ -3,11 +3,11 @@
  *   FAKE_NVML_GPUS       number of GPUs; 0 or unset: the driver is not loaded
  *   FAKE_NVML_USED       a file whose line N is the used memory of GPU N in bytes; absent lines mean 0
  *   FAKE_NVML_PROCESSES  "GPU:PID:BYTES,…", the processes that compute
+ *   FAKE_NVML_MIG        set: GPU 1 has two MIG instances of 10 GiB, with the UUIDs MIG-…1 and MIG-…2
  *   FAKE_NVML_BROKEN     a file; while it exists, memory cannot be read ("Unknown Error")
  *   FAKE_NVML_OLD        set: the newer memory call is not supported, as with an old driver
  *   FAKE_NVML_PCI        the PCI bus id of GPU 0, with a %d the pattern of all; unset: this driver does not tell it
  *   FAKE_NVML_THROTTLED  a file with NVML's bits of why the clocks are low, and a temperature; absent: clocks are not told
- *   FAKE_NVML_MIG        set: GPU 1 has two MIG instances of 10 GiB, with the UUIDs MIG-…1 and MIG-…2
  *   FAKE_NVML_INIT       a return code for nvmlInit
  */
 #include <stdio.h>

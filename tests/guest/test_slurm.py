@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -164,7 +165,7 @@ errors.run_command(run)
     log = tmp_path / "err"
     with log.open("w") as err:
         assert interrupted(subprocess.DEVNULL, err, log.read_text).wait(60) == 130
-    assert "3 tasks go on: make status shows them, scancel --name=llm-repro-" in log.read_text()
+    assert "tasks that go on: 3; make status shows them, scancel --name=llm-repro-" in log.read_text()
     assert len(here.jobs()) == 3
 
     ours, its = os.openpty()
@@ -227,6 +228,24 @@ def test_two_jobs_on_one_node_take_the_gpus_that_slurm_gave_each(here, fake_nvml
     told = [(tmp_path / f"out-{number}").read_text() for number in (1, 2)]
     assert [text.partition(" gives")[0].splitlines()[0].split(" CUDA")[0] for text in told] == ["0,1 0 1", "2,3 2 3"]
     assert all("gives 2 of this machine's 4 GPUs" in text and "type GPUS=2 or less" in text for text in told)
+
+
+def test_a_controller_that_restarts_is_waited_for(here, tmp_path, monkeypatch, capsys):
+    with_setup(monkeypatch, tmp_path, "sleep 10", "exit 4")
+    tasks, asked = waiting(tmp_path / "runs", count=1)
+    watched = follow.submit(tasks, asked)
+    os.kill(int((here.folder / "slurmctld.pid").read_text()), signal.SIGTERM)
+    here.until(lambda: not (here.folder / "slurmctld.pid").exists(), "the controller is gone")
+    pause = time.sleep
+
+    def restarting(seconds):
+        if "asking again" in capsys.readouterr().err:
+            here.run("slurmctld")
+        pause(seconds)
+
+    monkeypatch.setattr(follow.time, "sleep", restarting)
+    (state,) = follow.wait(watched, 0.2)
+    assert state.word == states.FAILED and "SLURM says FAILED" in state.more
 
 
 @pytest.mark.full

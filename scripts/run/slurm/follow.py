@@ -152,9 +152,9 @@ def _leave(watched: Sequence[Watched]) -> None:
             return
         how = f"make status shows them, scancel --name={','.join(names)} ends them, the same command again waits for them"
         if sys.stdin.isatty() and sys.stderr.isatty():
-            print(f"\n{len(left)} tasks wait or run. Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
+            print(f"\ntasks that are queued or run: {len(left)}. Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 client.cancel(left)
                 print("cancelled; what was measured is kept", file=sys.stderr)
                 return
-        print(f"note: {len(left)} tasks go on: {how}", file=sys.stderr)
+        print(f"note: tasks that go on: {len(left)}; {how}", file=sys.stderr)
