@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 
 from scripts.commands import cluster as cluster_command
 from scripts.errors import KitError
-from scripts.run.slurm import client, follow, site, states
+from scripts.run.slurm import client, follow, site, states, submissions
 from scripts.run.slurm.tasks import Task
 from tests.fakes.slurm import started
 from tests.guest.conftest import ROOT
@@ -119,6 +120,19 @@ def waiting(runs, count=3, gpus=0):
     return [Task(f"task {number}", ["bench", str(number)], gpus, 1, []) for number in range(count)], chosen(SCHEDULER="slurm", RUNS=str(runs))
 
 
+def submit(tasks, asked):
+    with submissions.one_at_a_time(asked.runs):
+        return follow.submit(tasks, asked)
+
+
+def test_two_commands_at_once_submit_every_task_once(here, tmp_path, monkeypatch):
+    with_setup(monkeypatch, tmp_path, "exec sleep 600")
+    tasks, asked = waiting(tmp_path / "runs", count=20)
+    with ThreadPoolExecutor(4) as commands:
+        found = list(commands.map(lambda _: submit(tasks, asked), range(4)))
+    assert len({(task.submission.name, task.index) for watched in found for task in watched}) == 20 == len(here.jobs())
+
+
 def with_setup(monkeypatch, tmp_path, *lines):
     """Tasks run these lines of bash in place of the kit."""
     monkeypatch.setattr(site, "FILE", tmp_path / "slurm.toml")
@@ -129,9 +143,9 @@ def with_setup(monkeypatch, tmp_path, *lines):
 def test_the_same_command_waits_for_tasks_that_are_queued_and_submits_none_twice(here, tmp_path, monkeypatch, capsys):
     with_setup(monkeypatch, tmp_path, "exec sleep 600")
     tasks, asked = waiting(tmp_path / "runs")
-    first = follow.submit(tasks, asked)
+    first = submit(tasks, asked)
     here.until(lambda: [state for _, state, _ in here.jobs()].count("RUNNING") == 2, "each node runs a task")
-    again = follow.submit(tasks, asked)
+    again = submit(tasks, asked)
     assert [(task.submission.name, task.index) for task in again] == [(task.submission.name, task.index) for task in first]
     shown = CliRunner().invoke(cluster_command.status, ["--runs", str(tmp_path / "runs")]).output
     assert "3 tasks: 2 running, 1 queued" in shown and "task 2: queued" in shown
@@ -187,7 +201,7 @@ errors.run_command(run)
 def test_a_node_without_the_folder_is_told(here, tmp_path, monkeypatch):
     with_setup(monkeypatch, tmp_path, "true")
     tasks, asked = waiting(tmp_path / "runs", count=1)
-    (task,) = follow.submit(tasks, asked)
+    (task,) = submit(tasks, asked)
     task.submission.log(0).unlink(missing_ok=True)
     here.until(lambda: not here.jobs(), "the task has ended")
     task.submission.log(0).unlink()
@@ -201,7 +215,7 @@ def test_a_node_without_the_folder_is_told(here, tmp_path, monkeypatch):
 def test_more_gpus_than_a_node_has_are_refused_in_one_line_and_leave_no_job(here, tmp_path):
     tasks, asked = waiting(tmp_path / "runs", gpus=16)
     with pytest.raises(KitError, match="no node has 16 GPUs .*jobs over several nodes are not supported: type GPUS=n") as error:
-        follow.submit(tasks, asked)
+        submit(tasks, asked)
     assert "\n" not in str(error.value) and not here.jobs()
     assert not list((tmp_path / "slurm").iterdir())
 
@@ -209,7 +223,7 @@ def test_more_gpus_than_a_node_has_are_refused_in_one_line_and_leave_no_job(here
 def test_a_partition_that_is_not_there_is_refused_in_one_line(here, tmp_path):
     tasks, _ = waiting(tmp_path / "runs")
     with pytest.raises(KitError, match="SLURM refuses the job: .*nope.*look at PARTITION"):
-        follow.submit(tasks, chosen(SCHEDULER="slurm", PARTITION="nope", RUNS=str(tmp_path / "runs")))
+        submit(tasks, chosen(SCHEDULER="slurm", PARTITION="nope", RUNS=str(tmp_path / "runs")))
 
 
 def test_two_jobs_on_one_node_take_the_gpus_that_slurm_gave_each(here, fake_nvml, tmp_path):
@@ -233,7 +247,7 @@ def test_two_jobs_on_one_node_take_the_gpus_that_slurm_gave_each(here, fake_nvml
 def test_a_controller_that_restarts_is_waited_for(here, tmp_path, monkeypatch, capsys):
     with_setup(monkeypatch, tmp_path, "sleep 10", "exit 4")
     tasks, asked = waiting(tmp_path / "runs", count=1)
-    watched = follow.submit(tasks, asked)
+    watched = submit(tasks, asked)
     os.kill(int((here.folder / "slurmctld.pid").read_text()), signal.SIGTERM)
     here.until(lambda: not (here.folder / "slurmctld.pid").exists(), "the controller is gone")
     pause = time.sleep
@@ -252,6 +266,6 @@ def test_a_controller_that_restarts_is_waited_for(here, tmp_path, monkeypatch, c
 def test_a_thousand_tasks_come_from_one_command(here, tmp_path, monkeypatch):
     with_setup(monkeypatch, tmp_path, "exec sleep 600")
     tasks, asked = waiting(tmp_path / "runs", count=1000)
-    watched = follow.submit(tasks, asked)
+    watched = submit(tasks, asked)
     now = [states.of(task, client.queue([watched[0].submission.name])) for task in watched[:5]]
     assert len(here.jobs()) == 1000 and {state.word for state in now} <= {states.QUEUED, states.RUNS}

@@ -126,7 +126,8 @@ def test_without_slurm_the_way_out_is_named(monkeypatch, tmp_path):
 def watched(tmp_path):
     """A task that was submitted from an empty folder of results."""
     (task,) = split(every=False, CASES="deepspeed", STACK="hopper", VARIANT="published", GPUS="1")
-    submission = submissions.prepare([task], site.Site(partition="gpu", setup=["echo it's loaded"]), tmp_path / "runs")
+    with submissions.one_at_a_time(tmp_path / "runs"):
+        submission = submissions.prepare([task], site.Site(partition="gpu", setup=["echo it's loaded"]), tmp_path / "runs")
     return Watched(submission, 0, tmp_path / "runs")
 
 
@@ -187,6 +188,15 @@ def test_the_script_quotes_what_it_gets(watched):
     assert "echo it's loaded" in text
     (line,) = [line for line in text.splitlines() if line.startswith("0) ")]
     assert shlex.split(line.removeprefix("0) set -- ").removesuffix(" ;;")) == watched.task.arguments
+
+
+def test_whoever_may_write_results_may_submit_and_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    with submissions.one_at_a_time(tmp_path / "shared" / "runs"):
+        assert submissions.place(tmp_path / "shared" / "runs").stat().st_mode & 0o777 == 0o777
+    with pytest.raises(KitError, match="/proc/slurm cannot be written .*type RUNS="), submissions.one_at_a_time(Path("/proc/runs")):
+        pass
 
 
 def test_the_counts_are_one_line():

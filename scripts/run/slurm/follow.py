@@ -42,7 +42,7 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
     """Run the cases of a command as tasks of SLURM; returns the exit code of the command. Raises KitError where tasks left no result."""
     wanted, watched = tasks_of(planned, asked), []
     try:
-        with signals.held_back():  # a job that is submitted is known
+        with submissions.one_at_a_time(asked.runs), signals.held_back():  # a job that is submitted is known
             watched = submit(wanted, asked)
         ended = wait(watched, look_every_s)
     except (KeyboardInterrupt, SystemExit):

@@ -8,6 +8,7 @@ receipt-<n>.json {run: status} of a task that came to its end; a task without it
 Jobs are found by their name, which is that of the folder, so that a command that is killed between submitting and writing loses nothing.
 """
 
+import contextlib
 import dataclasses
 import json
 import secrets
@@ -20,7 +21,7 @@ from pathlib import Path
 from bench.job import write_whole
 from scripts import results
 from scripts.errors import KitError
-from scripts.machine import permissions
+from scripts.machine import locks, permissions
 from scripts.paths import ROOT
 from scripts.run.slurm.site import Site
 from scripts.run.slurm.tasks import Task
@@ -85,14 +86,28 @@ def place(runs: Path) -> Path:
     return runs.parent / "slurm"
 
 
+@contextlib.contextmanager
+def one_at_a_time(runs: Path) -> Iterator[None]:
+    """Within the block no other command submits to this folder of results: two that ask the same would both find nothing submitted.
+
+    All who may write results may submit. Raises KitError where the folder of submissions cannot be written.
+    """
+    folder = place(runs)
+    with contextlib.ExitStack() as held:
+        try:
+            if not folder.exists():
+                permissions.make(folder)
+                shutil.copymode(folder.parent, folder)
+            held.enter_context(locks.held(folder / ".lock"))
+        except OSError as error:
+            raise KitError(f"{folder} cannot be written ({error.strerror}); make it writable, or type RUNS=/folder/that/all/nodes/share") from error
+        yield
+
+
 def prepare(tasks: Sequence[Task], site: Site, runs: Path) -> Submission:
     """The folder of a new submission, with all that its tasks need."""
     folder = place(runs).absolute() / f"{PREFIX}{secrets.token_hex(4)}"
-    try:
-        _made_for_all(place(runs))
-        folder.mkdir()
-    except OSError as error:
-        raise KitError(f"{folder} cannot be written ({error.strerror}); make it writable, or type RUNS=/folder/that/all/nodes/share") from error
+    folder.mkdir()
     submission = Submission(folder, list(tasks), _shown(site))
     cases = "\n".join(f"{number}) set -- {shlex.join(task.arguments)} ;;" for number, task in enumerate(tasks))
     quoted = {"python": shlex.quote(sys.executable), "folder": shlex.quote(str(folder)), "root": shlex.quote(str(ROOT))}
@@ -100,13 +115,6 @@ def prepare(tasks: Sequence[Task], site: Site, runs: Path) -> Submission:
     described = {"tasks": [dataclasses.asdict(task) for task in tasks], "site": submission.site}
     write_whole(folder / "tasks.json", json.dumps(described, indent=1))
     return submission
-
-
-def _made_for_all(folder: Path) -> None:
-    """Make the folder of submissions for all who may write results beside it."""
-    if not folder.exists():
-        permissions.make(folder)
-        shutil.copymode(folder.parent, folder)
 
 
 def _shown(site: Site) -> dict[str, object]:
