@@ -1,6 +1,7 @@
 """SCHEDULER=slurm on a real slurmctld with two make-believe nodes: requeue, scancel, Ctrl-C, and the GPUs that SLURM gives."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -171,7 +172,9 @@ errors.run_command(run)
 """
 
     def interrupted(stdin, stderr, shown):
-        process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=here.environment, stdin=stdin, stderr=stderr)
+        # A shell that started this test in the background may have made it ignore Ctrl-C, and its children with it.
+        heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=here.environment, stdin=stdin, stderr=stderr, preexec_fn=heeding)
         here.until(lambda: "task 0: running" in shown(), "a task runs")
         process.send_signal(signal.SIGINT)
         return process
