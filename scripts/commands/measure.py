@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Any
 
 import click
 
+from bench.job import write_whole
 from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
-from scripts.machine import signals
+from scripts.machine import allocation, gpus, locks, signals
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
 from scripts.run.options import Options
+from scripts.run.slurm import follow
 
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
 RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
@@ -48,9 +51,16 @@ CHOICES = (
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
+    option("SCHEDULER", values.choice("local", "slurm"), "run here, or as jobs of SLURM", "local"),
+    option("PARTITION", values.text(), "of SLURM; slurm.toml may hold this and the next four", ""),
+    option("ACCOUNT", values.text(), "of SLURM", ""),
+    option("QOS", values.text(), "of SLURM", ""),
+    option("TIME", values.text(), "the limit of a task of SLURM, for example 04:00:00", ""),
+    option("CONSTRAINT", values.text(), "the features of nodes that SLURM may choose", ""),
     MODELS,
     option("MODEL_PATH", values.folder(), "a folder with the model's own weights; the kit checks them and does not copy them"),
     RUNS,
+    click.option("--receipt", type=values.folder(), hidden=True),
 )
 
 
@@ -66,14 +76,32 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     """Give a verb the options of a measurement, as one Options."""
 
     def with_options(**typed: Any) -> int:
+        asked = options_of(typed)
         with signals.raised():  # so that containers and locks are let go
-            return command(typed["backend"] if "backend" in typed else typed["slug"], options_of(typed))
+            _heed_allocation(asked)
+            return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
 
     with_options.__doc__ = command.__doc__
     verb: Verb = with_options
     for choice in reversed(CHOICES):
         verb = choice(verb)
     return verb
+
+
+def _heed_allocation(asked: Options) -> None:
+    """Say which GPUs this process was given; raises PreflightError in a job over several nodes."""
+    if asked.scheduler == "slurm":
+        return  # this is not the machine that measures
+    allocation.refuse_several_nodes()
+    if asked.receipt:  # beside tasks on other nodes
+        locks.refuse_local(asked.runs)
+        locks.refuse_local(asked.models)
+    limits = ""
+    if asked.device == "cuda":
+        with contextlib.suppress(KitError):  # the first case reports it
+            limits = gpus.limits()
+    if limits:
+        print(f"note: {limits}", file=sys.stderr)
 
 
 @click.command
@@ -96,12 +124,17 @@ def article(slug: str, asked: Options) -> int:
 
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
+    in_slurm = asked.scheduler == "slurm"
     if asked.plan:
-        print(*outlook.lines(planned, asked), sep="\n")
+        print(*outlook.lines(planned, asked), *(follow.lines(follow.tasks_of(planned, asked)) if in_slurm else ()), sep="\n")
         return 0
+    if in_slurm:
+        return follow.perform(planned, asked)
     with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
+    if asked.receipt:
+        write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
     if records:
         print(results.where_shown(asked.runs))
     return max((plan.EXIT_CODES[record.status] for record in records), default=0)
@@ -115,6 +148,8 @@ def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
     if asked.plan:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
+    if asked.scheduler == "slurm":
+        raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]

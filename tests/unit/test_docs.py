@@ -24,6 +24,7 @@ NOT_COMMITTED = (
     "reports/demo",
     "reports/trials",
     "reports/site",
+    "reports/slurm",
     "reports/runs",
     "bench/backends/my_backend.py",
     "archives/",

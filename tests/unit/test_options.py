@@ -81,7 +81,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(typed, parts):
 
 def test_a_variable_that_the_target_does_not_read_is_refused():
     line.refuse_unread(["GPUS", "STACK"], "bench", measure.bench)
-    with pytest.raises(UsageError, match="bench does not read BACKEND, allowed are ALLOW_BUSY, .*; leave BACKEND out"):
+    with pytest.raises(UsageError, match="bench does not read BACKEND, allowed are ACCOUNT, ALLOW_BUSY, .*; leave BACKEND out"):
         line.refuse_unread(["GPUS", "BACKEND"], "bench", measure.bench)
     line.refuse_unread(["PROFILER"], "profile", measure.profile)
     for verb in (measure.bench, measure.article):
