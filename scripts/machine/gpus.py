@@ -104,7 +104,7 @@ def list_gpus() -> list[Gpu]:
 
 
 def _mig_instance(uuid: str) -> Gpu | None:
-    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU. None where this machine has no such instance."""
+    """A MIG instance by its whole UUID: its own name and memory, the index of its GPU, and no rate, for the driver tells that of the whole GPU. None where this machine has no such instance."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = _gpu(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)))
@@ -112,7 +112,7 @@ def _mig_instance(uuid: str) -> Gpu | None:
         return None
     total, used = _memory(handle)
     name = pynvml.nvmlDeviceGetName(handle)
-    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_used_bytes=used)
+    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_used_bytes=used, memory_bytes_per_s=None)
 
 
 def given() -> list[Gpu]:
