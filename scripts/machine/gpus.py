@@ -104,7 +104,10 @@ def list_gpus() -> list[Gpu]:
 
 
 def _mig_instance(uuid: str) -> Gpu | None:
-    """A MIG instance by its whole UUID: its own name and memory, the index of its GPU, and no rate, for the driver tells that of the whole GPU. None where this machine has no such instance."""
+    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU; no memory rate, because the driver knows that of the whole GPU.
+
+    None where this machine has no such instance.
+    """
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = _gpu(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)))
