@@ -50,7 +50,7 @@ help: ## Print this help
 	@echo "  MODEL_PATH=/folder      has the real weights already: they are checked, and not copied"
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
-	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
+	@echo "  TIMED_RUNS=n            in place of the article's own; verdicts count REPEATS"
 	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
 	@echo "  SCHEDULER=slurm         on a cluster; PARTITION= ACCOUNT= QOS= TIME= CONSTRAINT=, as docs/clusters.md says"
 	@echo "  PLAN=1                  prints rows, runs there and to go, and the expected time; starts nothing"
@@ -177,7 +177,7 @@ test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
 test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
 	@$(PY) $(TESTS) -m "not full"
 
-test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at full scale
+test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at a larger scale
 	@$(PY) $(TESTS)
 
 .PHONY: clocks
