@@ -44,7 +44,7 @@ def _measured(claim: Lines, reason: str) -> object:
 
 
 def _place(judged: Judged) -> Markdown:
-    if judged.group is None:
+    if judged.group is None or not any(part.has_rows for part in judged.verdict.parts):
         return Markdown(NONE)
     key = judged.group.key
     return link(f"{key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")

@@ -235,7 +235,7 @@ def test_the_index_of_the_committed_results_is_read_in_a_minute() -> None:
 
 
 def test_the_fastest_system_of_a_model_is_told_with_those_it_was_compared_with(of_five_runs: str) -> None:
-    line = re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* on 2 GPUs, of 5 systems \| — \|$", of_five_runs, re.M)
+    line = re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* with the prompt, 2 GPUs, of 5 systems, 5 runs \| — \|$", of_five_runs, re.M)
     assert line, of_five_runs[:2000]
 
 
@@ -243,7 +243,19 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
     wrong = record(job("deepspeed", 2), 10.0, checked=synthetic.check(0.5, passed=False))
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(inference-tools-current-published-\S+\): 50\S* on 1 GPU, of 2 systems \| — \|$", text, re.M)
+    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run \| — \|$", text, re.M)
+
+
+def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on_tells_the_fastest(tmp_path: Path) -> None:
+    earlier = [record(job(case, recipe=1), time_ms) for case, time_ms in (("int8", 5.0), ("layer-parallel", 6.0))]
+    text = page(tmp_path, [*earlier, record(job("int8"), 50.0), record(job("layer-parallel"), 60.0)])
+    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(\S+\): 50\S* with the prompt", text, re.M)
+
+
+def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:
+    judged = {"regret": {"p50": 0.0, "p90": 0.011, "max": 0.2}, "allowed": {"regret_p90": 0.03, "regret_max": 0.25, "logits_error": 0.02}}
+    text = page(tmp_path, [record(job("int8"), 50.0, checked=synthetic.check(0.001) | {"judged": judged}), record(job("layer-parallel"), 60.0)])
+    assert "| 0.011 / 0.200 (0.030 / 0.250) |" in text
 
 
 def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click(of_five_runs: str) -> None:
@@ -251,7 +263,7 @@ def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click
     table, _, folds = setting.partition("<details>")
     systems = re.findall(r"^\| <a id=.*?</a>(\S+) \|", table, re.M)
     assert systems == ["deepspeed", "tensor-parallel", "layer-parallel", "int8", "bminf"]
-    assert "| system | GPUs | dtype | ms ± std | × published | GiB | check |" in table
+    assert "| system | GPUs | dtype | ms ± std | time ÷ published | GiB | check |" in table
     assert "| case | status | dtype |" in folds and "published mean ± std, ms" in folds
 
 

@@ -10,7 +10,7 @@ from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, link
-from scripts.verdicts import rates, token_times
+from scripts.verdicts import lookup, rates, token_times
 from scripts.verdicts.row_groups import Group, Row, gpus
 
 #: The batch size that the articles' tables end with.
@@ -68,12 +68,19 @@ def _fastest(timed: Sequence[Timed], batch_size: int) -> Markdown:
             by_group.setdefault(one.group.slug, []).append(one)
     if not by_group:
         return Markdown(NONE)
-    group = max(by_group.values(), key=_systems)
+    group = max(by_group.values(), key=lambda timed: (_systems(timed), _can_judge(timed)))
     best = min(group, key=lambda one: one.ms)
     batch = f", batch {batch_size}" if batch_size not in (1, LARGEST) else ""
     others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
+    time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
+    runs = f"{len(best.row.runs)} run" + "s" * (len(best.row.runs) > 1)
     name = link(best.row.case, f"#{best.group.slug}")
-    return Markdown("{}: {} on {}{}, {}").format(name, stats.significant(best.ms), gpus(best.row.count), batch, others)
+    return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
+
+
+def _can_judge(timed: Sequence[Timed]) -> bool:
+    """Are these rows of weights that verdicts rest on? Of settings with as many systems they come first."""
+    return all(one.row.recipe >= lookup.LEAST_RECIPE for one in timed)
 
 
 def _systems(timed: Sequence[Timed]) -> int:

@@ -1,5 +1,6 @@
 """The claims of an article in every setting: a line a setting, a column a claim, in each cell a sign and a ratio."""
 
+import collections
 from collections.abc import Sequence
 
 from scripts import stats
@@ -53,7 +54,14 @@ def short(judged: Judged) -> str:
 
 
 def right_rows(group: Group) -> str:
-    """ "6 of 7"."""
-    right = [row for row in group.rows if cells.status(row) == "ok"]
+    """ "6 of 6, 1 unsupported": of the rows that came to their end, then the others by their status."""
+    ended = [row for row in group.rows if row.status == "ok"]
+    right = [row for row in ended if cells.status(row) == "ok"]
     unchecked = sum(not row.check for row in right)
-    return f"{len(right)} of {len(group.rows)}" + (f", {unchecked} of them unchecked" if unchecked else "")
+    others = collections.Counter(row.status for row in group.rows if row.status != "ok")
+    words = [
+        f"{len(right)} of {len(ended)}",
+        *([f"{unchecked} of them unchecked"] if unchecked else []),
+        *(f"{count} {word}" for word, count in others.items()),
+    ]
+    return ", ".join(words)

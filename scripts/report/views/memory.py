@@ -1,5 +1,8 @@
 """The three memories, each the most that any one device held, and the output check."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
@@ -16,9 +19,10 @@ def columns(group: Group) -> list[Column[Row]]:
         Column(cells.devices(group), lambda row: row.count),
         Column("NVML peak of a GPU, GiB", lambda row: cells.gib(row.peak_of_a_gpu_bytes)),
         Column("torch peak of a GPU, allocated / reserved, GiB", _torch_peaks),
-        Column("peak RSS of the measured process, GiB", lambda row: cells.gib(row.guest.memory.get("peak_rss_bytes") if row.guest else None)),
+        Column("peak RSS of all measured processes, GiB", lambda row: cells.gib(row.guest.memory.get("peak_rss_bytes") if row.guest else None)),
         Column("logits' relative error (allowed), %", _error),
         Column("greedy tokens in common", _common_tokens),
+        Column("regret of the timed tokens, 90 % / largest (allowed)", _regret, when=any(_judged(row) for row in group.rows)),
         Column("output", _output),
     ]
 
@@ -39,6 +43,19 @@ def _error(row: Row) -> str:
 def _common_tokens(row: Row) -> str:
     prefix = (row.check or {}).get("greedy_common_prefix_tokens")
     return NONE if not row.check or prefix is None else f"{prefix} of {row.check.get('greedy_tokens')}"
+
+
+def _judged(row: Row) -> Mapping[str, Any]:
+    return (row.check or {}).get("judged") or {}
+
+
+def _regret(row: Row) -> str:
+    """How far the timed tokens lie below float32's best choice, in standard deviations of a step's logits."""
+    judged = _judged(row)
+    if not judged.get("regret"):
+        return NONE
+    regret, allowed = judged["regret"], judged["allowed"]
+    return f"{regret['p90']:.3f} / {regret['max']:.3f} ({allowed['regret_p90']:.3f} / {allowed['regret_max']:.3f})"
 
 
 def _output(row: Row) -> Markdown:

@@ -107,9 +107,13 @@ def _used(group: Group) -> Markdown:
 
 
 def _again(group: Group, article: Article | None) -> Markdown:
-    """The line that runs each row again."""
-    items = [Markdown("- {}: {}").format(cells.on(row), again) for row in group.rows if (again := rerun_command.shown(row.record, article))]
-    return _folded("How to run each row again", items)
+    """The command of a run of each row, and the runs that its numbers come from, by which they are cited."""
+    items = []
+    for row in group.rows:
+        if again := rerun_command.shown(row.record, article):
+            runs = ", ".join(run.id for run in row.runs)
+            items.append(Markdown("- {}: {}; its runs: {}").format(cells.on(row), again, runs))
+    return _folded("How to run each row again (REPEATS=5 makes the five runs of a verdict), and the ids of its runs", items)
 
 
 def _folded(summary: str, items: Sequence[Markdown]) -> Markdown:

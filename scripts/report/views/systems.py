@@ -65,7 +65,7 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
         Column[Timed]("dtype", lambda one: one.row.dtype or NONE, words=True),
         Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
         Column[Timed]("ms ± std", lambda one: one.mean_std),
-        Column[Timed]("× published", lambda one: one.over_published, when=any(one.case for one in timed)),
+        Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case for one in timed)),
         Column[Timed]("GiB", lambda one: NONE if one.row.status == "unsupported" else cells.gib(one.row.peak_of_a_gpu_bytes)),
         Column[Timed]("check", lambda one: cells.status(one.row), words=True),
     ]
