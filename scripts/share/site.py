@@ -63,12 +63,12 @@ def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
     """A page of the report as a page of the site; `of_place` leads from a row's anchor to its page.
 
     GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
-    out of the report's folder, which the site does not hold, the words stay.
+    out of the report's folder, which the site does not hold, or to a folder, which has no page, the words stay.
     """
     text = re.sub(r"<details>", '<details markdown="1">', text)
     for name, (place, _) in FIRST.items():
         text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
-    text = re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+    text = re.sub(rf"(?<!!)\[([^\[\]\n]*)\]\((?:\.\./[^()\s]*|(?:{'|'.join(FOLDERS)})/?)\)", r"\1", text)
 
     def with_page(match: re.Match[str]) -> str:
         page = of_place.get(match["anchor"])
@@ -157,7 +157,8 @@ def build(report: Path, runs: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
-        for name in ("sitemap.xml", "sitemap.xml.gz"):  # for search engines, with today's date: the same runs give the same site
+        # The map for search engines carries today's date, and the same runs give the same site; a 404 page would lead to the host's root.
+        for name in ("sitemap.xml", "sitemap.xml.gz", "404.html"):
             (made / name).unlink(missing_ok=True)
         if out.exists():
             out.rename(Path(work, "old"))
