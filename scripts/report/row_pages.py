@@ -12,6 +12,9 @@ from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.views import systems
 from scripts.verdicts.row_groups import Group, Row, gpus
 
+#: The page that lists the rows of all settings.
+ALL = "rows.md"
+
 
 @dataclass(frozen=True)
 class RowPages:
@@ -33,7 +36,30 @@ def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) 
                     pictures[name] = picture
                 texts[f"{name}.md"] = f"{pages.MARKER}\n\n{_page(group, row, known.get(group.key.article), name, bool(picture), runs_link)}\n"
                 of_place[systems.place_of(group, row)] = f"{name}.md"
+    if texts:
+        texts[ALL] = f"{pages.MARKER}\n\n{_all_rows(groups, known)}\n"
     return RowPages(texts, pictures, of_place)
+
+
+def _all_rows(groups: Sequence[Group], known: Mapping[str, Article]) -> Markdown:
+    """The names of the columns GPU, stack and batch are those that scripts/share/site_files/filter.js looks for."""
+    columns = [
+        Column[Line]("row", lambda line: link(line.row.name, f"{name_of(line.group, line.row)}.md"), words=True),
+        Column[Line]("article", lambda line: line.group.key.article, words=True),
+        Column[Line]("variant", lambda line: line.group.key.variant, words=True),
+        Column[Line]("stack", lambda line: line.group.key.stack, words=True),
+        Column[Line]("GPU", lambda line: line.group.key.model, words=True),
+        Column[Line]("GPUs", lambda line: line.row.count),
+        Column[Line]("batch", lambda line: line.row.batch_size),
+        Column[Line]("new tokens", lambda line: line.new_tokens or cells.NONE),
+        Column[Line]("ms", lambda line: data.shown(line.summary.mean) if line.summary else cells.NONE),
+        Column[Line]("check", lambda line: cells.status(line.row), words=True),
+    ]
+    return blocks(
+        Markdown("# All rows"),
+        Markdown("Rows of all settings; mean call in ms. Every column of them: [results.csv]({}), [results.json]({}).").format(data.CSV, data.JSON),
+        table(columns, [line for group in groups for line in data.lines_of(group, known.get(group.key.article))]),
+    )
 
 
 def name_of(group: Group, row: Row) -> str:

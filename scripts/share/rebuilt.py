@@ -14,6 +14,7 @@ from scripts import surroundings
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import data
+from scripts.results import json_schema
 
 #: What of this kit computes.
 CODE = ("scripts/**/*", "bench/**/*.py")
@@ -21,8 +22,9 @@ CODE = ("scripts/**/*", "bench/**/*.py")
 #: What a report follows from. Python imports nothing of that name or from that place.
 DATA = ("README.md", "bench/**/*.toml", "docker/**/*.toml", "docker/**/*.txt", "reports/runs/**/*", "reports/FINDINGS.md", "reports/verdicts-version-1.json")
 
-#: The report's pages within reports/, and its rows as data.
-PAGES = ("*.md", data.CSV, data.JSON)
+#: The report's pages within reports/, its rows as data, and what the files of a run hold.
+DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)
+PAGES = ("*.md", *DATA_FILES)
 
 #: Of the user's command, not of this report.
 NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")

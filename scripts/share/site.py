@@ -21,8 +21,9 @@ import yaml
 from scripts import articles, results, surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
-from scripts.report import data, failures, pages, row_pages
+from scripts.report import failures, pages, row_pages
 from scripts.results import door
+from scripts.share import rebuilt
 from scripts.verdicts import row_groups
 
 FILES = Path(__file__).resolve().parent / "site_files"
@@ -31,6 +32,7 @@ FILES = Path(__file__).resolve().parent / "site_files"
 FIRST = {pages.INDEX: ("index.md", "Report"), "FINDINGS.md": ("FINDINGS.md", "Findings")}
 #: What has a tab after the articles; the settings and their environments are reached from these.
 LAST = (pages.METHOD, pages.PROFILES, pages.RUNS)
+ROWS = {"Rows": row_pages.ALL}
 
 #: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
@@ -53,7 +55,7 @@ def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]
         "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
         "plugins": [],
         "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
-        "extra_javascript": ["site_files/sort.js", "site_files/verdicts.js"],
+        "extra_javascript": [f"site_files/{name}.js" for name in ("sort", "filter", "verdicts")],
         "extra_css": ["site_files/style.css"],
         "validation": {"links": {"anchors": "warn", "not_found": "warn", "unrecognized_links": "warn"}},
     }
@@ -94,7 +96,8 @@ def _nav(texts: Mapping[str, str]) -> list[dict[str, Any]]:
     first = [{title: place} for name, (place, title) in FIRST.items() if name in texts]
     articles = [{_title(texts[name]): name} for name in texts if name.startswith("article-")]
     last = [{_title(texts[name]): name} for name in LAST if name in texts]
-    return [*first, *([{"Articles": articles}] if articles else []), *last]
+    middle: list[dict[str, Any]] = [{"Articles": articles}, ROWS] if articles else []
+    return [*first, *middle, *last]
 
 
 def _title(text: str) -> str:
@@ -127,7 +130,7 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     rows = _rows(runs, place_of_runs.as_posix())
     for name, text in [*texts.items(), *rows.texts.items()]:
         (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
-    for name in (data.CSV, data.JSON):
+    for name in rebuilt.DATA_FILES:
         if (report / name).is_file() and door.is_plain(report / name):
             shutil.copyfile(report / name, docs / name, follow_symlinks=False)
     for name, patterns in FOLDERS.items():

@@ -91,6 +91,38 @@ def test_a_first_visit_loads_little_and_nothing_from_elsewhere(built, browser):
     assert sum(path.stat().st_size for path in loaded) < FIRST_VISIT_BYTES
 
 
+SHOWN = """[...document.querySelectorAll('article tbody tr')].filter((row) => row.checkVisibility())
+    .map((row) => [...row.cells].map((cell) => cell.textContent.trim()))"""
+
+
+def _choose(browser: Chromium, name: str, value: str) -> None:
+    """Choose a value as a reader does by keyboard: Tab to the choice, and type how the value begins."""
+    for _ in range(300):
+        browser.press("Tab")
+        if browser.value("document.activeElement.matches('select') ? document.activeElement.parentElement.firstChild.textContent.trim() : ''") == name:
+            break
+    else:
+        raise AssertionError(f"300 times Tab reach no choice of {name}")
+    for key in value:
+        browser.press(key)
+    assert browser.value("document.activeElement.value") == value
+
+
+def test_rows_are_chosen_by_gpu_stack_and_batch_by_keyboard(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "rows.html")
+    headings = browser.value("[...document.querySelectorAll('article th')].map((cell) => cell.textContent.trim())")
+    gpu, stack, batch = (headings.index(name) for name in ("GPU", "stack", "batch"))
+    every = browser.value(SHOWN)
+    expected = every
+    for name, column, value in (("GPU", gpu, "NVIDIA H200"), ("stack", stack, "hopper"), ("batch", batch, "1")):
+        _choose(browser, name, value)
+        expected = [row for row in expected if row[column] == value]
+        assert 0 < len(expected) < len(every) or name == "GPU"
+        assert browser.value(SHOWN) == expected
+        assert browser.value("document.querySelector('.filter-count').textContent") == f"{len(expected)} of {len(every)} rows"
+
+
 def test_a_table_sorts_by_keyboard(built, browser):
     setting = next(path for path in sorted(built.glob("inference-tools-*.html")) if "environment" not in path.name)
     browser.look(1280, "light")

@@ -66,7 +66,7 @@ def test_tables_within_details_are_tables(built):
 
 def test_the_tabs_are_the_report_the_findings_the_articles_and_the_method(built):
     tabs = re.findall(r'md-tabs__link">\s*([^<]*?)\s*<', built.read_text(encoding="utf-8"))
-    assert tabs == ["Report", "Findings", "Articles", "How the numbers are measured and judged", "Runs"]
+    assert tabs == ["Report", "Findings", "Articles", "Rows", "How the numbers are measured and judged", "Runs"]
 
 
 def test_a_row_of_a_setting_leads_to_its_page_with_its_raw_results(built):
