@@ -18,11 +18,12 @@ ALL = "rows.md"
 
 @dataclass(frozen=True)
 class RowPages:
-    """`texts` and `pictures` by their names; `of_place` leads from a row's anchor on its setting's page to the row's page."""
+    """`texts` and `pictures` by their names; `of_place` leads from a row's anchor on its setting's page to the row's page; `overview` is the page ALL."""
 
     texts: Mapping[str, str]
     pictures: Mapping[str, str]
     of_place: Mapping[str, str]
+    overview: str
 
 
 def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) -> RowPages:
@@ -36,9 +37,7 @@ def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) 
                     pictures[name] = picture
                 texts[f"{name}.md"] = f"{pages.MARKER}\n\n{_page(group, row, known.get(group.key.article), name, bool(picture), runs_link)}\n"
                 of_place[systems.place_of(group, row)] = f"{name}.md"
-    if texts:
-        texts[ALL] = f"{pages.MARKER}\n\n{_all_rows(groups, known)}\n"
-    return RowPages(texts, pictures, of_place)
+    return RowPages(texts, pictures, of_place, f"{pages.MARKER}\n\n{_all_rows(groups, known)}\n")
 
 
 def _all_rows(groups: Sequence[Group], known: Mapping[str, Article]) -> Markdown:

@@ -128,7 +128,7 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     if ".." in place_of_runs.parts:
         raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
     rows = _rows(runs, place_of_runs.as_posix())
-    for name, text in [*texts.items(), *rows.texts.items()]:
+    for name, text in [*texts.items(), *rows.texts.items(), (row_pages.ALL, rows.overview)]:
         (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
     for name in rebuilt.DATA_FILES:
         if (report / name).is_file() and door.is_plain(report / name):
