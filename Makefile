@@ -137,7 +137,7 @@ publish: $(SITE) ## Put the report's site on a branch of a repository: make publ
 bundle: $(RUN) ## Pack results, report, pins and locks into one archive with checksums
 	@$(PY) -m scripts bundle
 
-verify-bundle: $(RUN) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz
+verify-bundle: $(RUN) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz (FORMAT=json: one line for a program)
 	@$(PY) -m scripts verify-bundle
 
 .PHONY: compare

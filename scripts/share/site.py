@@ -23,7 +23,7 @@ from scripts.errors import KitError
 from scripts.machine import locks
 from scripts.report import failures, pages, row_pages
 from scripts.results import door
-from scripts.share import rebuilt
+from scripts.share import rebuilt, ro_crate
 from scripts.verdicts import row_groups
 
 FILES = Path(__file__).resolve().parent / "site_files"
@@ -133,6 +133,7 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     for name in rebuilt.DATA_FILES:
         if (report / name).is_file() and door.is_plain(report / name):
             shutil.copyfile(report / name, docs / name, follow_symlinks=False)
+    (docs / ro_crate.NAME).write_text(ro_crate.text(results.load_all(runs)[0], place_of_runs.as_posix()), encoding="utf-8")
     for name, patterns in FOLDERS.items():
         if (report / name).is_dir():
             _shown(report / name, docs / name, patterns)
