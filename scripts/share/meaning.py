@@ -54,6 +54,6 @@ def problems(record: Record) -> Iterator[str]:
         yield f"its output is called right with an error of {error:g}, the tolerance is {tolerance:g}"
     if check and tolerance != job.tolerance:
         yield f"its output was checked with the tolerance {tolerance}, its job says {job.tolerance}"
-    image_pins = (record.host.get("image") or {}).get("pins_id")
-    if image_pins and image_pins != record.host.get("pins_id"):
-        yield f"its image is of the pins {image_pins}, the run names {record.host.get('pins_id')}"
+    pins_ids = [found for found in (record.host.get("pins_id"), (record.host.get("image") or {}).get("pins_id")) if found]
+    if len(set(pins_ids)) > 1:
+        yield f"its image is of the pins {pins_ids[1]}, the run names {pins_ids[0]}"

@@ -97,14 +97,8 @@ def _software(record: Record) -> Iterator[Entity]:
         name, _, tag = image["tag"].rpartition(":")
         digest = (image.get("id") or "").removeprefix("sha256:")
         kind = {"@id": "https://w3id.org/ro/terms/workflow-run#DockerImage"}
-        yield {
-            "@id": f"#image-{image['tag']}",
-            "@type": "ContainerImage",
-            "additionalType": kind,
-            "name": name,
-            "tag": tag,
-            **({"sha256": digest} if digest else {}),
-        }
+        told = {"additionalType": kind, "name": name, "tag": tag, **({"sha256": digest} if digest else {})}
+        yield {"@id": f"#image-{image['tag']}", "@type": "ContainerImage", **told}
 
 
 def _files(record: Record, runs: str) -> tuple[Entity, Entity]:

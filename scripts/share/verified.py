@@ -1,9 +1,9 @@
 """make verify-bundle: does an archive hold what it says, and what was not checked?
 
 Nothing of the archive is trusted, and no code of it runs. Every file has to be listed with its checksum, every needed file has to be
-there, each run's job has to be the job of its result and no result may contradict itself or its job, and the report, its plots and the README's headlines have to come out of
-the bundle's own results, articles and pins. A bundle that was changed throughout, report included, passes: only a signature
-shows who made it.
+there, each run's job has to be the job of its result, no result may contradict itself or its job, and the report, its plots, the list
+of actions and the README's headlines have to come out of the bundle's own results, articles and pins. A bundle that was changed
+throughout, report included, passes: only a signature shows who made it.
 """
 
 import dataclasses
@@ -184,8 +184,9 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
         f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
         f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
-        f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of pins that are not in the bundle",
-        f"checked: {pages} pages of the report, {plots} plots and the README's headlines and {ro_crate.NAME} come out of these results, with the bundle's own articles and pins",
+        f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's",
+        f"checked: {pages} pages of the report, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
+        f"checked: {ro_crate.NAME} tells of these results",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",
         "not checked: what nothing follows from: FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",

@@ -49,5 +49,5 @@ def test_a_wrong_output_that_says_so_is_counted_and_no_problem() -> None:
 
 def test_an_image_of_other_pins_than_the_run_names_is_told() -> None:
     run = record(job("int8"), 90.0)
-    run.host["image"] = {"tag": "llm-repro/int8:current-0", "pins_id": "000000000000"}
-    assert one_problem(run).startswith("its image is of the pins 000000000000, the run names ")
+    run.host["pins_id"], run.host["image"] = "111111111111", {"tag": "llm-repro/int8:current-0", "pins_id": "000000000000"}
+    assert one_problem(run).startswith("its image is of the pins 000000000000, the run names 111111111111")

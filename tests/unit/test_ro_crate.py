@@ -28,13 +28,14 @@ def references(value: object) -> set[str]:
 
 def test_a_run_is_an_action_with_its_software_its_job_its_result_and_its_time() -> None:
     one = record(job("deepspeed", 2), 12.0)
+    one.host["pins_id"] = "0123456789ab"
     found = entities([one])
     (action,) = (entity for entity in found.values() if entity["@type"] == "CreateAction")
     assert found["./"]["mentions"] == [{"@id": action["@id"]}] and found["./"]["conformsTo"] == {"@id": ro_crate.PROFILE}
     assert action["object"] == {"@id": f"reports/runs/{one.id}/job.json"} and action["result"] == {"@id": f"reports/runs/{one.id}/result.json"}
     assert action["startTime"] == one.host["started_at"] and action["actionStatus"] == {"@id": "http://schema.org/CompletedActionStatus"}
     backend = found[action["instrument"][0]["@id"]]
-    assert (backend["@type"], backend["softwareVersion"]) == ("SoftwareApplication", one.host["pins_id"])
+    assert (backend["@type"], backend["softwareVersion"]) == ("SoftwareApplication", "0123456789ab")
     assert "error" not in action
 
 
