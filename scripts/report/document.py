@@ -13,7 +13,7 @@ from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.report import data, failures, headlines, page, pages, quoted, terminal
+from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
 from scripts.report.page import Body, Content
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped, json_schema
@@ -135,10 +135,15 @@ def check_pages() -> None:
     quoted.check(whole.content.records)
 
 
-def write(runs: Path, out: Path) -> Path:
-    """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
+def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
+    """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError."""
     whole = _whole(runs, out)
-    path, content = save(out, whole.texts, whole.content.pictures), whole.content
+    content, texts, pictures = whole.content, {**whole.texts}, {**whole.content.pictures}
+    if with_rows:
+        rows = row_pages.of_runs(runs, Path(os.path.relpath(runs, out)).as_posix())
+        texts |= {**rows.texts, row_pages.ALL: rows.overview}
+        pictures |= rows.pictures
+    path = save(out, texts, pictures)
     if (runs, out) == (results.RUNS, results.RUNS.parent):
         headlines.save(headlines.table(content.verdicts))
         quoted.save(content.records)

@@ -1,8 +1,10 @@
-"""A page a row, for the site: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
+"""A page a row, for site and bundle: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from scripts import articles, results
 from scripts.articles import Article
 from scripts.report import cells, data, failures, pages, rerun_command, text
 from scripts.report.data import Line
@@ -10,6 +12,7 @@ from scripts.report.plots import call_dots
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.views import systems
+from scripts.verdicts import row_groups
 from scripts.verdicts.row_groups import Group, Row, gpus
 
 #: The page that lists the rows of all settings.
@@ -24,6 +27,12 @@ class RowPages:
     pictures: Mapping[str, str]
     of_place: Mapping[str, str]
     overview: str
+
+
+def of_runs(runs: Path, runs_link: str) -> RowPages:
+    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
+    known = articles.load_all()
+    return failures.made_of(results.load_all(runs)[0], runs, lambda records: made(row_groups.build(records, known), known, runs_link))[0]
 
 
 def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) -> RowPages:

@@ -34,7 +34,7 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: the report's pages and rows, its plots, and README.md and reports/FINDINGS.md with their numbers.
+    """{place: content} of what follows from a folder's data: pages of the report and its rows, rows as data, plots; README.md and FINDINGS.md with their numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
@@ -42,7 +42,7 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
     _copy(folder, DATA, work)
     (work / "reports" / "runs").mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in surroundings.current().variables.items() if name not in NOT_PASSED}
-    command = [sys.executable, "-m", "scripts", "report"]
+    command = [sys.executable, "-m", "scripts", "report", "--rows"]
     try:
         done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
     except subprocess.TimeoutExpired as error:

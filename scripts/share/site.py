@@ -18,13 +18,12 @@ from typing import Any
 
 import yaml
 
-from scripts import articles, results, surroundings
+from scripts import results, surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
-from scripts.report import failures, pages, row_pages
+from scripts.report import pages, row_pages
 from scripts.results import door
 from scripts.share import rebuilt, ro_crate
-from scripts.verdicts import row_groups
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
@@ -79,12 +78,6 @@ def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
     return re.sub(r'<a id="(?P<anchor>[^"]+)"></a>(?P<name>[^\s|]+)', with_page, text)
 
 
-def _rows(runs: Path, runs_link: str) -> row_pages.RowPages:
-    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
-    known = articles.load_all()
-    return failures.made_of(results.load_all(runs)[0], runs, lambda records: row_pages.made(row_groups.build(records, known), known, runs_link))[0]
-
-
 def _texts(report: Path) -> dict[str, str]:
     """{name: text} of the pages of a report's folder that are no links: the index, the findings and what `make report` wrote."""
     names = [*FIRST, *(path.name for path in pages.written_by_the_kit(report) if path.name not in FIRST)]
@@ -127,7 +120,7 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     place_of_runs = Path(os.path.relpath(runs, report))
     if ".." in place_of_runs.parts:
         raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-    rows = _rows(runs, place_of_runs.as_posix())
+    rows = row_pages.of_runs(runs, place_of_runs.as_posix())
     for name, text in [*texts.items(), *rows.texts.items(), (row_pages.ALL, rows.overview)]:
         (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
     for name in rebuilt.DATA_FILES:
