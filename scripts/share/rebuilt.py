@@ -34,7 +34,7 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: pages of the report and its rows, rows as data, plots; README.md and FINDINGS.md with their numbers.
+    """{place: content} of what follows from a folder's data: pages of report and rows, rows as data, plots, README.md and FINDINGS.md with their numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
