@@ -16,6 +16,7 @@ DEV := $(SITE) .venv/.dev
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
+export SCHEDULER PARTITION ACCOUNT QOS TIME CONSTRAINT
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY COST_PER_GPU_HOUR REMOTE BRANCH TAKE_BRANCH BUNDLE
 
@@ -51,6 +52,7 @@ help: ## Print this help
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; fewer than 5 carry no interval"
 	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
+	@echo "  SCHEDULER=slurm         on a cluster; PARTITION= ACCOUNT= QOS= TIME= CONSTRAINT=, as docs/clusters.md says"
 	@echo "  PLAN=1                  prints rows, runs there and to go, and the expected time; starts nothing"
 
 .venv/.%: scripts/requirements/%.txt
@@ -83,6 +85,10 @@ profile-%: $(RUN) always ## Profile one call of a backend's cases: make profile-
 
 article-%: $(RUN) always ## Run all cases of an article in all variants: make article-inference-tools
 	@$(PY) -m scripts article "$$KIT_NAME"
+
+.PHONY: status
+status: $(RUN) ## Show how far the tasks of SCHEDULER=slurm are, from SLURM's queue and the results
+	@$(PY) -m scripts status
 
 build-%: $(RUN) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
 	@$(PY) -m scripts build "$$KIT_NAME"

@@ -50,8 +50,8 @@ class Surroundings:
 
     @property
     def hub_token(self) -> str:
-        """HF_TOKEN, for gated models; it stays in this process."""
-        return self.text("HF_TOKEN")
+        """HF_TOKEN, for gated models; it stays in this process. A token from a file often ends in a line break."""
+        return self.text("HF_TOKEN").strip()
 
     @property
     def hub_endpoint(self) -> str:

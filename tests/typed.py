@@ -7,4 +7,5 @@ from scripts.run.options import Options
 def chosen(**typed: str) -> Options:
     """What the command line makes of these variables; raises UsageError for a wrong one."""
     words = [part for name, value in typed.items() for part in (f"--{name.lower().replace('_', '-')}", value)]
-    return measure.options_of(measure.bench.make_context("bench", ["backend", *words]).params)
+    verb = measure.profile if "PROFILER" in typed else measure.bench
+    return measure.options_of(verb.make_context(str(verb.name), ["backend", *words]).params)

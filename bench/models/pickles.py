@@ -12,6 +12,9 @@ import zipfile
 
 from bench import compat
 
+#: Tensors that share memory are written one by one. In the models of articles one matrix is shared; a hostile file of a megabyte could fill the disk.
+MOST_SHARED = 2
+
 INDEX, SINGLE = "pytorch_model.bin.index.json", "pytorch_model.bin"
 
 
@@ -95,6 +98,9 @@ def _read(path, name):
     for key, value in state.items():
         if not isinstance(key, str) or not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized:
             raise ValueError("{} holds {!r:.80} of type {}; allowed are dense tensors by name".format(name, key, type(value).__name__))
+    file_bytes, size_bytes = os.path.getsize(path), sum(value.numel() * value.element_size() for value in state.values())
+    if size_bytes > MOST_SHARED * file_bytes:
+        raise ValueError("{} has {:,} bytes and its tensors {:,}; {} times as many are allowed".format(name, file_bytes, size_bytes, MOST_SHARED))
     return {key: value.detach() for key, value in state.items()}
 
 

@@ -117,7 +117,7 @@ def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pyth
 @click.command
 @ARCHIVES
 def restore(archives: Path) -> None:
-    """Restore the images of such a folder without a network, and compare each with its pins and lock."""
+    """Restore the images of an archive folder without a network, and compare each with its pins and lock."""
     restoring.restore(archives)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,27 +10,31 @@ from typing import Any
 
 import click
 
+from bench.job import write_whole
 from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
-from scripts.machine import signals
+from scripts.machine import allocation, gpus, locks, signals
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
 from scripts.run.options import Options
+from scripts.run.slurm import follow
 
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
 RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
+
+PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
 
 #: In the order of --help.
 CHOICES = (
     option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
     option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ARTICLE", values.text(), "whose cases: a name in bench/articles", ""),
+    option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
     option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
-    option("STACK", values.text(), "whose versions: a stack of docker/pins.toml, or the article's own", "article"),
+    option("STACK", values.text(), "library versions: a stack of docker/pins.toml, or the article's own", "article"),
     option("BATCH_SIZES", values.numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.count(example=10_000), "texts of a workload"),
     option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
@@ -40,16 +45,22 @@ CHOICES = (
     option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
-    option("PROFILER", values.choice("torch", "nsys"), "of `profile`", "torch"),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("FORCE", values.switch(), "1 measures again what is there", False),
     option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
+    option("SCHEDULER", values.choice("local", "slurm"), "run here, or as jobs of SLURM", "local"),
+    option("PARTITION", values.text(), "of SLURM; slurm.toml may hold this and the next four", ""),
+    option("ACCOUNT", values.text(), "of SLURM", ""),
+    option("QOS", values.text(), "of SLURM", ""),
+    option("TIME", values.text(), "the limit of a task of SLURM, for example 04:00:00", ""),
+    option("CONSTRAINT", values.text(), "the features of nodes that SLURM may choose", ""),
     MODELS,
-    option("MODEL_PATH", values.folder(), "a folder that has the model's own weights already: they are checked and not copied"),
+    option("MODEL_PATH", values.folder(), "a folder with the model's own weights; the kit checks them and does not copy them"),
     RUNS,
+    click.option("--receipt", type=values.folder(), hidden=True),
 )
 
 
@@ -65,14 +76,32 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     """Give a verb the options of a measurement, as one Options."""
 
     def with_options(**typed: Any) -> int:
+        asked = options_of(typed)
         with signals.raised():  # so that containers and locks are let go
-            return command(typed["backend"] if "backend" in typed else typed["slug"], options_of(typed))
+            _heed_allocation(asked)
+            return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
 
     with_options.__doc__ = command.__doc__
     verb: Verb = with_options
     for choice in reversed(CHOICES):
         verb = choice(verb)
     return verb
+
+
+def _heed_allocation(asked: Options) -> None:
+    """Say which GPUs this process was given; raises PreflightError in a job over several nodes."""
+    if asked.scheduler == "slurm":
+        return  # this is not the machine that measures
+    allocation.refuse_several_nodes()
+    if asked.receipt:  # beside tasks on other nodes
+        locks.refuse_local(asked.runs)
+        locks.refuse_local(asked.models)
+    limits = ""
+    if asked.device == "cuda":
+        with contextlib.suppress(KitError):  # the first case reports it
+            limits = gpus.limits()
+    if limits:
+        print(f"note: {limits}", file=sys.stderr)
 
 
 @click.command
@@ -95,12 +124,17 @@ def article(slug: str, asked: Options) -> int:
 
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
+    in_slurm = asked.scheduler == "slurm"
     if asked.plan:
-        print(*outlook.lines(planned, asked), sep="\n")
+        print(*outlook.lines(planned, asked), *(follow.lines(follow.tasks_of(planned, asked)) if in_slurm else ()), sep="\n")
         return 0
+    if in_slurm:
+        return follow.perform(planned, asked)
     with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
+    if asked.receipt:
+        write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
     if records:
         print(results.where_shown(asked.runs))
     return max((plan.EXIT_CODES[record.status] for record in records), default=0)
@@ -108,11 +142,14 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
 
 @click.command
 @click.argument("backend")
+@PROFILER
 @measuring
 def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
     if asked.plan:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
+    if asked.scheduler == "slurm":
+        raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]

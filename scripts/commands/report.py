@@ -46,7 +46,7 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
 
 @click.command
 @option("A", values.text(), "a run, a folder of results, or a git revision", "")
-@option("B", values.text(), "the same", "")
+@option("B", values.text(), "the other run, folder or revision", "")
 @option("ACROSS", values.text(), "compare rows that differ only in this field", "")
 @option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent", "")
 @RUNS

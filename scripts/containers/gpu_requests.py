@@ -13,6 +13,7 @@ import yaml
 from docker.types import DeviceRequest
 
 from scripts.errors import PreflightError
+from scripts.machine import allocation
 from scripts.machine.gpus import Gpu
 
 KIND = "nvidia.com/gpu"
@@ -36,8 +37,16 @@ def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto
 
 
 def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:
-    """The CDI names of all these GPUs, by UUID where the spec has it, else by index; [] where a GPU has no name."""
-    names = [next((name for name in (gpu.uuid, str(gpu.index)) if name in known), None) for gpu in gpus]
+    """The CDI names of all these GPUs, by UUID where the spec has it, else by index; [] where a GPU has no name.
+
+    An index that may be of this process alone would name another GPU to Docker, and that of a MIG instance would name its whole GPU.
+    """
+
+    def names_of(gpu: Gpu) -> list[str]:
+        only_uuid = gpu.uuid.startswith(allocation.MIG) or allocation.may_be_renumbered()
+        return [gpu.uuid] if only_uuid else [gpu.uuid, str(gpu.index)]
+
+    names = [next((name for name in names_of(gpu) if name in known), None) for gpu in gpus]
     return [] if None in names else [f"{KIND}={name}" for name in names]
 
 

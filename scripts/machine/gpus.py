@@ -4,6 +4,7 @@ GPUs are identified by UUID. A machine without an NVIDIA driver has no GPUs here
 """
 
 import contextlib
+import dataclasses
 import threading
 import time
 from array import array
@@ -14,7 +15,7 @@ from typing import Any, Self
 import pynvml
 
 from scripts.errors import NothingRuns, PreflightError
-from scripts.machine import locks
+from scripts.machine import allocation, locks
 from scripts.units import GIB
 
 #: A GPU with more memory in use is busy, even where the process that uses it cannot be seen.
@@ -102,6 +103,47 @@ def list_gpus() -> list[Gpu]:
         return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())] if has_driver else []
 
 
+def _mig_instance(uuid: str) -> Gpu | None:
+    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU; no memory rate, because the driver knows that of the whole GPU.
+
+    None where this machine has no such instance.
+    """
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        parent = _gpu(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)))
+    except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
+        return None
+    total, used = _memory(handle)
+    name = pynvml.nvmlDeviceGetName(handle)
+    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_used_bytes=used, memory_bytes_per_s=None)
+
+
+def given() -> list[Gpu]:
+    """The GPUs that this process may use: those of its allocation (scripts/machine/allocation.py), all without an allocation.
+
+    Raises PreflightError where the allocation names a GPU that is not there, and where the driver does not answer.
+    """
+    present = list_gpus()
+    if not present:
+        return []
+    with _nvml():
+        instances = [_mig_instance(word) for word in allocation.words() if word.startswith(allocation.MIG)]
+    chosen = allocation.of([*present, *filter(None, instances)])
+    return chosen if allocation.typed() else present
+
+
+def limits() -> str:
+    """What limits the kit to some of this machine's GPUs, in words; "" where nothing does."""
+    count, ours = len(list_gpus()), given()
+    if not count or not allocation.typed() or (len(ours) == count and not any(gpu.uuid.startswith(allocation.MIG) for gpu in ours)):
+        return ""
+    return f"{allocation.typed()} gives {len(ours)} of this machine's {count} GPUs ({_listed(ours)}); the kit takes no other"
+
+
+def _listed(gpus: Sequence[Gpu]) -> str:
+    return ", ".join(f"{gpu.index} ({gpu.name})" for gpu in gpus) or "none"
+
+
 def driver() -> dict[str, str] | None:
     """{"driver": "580.65", "cuda_driver": "13.0"}; `cuda_driver` is the newest CUDA that the driver runs. None without a driver."""
     with _nvml() as has_driver:
@@ -140,21 +182,23 @@ def select(count: int | None = None, ids: Sequence[int] | None = None, allow_bus
 
 def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> list[Gpu]:
     """The GPUs to try in turn; `typed` is what the user typed, for the messages."""
-    present = list_gpus()
-    if not present:
+    if not list_gpus():
         raise NothingRuns(
             f"{typed}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type make demo, which runs tiny models on the CPU"
         )
-    listed = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in present)
+    ours = given()
+    if not ours:
+        raise allocation.refuse_none(typed)
+    having = f"{allocation.typed()} gives" if allocation.typed() else "this machine has"
     if ids:
-        by_index = {gpu.index: gpu for gpu in present}
+        by_index = {gpu.index: gpu for gpu in ours}
         missing = [index for index in ids if index not in by_index]
         if missing:
-            raise PreflightError(f"{typed}: there is no GPU {missing[0]}, this machine has GPU {listed}; try GPU_IDS=0")
+            raise PreflightError(f"{typed}: there is no GPU {missing[0]}, {having} GPU {_listed(ours)}; try GPU_IDS={ours[0].index}")
         return [by_index[index] for index in ids]
-    if count and count > len(present):
-        raise PreflightError(f"{typed}: this machine has {len(present)} ({listed}); type GPUS={len(present)} or less")
-    return present
+    if count and count > len(ours):
+        raise PreflightError(f"{typed}: {having} {len(ours)} ({_listed(ours)}); type GPUS={len(ours)} or less")
+    return ours
 
 
 def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:

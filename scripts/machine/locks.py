@@ -23,6 +23,9 @@ FOR_THIS_USER, FOR_EVERYBODY = 0o600, 0o666
 #: A sweep holds each lock for a moment; `take` waits this long before it calls a lock held.
 MOMENT_S = 0.1
 
+#: Mount options of Lustre and NFS that keep locks within one node.
+LOCAL = ("localflock", "nolock", "local_lock=all", "local_lock=flock")
+
 
 def folder() -> Path:
     """The lock folder of this user, made where it is missing. Raises PreflightError where it belongs to another user."""
@@ -62,6 +65,18 @@ def held(path: Path, mode: int = FOR_EVERYBODY) -> Iterator[None]:
             yield
         finally:
             remove(path)
+
+
+def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
+    """Raise PreflightError where the locks of a shared folder hold on this node alone: two nodes would then measure one run."""
+    by_place = {Path(fields[1]): fields for fields in (line.split() for line in mounts.read_text(errors="replace").splitlines())}
+    fields = next((by_place[place] for place in (path.absolute(), *path.absolute().parents) if place in by_place), None)
+    local = sorted(set(LOCAL) & set(fields[3].split(","))) if fields else []
+    if fields and local:
+        raise PreflightError(
+            f"{path} lies on {fields[1]} ({fields[2]}, {local[0]}), whose locks hold on one node alone; "
+            "type RUNS= and MODELS= on a file system with locks for all nodes"
+        )
 
 
 def remove(path: Path) -> None:

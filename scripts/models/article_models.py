@@ -9,7 +9,7 @@ from typing import Any
 from bench.models import weights
 from scripts import articles
 from scripts.errors import KitError
-from scripts.models.files import is_weights
+from scripts.models.files import is_weights, loaded
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
 
@@ -63,12 +63,20 @@ def refuse_other_size(model: ArticleModel, files: Iterable[ModelFile], served_by
         raise KitError(f"{model.name}: {served_by} has {have}, so it is another model; type MODEL_PATH=/folder of the right one, or WEIGHTS=random")
 
 
+def refuse_lost_weights(model: ArticleModel, folder: Path, listed: Iterable[ModelFile], served_by: str) -> None:
+    """Raise KitError where a loader would look for weights beside the listed files."""
+    try:
+        loaded({file.name for file in listed}, folder)
+    except ValueError as error:
+        raise KitError(f"{model.name}: {served_by} does not hold its weights: {error}; type MODEL_PATH=/folder of a whole copy, or WEIGHTS=random") from error
+
+
 def refuse_other_shape(model: ArticleModel, folder: Path, served_by: str) -> None:
     """Raise KitError where the config.json of a folder describes another model."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = dict(json.loads(path.read_text(encoding="utf-8")).items())
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise KitError(f"{model.name}: {served_by} has no config.json that can be read ({error}); type MODEL_PATH=/folder of the model") from error
     expected = weights.config_of(model.shape, "full")
     for field in OF_ONE_NAME:

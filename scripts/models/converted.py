@@ -99,7 +99,7 @@ def verify(model: ArticleModel, home: Path) -> None:
         wrong = _difference(folder, made.files) if made else "its manifest cannot be read"
         if wrong:
             removal.remove(folder)
-            print(f"  {model.name}: {folder.name} was removed, for {wrong}; make models converts the pickles again", file=sys.stderr, flush=True)
+            print(f"  {model.name}: {folder.name} was removed because {wrong}; make models converts the pickles again", file=sys.stderr, flush=True)
 
 
 def _difference(folder: Path, listed: tuple[ModelFile, ...]) -> str:

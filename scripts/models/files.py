@@ -2,6 +2,7 @@
 
 import fnmatch
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,6 +36,26 @@ def used(name: str, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
     other_index = "pytorch_model*.index.json" if safetensors else "*.safetensors.index.json"
     beside = {name for name in top if any(fnmatch.fnmatch(name, pattern) for pattern in BESIDE) and not fnmatch.fnmatch(name, other_index)}
     return tuple(top[name] for name in sorted(weights | beside))
+
+
+def loaded(names: set[str], folder: Path) -> set[str]:
+    """The weight files that a loader opens in a folder with the files `names`: one file where there is one, else those of the index.
+
+    Raises ValueError where neither names them.
+    """
+    pickled = not any(name.endswith(".safetensors") for name in names)
+    single = "pytorch_model.bin" if pickled else "model.safetensors"
+    if single in names:
+        return {single}
+    index = f"{single}.index.json"
+    try:
+        shards = {str(shard) for shard in json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"there is no {single}, and {index} cannot be read ({type(error).__name__})") from error
+    missing = sorted(shards - names)
+    if missing or not shards:
+        raise ValueError(f"{index} names {missing[0] if missing else 'no file'!r:.80}, which is not there")
+    return shards
 
 
 def digest_of(path: Path, kind: str = "sha256") -> str:

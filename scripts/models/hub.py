@@ -6,6 +6,7 @@ The token stays in this process, and no message of this module contains it.
 
 import contextlib
 import errno
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from scripts import surroundings
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.models.byte_progress import ByteProgress
-from scripts.pins.models import ModelFile
+from scripts.pins.models import ModelFile, is_commit
 
 #: Seconds between tries where the hub is busy or broken.
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -34,16 +35,31 @@ class CannotFetch(KitError):
 
 
 def files_of(name: str, revision: str) -> tuple[str, tuple[ModelFile, ...]]:
-    """(commit, all its files) of a model's branch or commit. Raises CannotFetch."""
+    """(commit, all its files) of a model's branch or commit. Raises CannotFetch, also where the hub answers with another commit."""
     from huggingface_hub import HfApi
 
+    endpoint, token = surroundings.current().hub_endpoint or None, _token() or False
+
     def model_info() -> Any:
-        here = surroundings.current()
-        api = HfApi(endpoint=here.hub_endpoint or None, token=here.hub_token or False)
-        return api.model_info(name, revision=revision, files_metadata=True, timeout=30)
+        return HfApi(endpoint=endpoint, token=token).model_info(name, revision=revision, files_metadata=True, timeout=30)
 
     info = _patiently(name, model_info)
-    return info.sha, tuple(_file_of(sibling) for sibling in info.siblings)
+    commit = str(info.sha)
+    if not is_commit(commit) or (is_commit(revision) and commit != revision):
+        raise CannotFetch(f"{name}: the hub answered with commit {commit!r:.60}, allowed is {_allowed(revision)}; type HF_ENDPOINT= of another mirror")
+    return commit, tuple(_file_of(sibling) for sibling in info.siblings)
+
+
+def _allowed(revision: str) -> str:
+    return f"the pinned {revision}" if is_commit(revision) else "40 hex digits"
+
+
+def _token() -> str:
+    """HF_TOKEN. Raises UsageError for a token that no HTTP header can carry: the client would quote the token in its own error."""
+    token = surroundings.current().hub_token
+    if not re.fullmatch("[!-~]*", token):
+        raise UsageError("HF_TOKEN has a space, a line break or another character that no token has; type HF_TOKEN=hf_… with letters and digits alone")
+    return token
 
 
 def _file_of(sibling: Any) -> ModelFile:
@@ -57,10 +73,9 @@ def download(name: str, commit: str, file: ModelFile, path: Path) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    here = surroundings.current()
-    part = part_of(path)
-    url = hf_hub_url(name, file.name, revision=commit, endpoint=here.hub_endpoint or None)
-    headers = {"authorization": f"Bearer {here.hub_token}"} if here.hub_token else {}  # the client drops it where the hub redirects to another host
+    part, token = part_of(path), _token()
+    url = hf_hub_url(name, file.name, revision=commit, endpoint=surroundings.current().hub_endpoint or None)
+    headers = {"authorization": f"Bearer {token}"} if token else {}  # the client drops it where the hub redirects to another host
     disable_progress_bars()  # the kit shows its own
 
     def fetch_remaining() -> None:
@@ -160,4 +175,5 @@ def _failed(name: str, error: Exception) -> str:
     cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     token = surroundings.current().hub_token
     cause = cause.replace(token, "HF_TOKEN") if token else cause
+    cause = re.sub(r"//[^/\s]*@", "//…@", cause)  # the password of a mirror's or a proxy's address
     return f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random"

@@ -5,11 +5,11 @@
 The kit uses these files in place, once their content was checked.
 """
 
-import json
 import re
 from pathlib import Path
 
 from scripts import surroundings
+from scripts.models.files import loaded
 from scripts.pins.models import ModelFile
 
 #: A model without any of these cannot read a text.
@@ -34,19 +34,18 @@ def files_of(name: str, commit: str) -> tuple[ModelFile, ...]:
     folder = _snapshot(name, commit)
     files = tuple(file for path in sorted(folder.glob("*")) if path.is_file() and (file := _file_of(path)))
     names = {file.name for file in files}
-    complete = "config.json" in names and names.intersection(TOKENIZERS) and _shards(folder) <= names
+    complete = "config.json" in names and names.intersection(TOKENIZERS) and _has_weights(folder, names)
     return files if complete else ()
+
+
+def _has_weights(folder: Path, names: set[str]) -> bool:
+    try:
+        return bool(loaded(names, folder))
+    except ValueError:
+        return False
 
 
 def _file_of(path: Path) -> ModelFile | None:
     blob = path.resolve()
     kind = {64: "sha256", 40: "git"}.get(len(blob.name)) if re.fullmatch("[0-9a-f]+", blob.name) else None
     return ModelFile(path.name, blob.stat().st_size, f"{kind}:{blob.name}") if kind else None
-
-
-def _shards(folder: Path) -> set[str]:
-    """The weight files that the index of the chosen format names; empty without an index."""
-    for index in (*folder.glob("*.safetensors.index.json"), *folder.glob("pytorch_model*.index.json")):
-        shards: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        return set(shards.values())
-    return set()

@@ -30,6 +30,10 @@ def alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in OF_THE_FOLDER:
             raise
+        if error.filename and not Path(error.filename).is_relative_to(folder):
+            raise KitError(
+                f"{error.filename} cannot be read ({error.strerror}); make it readable, or type MODEL_PATH= or HF_HOME= of another folder"
+            ) from error
         raise KitError(f"the models' folder {folder} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
 
 

@@ -89,6 +89,7 @@ def _kept(model: ArticleModel, home: Path) -> Manifest | None:
 def _held(model: ArticleModel, folder: Path, checked: Manifest) -> HeldModel:
     served_by = f"the folder {folder}"
     article_models.refuse_other_size(model, checked.files, served_by)
+    article_models.refuse_lost_weights(model, folder, checked.files, served_by)
     article_models.refuse_other_shape(model, folder, served_by)
     return HeldModel(folder, checked.commit, checked.files)
 
@@ -104,10 +105,13 @@ def _complete(model: ArticleModel, home: Path) -> HeldModel:
     now.write(folder)
     missing = [file for file in listed if not now.is_checked(folder, file)]
     place.room_for(folder, sum(_still_to_come(model, folder, file) for file in missing))
-    for file in missing:
-        _obtain(model, folder, file)
-        now.remember(folder, file)
-    return _held(model, folder, now)
+    beside = [file for file in missing if not files.is_weights(file.name)]
+    for some in (beside, [file for file in missing if file not in beside]):
+        for file in some:
+            _obtain(model, folder, file)
+            now.remember(folder, file)
+        held = _held(model, folder, now)  # before the weights too: they are large, and the configuration shows another model
+    return held
 
 
 def _seen_before(folder: Path, listed: tuple[ModelFile, ...]) -> dict[str, tuple[int, int]]:
@@ -240,7 +244,8 @@ def _verify_links(model: ArticleModel, home: Path) -> None:
             path = folder / file.name
             wrong = files.difference(path, file) if path.exists() else f"{file.name} is gone"
             if wrong:
-                raise KitError(f"{model.name}: {path.readlink().parent} has changed: {wrong}; put the right file there, or type rm -r {folder}")
+                source = path.readlink().parent if path.is_symlink() else folder
+                raise KitError(f"{model.name}: {source} has changed: {wrong}; put the right file there, or type rm -r {folder}")
             listed.remember(folder, file)
 
 

@@ -3,8 +3,10 @@
     <!-- ratio SLOWER FASTER -->3.41<!-- end -->
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
-number stands for all its runs that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits.
-A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
+number stands for all its runs that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits;
+`times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest. A ratio
+is of the times of a call, an `item_ratio` of those of an item of the batch.
+`value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
 """
 
 import re
@@ -15,6 +17,7 @@ from bench.job import write_whole
 from scripts import stats
 from scripts.errors import KitError
 from scripts.paths import ROOT
+from scripts.report import file_numbers
 from scripts.results import Record
 from scripts.units import GIB
 from scripts.verdicts import row_groups
@@ -22,10 +25,19 @@ from scripts.verdicts import row_groups
 PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md")
 
 #: {what a number is: how many ids it needs}.
-KINDS = {"mean_ms": 1, "peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2}
-OPTIONS = ("tokens", "decimals")
+KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2}
+#: {what a number of a row is: how it follows from the means of its runs}.
+OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean_ms": lambda means_ms: stats.over_runs(means_ms).value,
+    "fastest_ms": min,
+    "slowest_ms": max,
+    "spread": lambda means_ms: max(means_ms) / min(means_ms),
+}
+#: {what a number of a file is: how many words it needs}.
+FILE_KINDS = {"value": 2, "value_ratio": 4}
+OPTIONS = ("tokens", "decimals", "times", "per")
 
-BEGIN = re.compile(rf"<!-- ({'|'.join(KINDS)}) ([^>]*?) -->")
+BEGIN = re.compile(rf"<!-- ({'|'.join([*KINDS, *OF_A_ROW, *FILE_KINDS])}) ([^>]*?) -->")
 NUMBER = re.compile(BEGIN.pattern + r"([^<]*)<!-- end -->")
 
 
@@ -64,31 +76,50 @@ def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Re
     """The number in digits; raises ValueError."""
     ids = [word for word in words if "=" not in word]
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    if unknown := [name for name, value in options.items() if name not in OPTIONS or not value.isdecimal()]:
+    if unknown := [name for name, value in options.items() if name not in OPTIONS or not value.isdecimal() or (int(value) == 0 and name != "decimals")]:
         raise ValueError(f"{unknown[0]}={options[unknown[0]]} is wrong, allowed are {' and '.join(f'{name}=N' for name in OPTIONS)}")
-    if len(ids) != KINDS[kind]:
-        raise ValueError(f"it names {len(ids)} runs, {KINDS[kind]} are needed")
+    needed, noun = (FILE_KINDS[kind], "words") if kind in FILE_KINDS else (KINDS.get(kind, 1), "runs")
+    if len(ids) != needed:
+        raise ValueError(f"it names {len(ids)} {noun}, {needed} are needed")
+    digits = _digits({name: int(value) for name, value in options.items()})
+    if kind in FILE_KINDS:
+        return digits(_of_files(ids))
     if missing := [name for name in ids if not of_prefix.get(name)]:
         raise NoRun(f"there is no run {missing[0]}; try ls reports/runs")
     runs = [[run for run in of_prefix[name] if run.status == "ok"] for name in ids]
-    digits: Callable[[float], str] = stats.significant
-    if "decimals" in options:
-        decimals = int(options["decimals"])
-        digits = lambda value: stats.number(value, decimals)  # noqa: E731
     if kind == "peak_gib":
         return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
     means = [_means_ms(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
-    if kind == "mean_ms":
-        return digits(stats.over_runs(means[0]).value)
+    if kind in OF_A_ROW:
+        return digits(OF_A_ROW[kind](means[0]))
     ratio = stats.ratio_over_runs(*means)
-    if kind == "item_ratio":
+    if kind.startswith("item_ratio"):
         slower, faster = (row_groups.batch_size_of(of_id[0]) for of_id in runs)
         ratio = stats.scaled(ratio, faster / slower)
-    if kind != "ratio_interval":
+    if not kind.endswith("_interval"):
         return digits(ratio.value)
     if ratio.low is None or ratio.high is None:
         raise ValueError(f"fewer than {stats.LEAST_RUNS} runs carry no interval")
     return f"{digits(ratio.low)} to {digits(ratio.high)}"
+
+
+def _digits(options: Mapping[str, int]) -> Callable[[float], str]:
+    """How a number is written."""
+    factor = options.get("times", 1) / options.get("per", 1)
+    if "decimals" in options:
+        return lambda value: stats.number(value * factor, options["decimals"])
+    return lambda value: stats.significant(value * factor)
+
+
+def _of_files(words: Sequence[str]) -> float:
+    """The number that FILE PATH names, or the first over the second of two."""
+    try:
+        first, *others = (file_numbers.at(file, path) for file, path in zip(words[::2], words[1::2], strict=True))
+    except FileNotFoundError as error:
+        raise NoRun(f"there is no file {error.filename}") from error
+    if 0 in others:
+        raise ValueError("the second number is 0")
+    return first / others[0] if others else first
 
 
 def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:

@@ -99,7 +99,7 @@ def _of_padding(figure: dict[str, Any] | None) -> str:
         return ""
     lists = [figure["prompt_tokens"], *(figure[side][name] for side in ("left", "right") for name in ("first_different_token", "logits_relative_error"))]
     counts = [len(entries) for entries in lists]
-    return "" if counts[0] and len(set(counts)) == 1 else f"its texts in a padded batch are {counts}, each number has to be the same"
+    return "" if counts[0] and len(set(counts)) == 1 else f"the counts of texts in a padded batch are {counts}, allowed are equal counts"
 
 
 def _of_schedule(figure: dict[str, Any]) -> str:
@@ -194,4 +194,4 @@ def _check(job: Job, result: Result) -> Iterator[str]:
     prefix, tokens = check.get("greedy_common_prefix_tokens"), check.get("greedy_tokens")
     most = max(run["new_tokens"] for run in job.runs)
     if (prefix is None) != (tokens is None) or (prefix is not None and tokens is not None and not prefix <= tokens <= most):
-        yield f"{prefix} of {tokens} greedy tokens are said to agree, {most} were asked for"
+        yield f"{prefix} of {tokens} greedy tokens agree by its own count, but the job made {most}"

@@ -19,6 +19,8 @@ class Options:
     `plan` asks only what would run, and for how long.
     `repeats` is how many runs each row shall have, a fresh process each.
     `model_path` is a folder that has the real weights already; None fetches them.
+    `scheduler` is local or slurm; partition, account, qos, time and constraint are for SLURM.
+    `receipt` is a file that gets {run: status} when the command has come to its end.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
     """
 
@@ -48,10 +50,21 @@ class Options:
     models: Path = ROOT / "models"
     model_path: Path | None = None
     folder: Path | None = None
+    scheduler: str = "local"
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time: str = ""
+    constraint: str = ""
+    receipt: Path | None = None
 
     def __post_init__(self) -> None:
         if self.model_path and self.weights == "random":
             raise UsageError(f"MODEL_PATH is {str(self.model_path)!r} with WEIGHTS=random; leave one of them out")
+        if self.python_host and self.engine == "docker":
+            raise UsageError(f"PYTHON_HOST is {self.python_host!r} with ENGINE=docker, which does not use it; type ENGINE=host, or leave PYTHON_HOST out")
+        if self.wheels and self.engine == "host":
+            raise UsageError(f"WHEELS is {str(self.wheels)!r} with ENGINE=host, which builds no image; leave one of them out")
         if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
             raise UsageError(f"GPUS is {self.gpus} and GPU_IDS names {len(self.gpu_ids)}; type one of them")
         if self.device == "cpu" and self.gpu_ids:
@@ -59,6 +72,9 @@ class Options:
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
         if self.device == "cpu" and (self.gpus or 0) > MOST_ON_A_CPU:
             raise UsageError(f"GPUS is {self.gpus} with DEVICE=cpu, allowed is a whole number from 1 to {MOST_ON_A_CPU}; try GPUS=2")
+        for name in ("partition", "account", "qos", "time", "constraint"):
+            if getattr(self, name) and self.scheduler == "local":
+                raise UsageError(f"{name.upper()} is {getattr(self, name)!r}, which only SLURM reads; type SCHEDULER=slurm, or leave {name.upper()} out")
 
     @property
     def runs(self) -> Path:

@@ -53,7 +53,7 @@ def _device_model(asked: Options) -> str:
     """The model of the device that rows run on; "" where this machine has none."""
     if asked.device == "cpu":
         return "cpu"
-    present = [gpu for gpu in gpus.list_gpus() if not asked.gpu_ids or gpu.index == asked.gpu_ids[0]]
+    present = [gpu for gpu in gpus.given() if not asked.gpu_ids or gpu.index == asked.gpu_ids[0]]
     return present[0].name if present else ""
 
 

@@ -47,7 +47,7 @@ def files(root: Path = ROOT) -> list[Path]:
     found = sorted({Path(name) for name in done.stdout.split("\0") if name and os.path.lexists(root / name)})
     links = [path for path in found if not door.is_plain(root / path)]
     if links:
-        raise KitError(f"no bundle was written, for {str(links[0])!r} is a link; put a file of its own in its place")
+        raise KitError(f"no bundle was written because {str(links[0])!r} is a link; replace the link by a file")
     return [path for path in found if (root / path).is_file()]
 
 
@@ -64,7 +64,7 @@ def contents(root: Path = ROOT) -> dict[str, bytes]:
             held |= rebuilt.report(data, work)
             held[ro_crate.NAME] = ro_crate.text(results.load_all(data / "reports" / "runs")[0], "reports/runs").encode()
         except KitError as error:
-            raise KitError(f"no bundle was written, for the report cannot be made ({error}); type make report") from error
+            raise KitError(f"no bundle was written because the report cannot be made ({error}); type make report") from error
     return dict(sorted(held.items()))
 
 

@@ -20,7 +20,16 @@ from scripts.results import json_schema
 CODE = ("scripts/**/*", "bench/**/*.py")
 
 #: What a report follows from. Python imports nothing of that name or from that place.
-DATA = ("README.md", "bench/**/*.toml", "docker/**/*.toml", "docker/**/*.txt", "reports/runs/**/*", "reports/FINDINGS.md", "reports/verdicts-version-1.json")
+DATA = (
+    "README.md",
+    "bench/**/*.toml",
+    "docker/**/*.toml",
+    "docker/**/*.txt",
+    "reports/runs/**/*",
+    "reports/instruments/**/*.json",
+    "reports/FINDINGS.md",
+    "reports/verdicts-version-1.json",
+)
 
 #: The report's pages within reports/, its rows as data, and what the files of a run hold.
 DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)

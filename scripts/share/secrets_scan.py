@@ -46,4 +46,4 @@ def refuse(files: Iterable[tuple[Path, bytes]], undone: str) -> None:
     """KitError, which begins with what is not done, where a file holds what must not go out."""
     found = list(problems(files, patterns(platform.node(), Path.home())))
     if found:
-        raise KitError(f"{undone}, for these files hold what must not go out:\n  " + "\n  ".join(found))
+        raise KitError(f"{undone} because these files hold secrets or names of this machine:\n  " + "\n  ".join(found))

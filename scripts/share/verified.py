@@ -101,14 +101,18 @@ def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
     missing, changed = checksums.compare(folder, listed)
     yield from (f"{name}: missing" for name in missing)
     yield from (f"{name}: not in {checksums.NAME}" for name in sorted(there - listed.keys()))
-    yield from (f"{name}: no bundle holds such a file" for name in sorted(there) if not holds(name))
+    yield from (f"{name}: a file that no bundle holds" for name in sorted(there) if not holds(name))
     yield from (f"{name}: another content than {checksums.NAME} says" for name in changed)
 
 
 def _needed(folder: Path) -> Iterator[str]:
     """What every bundle holds, whatever it lists."""
     yield from (f"{name}: a bundle needs this file" for name in NEEDED if not (folder / name).is_file())
-    yield from (f"{pattern}: a bundle needs such a file" for pattern in ("bench/articles/*.toml", "reports/runs/*/result.json") if not [*folder.glob(pattern)])
+    yield from (
+        f"{pattern}: a bundle needs at least one file of this name"
+        for pattern in ("bench/articles/*.toml", "reports/runs/*/result.json")
+        if not [*folder.glob(pattern)]
+    )
     try:
         locks = [image.folder / "requirements.txt" for image in pins.load(folder).images()]
     except UNREADABLE as error:
@@ -150,7 +154,7 @@ def _report(folder: Path, again: Path) -> Iterator[str]:
     try:
         made = rebuilt.report(folder, again)
     except (KitError, OSError) as error:
-        yield f"reports/REPORT.md: not checked, for it cannot be made from the bundle's data: {error}"
+        yield f"reports/REPORT.md: not checked because it cannot be made from the bundle's data: {error}"
         return
     there = {
         path.relative_to(folder).as_posix() for pattern in (*(f"reports/{page}" for page in rebuilt.PAGES), "reports/plots/*") for path in folder.glob(pattern)

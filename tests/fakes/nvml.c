@@ -3,6 +3,7 @@
  *   FAKE_NVML_GPUS       number of GPUs; 0 or unset: the driver is not loaded
  *   FAKE_NVML_USED       a file whose line N is the used memory of GPU N in bytes; absent lines mean 0
  *   FAKE_NVML_PROCESSES  "GPU:PID:BYTES,…", the processes that compute
+ *   FAKE_NVML_MIG        set: GPU 1 has two MIG instances of 10 GiB, with the UUIDs MIG-…1 and MIG-…2
  *   FAKE_NVML_BROKEN     a file; while it exists, memory cannot be read ("Unknown Error")
  *   FAKE_NVML_OLD        set: the newer memory call is not supported, as with an old driver
  *   FAKE_NVML_PCI        the PCI bus id of GPU 0, with a %d the pattern of all; unset: this driver does not tell it
@@ -25,6 +26,9 @@ enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSU
 
 typedef struct { int index; } device;
 static device devices[64];
+static device instances[] = {{1}, {1}};  /* of MIG: the index is that of the GPU */
+
+static int is_instance(const device *handle) { return handle >= instances && handle < instances + 2; }
 
 static const char *setting(const char *name) { const char *value = getenv(name); return value ? value : ""; }
 
@@ -66,7 +70,8 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **handle)
 
 int nvmlDeviceGetUUID(device *handle, char *text, unsigned length)
 {
-    snprintf(text, length, "GPU-00000000-0000-0000-0000-%012d", handle->index);
+    if (is_instance(handle)) snprintf(text, length, "MIG-00000000-0000-0000-0000-%012d", (int)(handle - instances) + 1);
+    else snprintf(text, length, "GPU-00000000-0000-0000-0000-%012d", handle->index);
     return SUCCESS;
 }
 
@@ -78,10 +83,26 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, device **handle)
         nvmlDeviceGetUUID(*handle, text, sizeof text);
         if (!strcmp(text, uuid)) return SUCCESS;
     }
+    for (int which = 0; *setting("FAKE_NVML_MIG") && which < 2; which++) {
+        *handle = &instances[which];
+        nvmlDeviceGetUUID(*handle, text, sizeof text);
+        if (!strcmp(text, uuid)) return SUCCESS;
+    }
     return NOT_FOUND;
 }
 
-int nvmlDeviceGetName(device *handle, char *text, unsigned length) { (void)handle; snprintf(text, length, "Fake GPU"); return SUCCESS; }
+int nvmlDeviceGetIndex(device *handle, unsigned *index) { *index = handle->index; return is_instance(handle) ? INVALID_ARGUMENT : SUCCESS; }
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device *handle, device **gpu)
+{
+    return is_instance(handle) ? nvmlDeviceGetHandleByIndex_v2(handle->index, gpu) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetName(device *handle, char *text, unsigned length)
+{
+    snprintf(text, length, is_instance(handle) ? "Fake GPU MIG 1g.10gb" : "Fake GPU");
+    return SUCCESS;
+}
 
 int nvmlDeviceGetCudaComputeCapability(device *handle, int *major, int *minor)
 {
@@ -144,7 +165,7 @@ int nvmlDeviceGetMemoryInfo(device *handle, memory_v1 *memory)
 int nvmlDeviceGetMemoryInfo_v2(device *handle, memory_v2 *memory)
 {
     if (*setting("FAKE_NVML_OLD")) return NOT_SUPPORTED;
-    memory->total = TOTAL_BYTES;
+    memory->total = is_instance(handle) ? 10ULL << 30 : TOTAL_BYTES;
     memory->reserved = RESERVED_BYTES;
     memory->used = used_bytes(handle->index);
     memory->free = memory->total - memory->reserved - memory->used;

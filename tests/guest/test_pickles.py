@@ -176,6 +176,8 @@ def test_a_hostile_pickle_in_torch_s_own_format_names_what_it_wanted_to_call(gue
         ("{'a': torch.ones(3).to_sparse()}", "holds 'a' of type Tensor; allowed are dense tensors by name"),
         ("[torch.ones(1)]", "holds data of type list; allowed are tensors by name"),
         ("{}", "holds nothing of type dict; allowed are tensors by name"),
+        ("{'a': torch.ones(1).expand(10**6)}", "bytes and its tensors 4,000,000; 2 times as many are allowed"),
+        ("(lambda a: {str(i): a for i in range(50)})(torch.ones(10**5))", "bytes and its tensors 20,000,000; 2 times as many are allowed"),
     ],
 )
 def test_a_pickle_of_anything_but_tensors_by_name_is_refused(guest, checkpoints, folders, content, words):

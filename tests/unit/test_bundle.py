@@ -88,7 +88,7 @@ def test_a_link_to_a_file_of_this_machine_is_in_no_bundle(kit, tmp_path, make):
     (tmp_path / "secret").write_text("TOP SECRET")
     place = sorted((kit / "reports" / "runs").iterdir())[0] / "notes.txt"
     make(tmp_path / "secret", place)
-    with pytest.raises(KitError, match="no bundle was written, for '.*notes.txt' is a link"):
+    with pytest.raises(KitError, match="no bundle was written because '.*notes.txt' is a link"):
         bundle.write(tmp_path / "a.tar.gz", kit)
     place.unlink()
 

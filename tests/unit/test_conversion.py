@@ -133,7 +133,7 @@ def test_verifying_removes_a_converted_folder_with_a_wrong_byte(models, typed, c
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     store.verify(MODEL, models)
     assert not path.parent.exists()
-    assert "was removed, for model.safetensors has sha256" in capsys.readouterr().err
+    assert "was removed because model.safetensors has sha256" in capsys.readouterr().err
     untouched = convert(models, typed).folder
     store.verify(MODEL, models)
     assert untouched.exists()

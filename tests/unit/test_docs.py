@@ -24,6 +24,7 @@ NOT_COMMITTED = (
     "reports/demo",
     "reports/trials",
     "reports/site",
+    "reports/slurm",
     "reports/runs",
     "bench/backends/my_backend.py",
     "archives/",
@@ -145,7 +146,7 @@ def test_every_variable_that_a_page_names_is_an_option_of_the_command_line(page)
 
 
 def test_the_table_of_variables_has_every_variable_of_a_measurement():
-    measuring = command_line.get_command(click.Context(command_line), "bench")
+    measuring = command_line.get_command(click.Context(command_line), "profile")
     table = set(re.findall(r"^\| `([A-Z_]+)` \|", TEXTS[ROOT / "docs/use.md"], re.M))
     assert table == _variables_of(measuring)
 

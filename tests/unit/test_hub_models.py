@@ -1,6 +1,7 @@
 """Real weights: fetched once through the hub's real client from a hub on this machine, checked, and used where they are already."""
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 from bench.models import weights
 from scripts import articles
 from scripts.containers import restrictions
-from scripts.errors import KitError, PreflightError
+from scripts.errors import KitError, PreflightError, UsageError
 from scripts.models import article_models, files, hub, links, locking, manifest, place, store
 from scripts.models.article_models import ArticleModel
 from scripts.models.byte_progress import ByteProgress
@@ -43,6 +44,16 @@ def some_bytes(count, seed=0):
 
 def model_files(seed=0, **others):
     return {"config.json": CONFIG, "tokenizer.json": b"{}", "model.safetensors": some_bytes(2 * PARAMETERS, seed), **others}
+
+
+def index_of(*names):
+    return json.dumps({"weight_map": {f"tensor.{number}": name for number, name in enumerate(names)}}).encode()
+
+
+def shards(index):
+    """A model's files with its weights in model-1.safetensors and an index, which may name others."""
+    whole = model_files()
+    return {"model-1.safetensors": whole.pop("model.safetensors"), "model.safetensors.index.json": index, **whole}
 
 
 def model(commit=FIRST, parameters=PARAMETERS, **changes):
@@ -134,6 +145,18 @@ def test_without_a_pin_the_commit_of_the_first_fetch_stays_when_main_moves(serve
     assert store.provide(model(""), tmp_path).commit == store.commit_of(model(""), tmp_path) == FIRST
 
 
+@pytest.mark.parametrize(("sha", "asked"), [(SECOND, FIRST), ("../../../theirs", ""), ("main", ""), (None, FIRST), (None, "")])
+def test_a_hub_that_answers_with_another_commit_is_refused(served, tmp_path, monkeypatch, sha, asked):
+    (tmp_path / "docker").mkdir()
+    describe = served.describe
+    monkeypatch.setattr(served, "describe", lambda *question: {**describe(*question), "sha": sha})
+    allowed = f"allowed is the pinned {FIRST}" if asked else "allowed is 40 hex digits"
+    for fetch in (store.provide, locking.lock):
+        with pytest.raises(KitError, match=f"the hub answered with commit '{sha}', {allowed}; type HF_ENDPOINT="):
+            fetch(model(asked), tmp_path)
+    assert served.served_bytes.keys() <= {""} and not model_pins.read_lock(tmp_path)
+
+
 def test_the_commit_is_known_before_any_file_is_fetched(served, tmp_path):
     assert store.commit_of(model(""), tmp_path) == FIRST
     assert store.commit_of(model(SECOND), tmp_path) == SECOND
@@ -160,7 +183,7 @@ def test_one_format_is_fetched_safetensors_before_pickles(served, tmp_path):
 
 
 def test_pickles_are_fetched_where_the_commit_has_nothing_else(served, tmp_path):
-    pickles = {"pytorch_model-00001-of-00001.bin": some_bytes(2 * PARAMETERS, 1), "pytorch_model.bin.index.json": b"{}"}
+    pickles = {"pytorch_model-1.bin": some_bytes(2 * PARAMETERS, 1), "pytorch_model.bin.index.json": index_of("pytorch_model-1.bin")}
     served.add(NAME, SECOND, {"config.json": CONFIG, "tokenizer.json": b"{}", "optimizer.bin": b"x", **pickles})
     assert set(held_files(store.provide(model(SECOND), tmp_path))) == {"config.json", "tokenizer.json", *pickles}
 
@@ -169,6 +192,27 @@ def test_a_commit_without_weights_is_refused(served, tmp_path):
     served.add(NAME, SECOND, {"config.json": CONFIG})
     with pytest.raises(KitError, match="has no .*safetensors.*MODEL_PATH="):
         store.provide(model(SECOND), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (index_of("model-1.safetensors", "model-2.safetensors"), "names 'model-2.safetensors', which is not there"),
+        (index_of("../../theirs/model-1.safetensors"), "names '../../theirs/model-1.safetensors', which is not there"),
+        (index_of(), "names 'no file'"),
+        (b"{{", "there is no model.safetensors, and model.safetensors.index.json cannot be read"),
+    ],
+)
+def test_an_index_that_leads_elsewhere_is_refused_before_the_weights_are_fetched(served, tmp_path, index, words):
+    served.add(NAME, SECOND, shards(index))
+    with pytest.raises(KitError, match=f"the folder .* does not hold its weights: .*{words}.*; type MODEL_PATH="):
+        store.provide(model(SECOND), tmp_path)
+    assert "model-1.safetensors" not in served.served_bytes
+
+
+def test_the_shards_of_an_index_are_a_model(served, tmp_path):
+    served.add(NAME, SECOND, shards(index_of("model-1.safetensors", "model-1.safetensors")))
+    assert held_files(store.provide(model(SECOND), tmp_path)) == served.commits[NAME][SECOND]
 
 
 def test_other_weights_have_another_digest(served, tmp_path):
@@ -189,6 +233,7 @@ def test_another_architecture_under_the_name_is_refused_each_time(served, tmp_pa
     for _ in range(2):
         with pytest.raises(KitError, match="has n_layer 4 in its config.json, the model has 30"):
             store.provide(model(SECOND), tmp_path)
+    assert "model.safetensors" not in served.served_bytes
 
 
 # ---------------------------------------------------------------- a wrong byte
@@ -318,6 +363,14 @@ def test_a_hub_that_stays_busy_ends_in_one_line(served, tmp_path):
         store.provide(model(), tmp_path)
 
 
+def test_the_password_of_a_mirror_s_address_is_not_shown(served, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_ENDPOINT", served.endpoint.replace("//", "//me:secret@"))
+    served.fail = [(503, {})] * 3
+    with pytest.raises(KitError, match="503 .* for url 'http://…@127") as failed:
+        store.provide(model(), tmp_path)
+    assert "secret" not in str(failed.value) + "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize(("token", "advice"), [("", "after accepting its licence on the hub"), ("hf_" + "w" * 30, "with a token of an account that accepted")])
 def test_a_gated_model_says_what_to_do_and_never_the_token(served, tmp_path, monkeypatch, capsys, token, advice):
     served.gated = "hf_" + "r" * 30
@@ -334,6 +387,23 @@ def test_a_gated_model_is_fetched_with_its_token_which_lies_in_no_file(served, t
     store.provide(model(), tmp_path)
     assert not any(served.gated.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert served.gated not in "".join(capsys.readouterr())
+
+
+def test_a_line_break_at_the_end_of_a_token_is_no_part_of_it(served, tmp_path, monkeypatch):
+    served.gated = "hf_" + "r" * 30
+    monkeypatch.setenv("HF_TOKEN", served.gated + "\r\n")
+    store.provide(model(), tmp_path)
+    assert served.tokens == {served.gated}
+
+
+@pytest.mark.parametrize("between", ["\n", "\r", " ", "é", "\x01"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(served, tmp_path, monkeypatch, capsys, between):
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "r" * 30 + between + "s" * 30)
+    for fetch in (lambda: store.provide(model(), tmp_path), lambda: hub.download(NAME, FIRST, ModelFile("model.safetensors", 1, ""), tmp_path / "file")):
+        with pytest.raises(UsageError, match="HF_TOKEN has a space, a line break or another") as refused:
+            fetch()
+        said = str(refused.value) + "".join(capsys.readouterr())
+        assert "r" * 10 not in said and "s" * 10 not in said and not served.tokens
 
 
 def test_the_token_stays_with_the_hub_where_files_are_served_from_elsewhere(served, tmp_path, monkeypatch):
@@ -461,8 +531,15 @@ def test_a_wrong_file_of_the_cache_is_left_alone_and_the_right_one_is_fetched(se
 
 
 def test_a_cache_that_lacks_a_shard_does_not_serve_without_a_network(served, no_hub, tmp_path):
-    index = json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}).encode()
-    fill_hub_cache(model_files(**{"model.safetensors.index.json": index}))
+    fill_hub_cache(shards(index_of("model-1.safetensors", "model-2.safetensors")))
+    no_hub()
+    with pytest.raises(KitError, match="cannot be fetched"):
+        store.provide(model(), tmp_path / "models")
+
+
+@pytest.mark.parametrize("index", [b"{}", b"{{", b'{"weight_map": []}', b"[]"])
+def test_a_cache_whose_index_is_damaged_does_not_serve_without_a_network(served, no_hub, tmp_path, index):
+    fill_hub_cache(shards(index))
     no_hub()
     with pytest.raises(KitError, match="cannot be fetched"):
         store.provide(model(), tmp_path / "models")
@@ -516,6 +593,31 @@ def test_a_typed_folder_without_a_model_is_refused(no_hub, tmp_path, missing, wo
     theirs = folder_of(tmp_path, {name: text for name, text in model_files().items() if name != missing}) if missing else tmp_path / "nowhere"
     with pytest.raises(KitError, match=words):
         store.provide(model(), tmp_path / "models", theirs)
+
+
+@pytest.mark.parametrize("config", [b"null", b"[]", b'"bloom"', b"{", b"[" * 100_000], ids=["null", "list", "text", "cut", "deep"])
+def test_a_typed_folder_whose_config_json_is_no_object_is_refused(no_hub, tmp_path, config):
+    theirs = folder_of(tmp_path, model_files(**{"config.json": config}))
+    with pytest.raises(KitError, match="has no config.json that can be read"):
+        store.provide(model(), tmp_path / "models", theirs)
+
+
+def test_a_file_of_a_typed_folder_that_cannot_be_read_is_named(no_hub, tmp_path, monkeypatch):
+    theirs = folder_of(tmp_path, model_files())
+
+    def refused(path, *_):  # root may read every file
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(files, "digest_of", refused)
+    with pytest.raises(KitError, match=f"{theirs}/config.json cannot be read .Permission denied.; .*MODEL_PATH="):
+        store.provide(model(), tmp_path / "models", theirs)
+
+
+def test_a_link_to_a_typed_folder_that_is_gone_is_named_by_verifying(no_hub, tmp_path):
+    held = store.provide(model(), tmp_path / "models", folder_of(tmp_path, model_files()))
+    (held.folder / "config.json").unlink()
+    with pytest.raises(KitError, match="has changed: config.json is gone; .*type rm -r"):
+        store.verify(model(), tmp_path / "models")
 
 
 def test_a_typed_folder_that_changed_is_named_by_verifying(no_hub, tmp_path):

@@ -1,5 +1,6 @@
 """Locks that die with their holder, and leave no files."""
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.errors import PreflightError
 from scripts.machine import locks
 from scripts.run import checkpoints
 
@@ -88,3 +90,20 @@ def test_work_that_a_killed_process_left_beside_the_models_is_swept(tmp_path: Pa
     with checkpoints.work_folder(tmp_path, tmp_path / "made.npz") as work:
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".lock", work.name])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "refused"),
+    [
+        ("lustre", "rw,localflock", True),
+        ("lustre", "rw,flock", False),
+        ("nfs4", "rw,vers=4.2,local_lock=none", False),
+        ("nfs", "rw,nolock,local_lock=all", True),
+    ],
+)
+def test_locks_that_hold_on_one_node_alone_are_refused_for_a_shared_folder(tmp_path, kind, options, refused):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda1 / ext4 rw,localflock 0 0\nserver:/x {tmp_path} {kind} {options} 0 0\n")
+    told = pytest.raises(PreflightError, match=f"lies on {tmp_path} .{kind}, .*type RUNS= and MODELS=") if refused else contextlib.nullcontext()
+    with told:
+        locks.refuse_local(tmp_path / "runs", mounts)

@@ -50,6 +50,8 @@ def test_cases_are_names_with_commas():
         ({"BATCH_SIZES": "8,0"}, ["BATCH_SIZES", "'8,0'", "from 1", "BATCH_SIZES=1,8,64"]),
         ({"BATCH_SIZES": "8,8"}, ["BATCH_SIZES", "different"]),
         ({"DEVICE": "cpu", "GPU_IDS": "0"}, ["GPU_IDS", "DEVICE=cpu"]),
+        ({"PYTHON_HOST": "/usr/bin/python3"}, ["PYTHON_HOST", "'/usr/bin/python3'", "ENGINE=docker", "type ENGINE=host"]),
+        ({"WHEELS": "/wheels", "ENGINE": "host"}, ["WHEELS", "'/wheels'", "ENGINE=host", "leave one of them out"]),
         ({"DEVICE": "tpu"}, ["DEVICE", "'tpu'", "cuda, cpu"]),
         ({"VARIANT": "mine"}, ["VARIANT", "'mine'", "published, controlled"]),
         ({"WEIGHTS": "mine"}, ["WEIGHTS", "hub, random"]),
@@ -79,5 +81,9 @@ def test_a_wrong_value_is_named_with_what_is_allowed(typed, parts):
 
 def test_a_variable_that_the_target_does_not_read_is_refused():
     line.refuse_unread(["GPUS", "STACK"], "bench", measure.bench)
-    with pytest.raises(UsageError, match="bench does not read BACKEND, allowed are ALLOW_BUSY, .*; leave BACKEND out"):
+    with pytest.raises(UsageError, match="bench does not read BACKEND, allowed are ACCOUNT, ALLOW_BUSY, .*; leave BACKEND out"):
         line.refuse_unread(["GPUS", "BACKEND"], "bench", measure.bench)
+    line.refuse_unread(["PROFILER"], "profile", measure.profile)
+    for verb in (measure.bench, measure.article):
+        with pytest.raises(UsageError, match="does not read PROFILER"):
+            line.refuse_unread(["PROFILER"], str(verb.name), verb)

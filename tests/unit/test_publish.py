@@ -146,7 +146,7 @@ def test_what_is_not_private_may_go_out(tmp_path):
 
 
 def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
-    with pytest.raises(KitError, match=r"no bundle was written, for these files hold .*:\n  runs/a.json, line 1: a home folder"):
+    with pytest.raises(KitError, match=r"no bundle was written because these files hold .*:\n  runs/a.json, line 1: a home folder"):
         secrets_scan.refuse([(Path("runs/a.json"), b"/home/alice/x"), (Path("b.json"), b"fine")], "no bundle was written")
 
 

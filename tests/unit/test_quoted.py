@@ -27,6 +27,10 @@ def number(marker, records=RUNS):
         (f"mean_ms {SLOWER}-03 decimals=2", "30.00"),
         (f"mean_ms {SLOWER}-05 decimals=2", "30.61"),
         (f"mean_ms {FASTER} tokens=16 decimals=0", "90"),
+        (f"mean_ms {SLOWER} decimals=2 times=3 per=1000", "0.09"),
+        (f"fastest_ms {SLOWER} decimals=2", "29.41"),
+        (f"slowest_ms {SLOWER} decimals=2", "30.61"),
+        (f"spread {SLOWER} decimals=3", "1.041"),
         (f"peak_gib {FASTER} decimals=1", "9.5"),
         (f"ratio {SLOWER} {FASTER} tokens=1", "3.00"),
         (f"ratio {SLOWER}-01 {FASTER}-05 tokens=1 decimals=3", "2.882"),
@@ -45,6 +49,24 @@ def test_the_rest_of_the_page_stays_as_it_is():
 def test_an_item_ratio_counts_the_items_of_a_call():
     batch = record(dataclasses.replace(FAST.job, case="batch", prompt={**FAST.job.prompt, "batch_size": 8}), (10.0, 90.0), spread=0.0)
     assert number(f"item_ratio {SLOWER} {batch.id} tokens=1 decimals=1", [*RUNS, batch]) == "24.0"
+    row = repeated(batch, 5, 0.02)
+    interval = number(f"item_ratio_interval {SLOWER} {batch.id.rpartition('-')[0]} tokens=1 decimals=1", [*RUNS, *row])
+    assert interval == "23.5 to 24.6"  # Welch, 8 degrees of freedom: 24 × exp(± 0.023)
+
+
+ARTICLE = "bench/articles/inference-tools.toml"
+
+
+@pytest.mark.parametrize(
+    ("marker", "digits"),
+    [
+        (f"value {ARTICLE} cases/deepspeed/published/mean_ms decimals=2", "30.75"),
+        (f"value {ARTICLE} model/parameters times=2 per=1000000000 decimals=0", "14"),
+        (f"value_ratio {ARTICLE} cases/layer-parallel/published/mean_ms {ARTICLE} cases/deepspeed/published/mean_ms", "3.83"),
+    ],
+)
+def test_a_number_of_a_file_is_the_one_at_its_path(marker, digits):
+    assert number(marker, []) == digits
 
 
 @pytest.mark.parametrize(
@@ -56,6 +78,10 @@ def test_an_item_ratio_counts_the_items_of_a_call():
         (f"mean_ms {SLOWER} tokens=9", "timed no call of 9 tokens, but of 1"),
         (f"mean_ms {SLOWER} digits=9", "digits=9 is wrong, allowed are tokens=N and decimals=N"),
         (f"mean_ms {SLOWER} decimals=many", "decimals=many is wrong"),
+        (f"mean_ms {SLOWER} per=0", "per=0 is wrong"),
+        (f"value {ARTICLE}", "it names 1 words, 2 are needed"),
+        (f"value {ARTICLE} cases/deepseed/published", "holds no cases/deepseed, there are 0, 1"),
+        ("value reports/instruments/of-no-name.json rounds", "there is no file "),
         (f"ratio_interval {SLOWER}-01 {FASTER} tokens=1", "fewer than 5 runs carry no interval"),
     ],
 )

@@ -176,13 +176,13 @@ def a_failed_action(folder: Path) -> str:
 def a_site(folder: Path) -> str:
     (folder / "reports/site").mkdir()
     (folder / "reports/site/index.html").write_text("<script>alert(1)</script>")
-    return "reports/site/index.html: no bundle holds such a file"
+    return "reports/site/index.html: a file that no bundle holds"
 
 
 def a_repository(folder: Path) -> str:
     (folder / ".git").mkdir()
     (folder / ".git/config").write_text("[core]\nfsmonitor = evil\n")
-    return ".git/config: no bundle holds such a file"
+    return ".git/config: a file that no bundle holds"
 
 
 def no_job(folder: Path) -> str:
@@ -202,7 +202,7 @@ def a_lock_less(folder: Path) -> str:
 
 def no_runs(folder: Path) -> str:
     shutil.rmtree(folder / "reports/runs")
-    return "reports/runs/*/result.json: a bundle needs such a file"
+    return "reports/runs/*/result.json: a bundle needs at least one file of this name"
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_code_where_no_bundle_has_files_is_refused_and_does_not_run(unpacked: Pa
     (unpacked / place).parent.mkdir(exist_ok=True)
     (unpacked / place).write_text(f"open({str(ran)!r}, 'w')")
     bundles.sum_anew(unpacked)
-    with pytest.raises(KitError, match=f"{place}: no bundle holds such a file"):
+    with pytest.raises(KitError, match=f"{place}: a file that no bundle holds"):
         verified.verify(bundles.repack(unpacked, tmp_path / "hostile.tar.gz"))
     assert not ran.exists()
 

@@ -64,7 +64,7 @@ def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
         return cells.status(row)
     estimate = token_times.ms_per_token(row, formula)
     if estimate is None:
-        return "no tokens told"
+        return "tokens not counted"
     return stats.significant(estimate.value) + ("" if is_right(row) else f" {WRONG}")
 
 

@@ -1,0 +1,63 @@
+"""Numbers of committed files that are no runs' means: what an instrument read, what an article published, what a job asked for."""
+
+import functools
+import json
+import statistics
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from scripts.paths import ROOT
+
+#: Neither infinite nor no number, which Python's JSON allows.
+LARGEST = 1e300
+
+READERS = {".json": json.loads, ".toml": tomllib.loads}
+
+
+def at(file: str, path: str, root: Path = ROOT) -> float:
+    """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`.
+
+    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element. Of a list of numbers it is the median.
+    Raises FileNotFoundError, and ValueError where the path leads to no number.
+    """
+    place = (root / file).resolve()
+    if not place.is_relative_to(root.resolve()):  # a page of a bundle is not trusted
+        raise ValueError(f"{file} lies outside of the repository")
+    found = _read(place, place.stat().st_mtime_ns)
+    steps = path.split("/")
+    for taken, step in enumerate(steps):
+        children = _children(found)
+        if step not in children:
+            raise ValueError(f"{file} holds no {'/'.join(steps[: taken + 1])}, there are {_steps(found)}")
+        found = children[step]
+    numbers = found if isinstance(found, list) else [found]
+    if not numbers or not all(_is_number(one) for one in numbers):
+        raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {_steps(found)}")
+    return float(statistics.median(numbers))
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) < LARGEST
+
+
+def _children(found: Any) -> dict[str, Any]:
+    """What the next step may name."""
+    if isinstance(found, dict):
+        return found
+    if not isinstance(found, list):
+        return {}
+    named = {str(one.get("name", one.get("id"))): one for one in found if isinstance(one, dict) and ("name" in one or "id" in one)}
+    return {str(position): one for position, one in enumerate(found)} | named
+
+
+def _steps(found: Any) -> str:
+    return ", ".join(list(_children(found))[:12]) or "no more steps"
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, _changed_ns: int) -> Any:
+    """The file's content; a page names the same file many times."""
+    if path.suffix not in READERS:
+        raise ValueError(f"{path.name} is no file of numbers, allowed are {' and '.join(READERS)}")
+    return READERS[path.suffix](path.read_text(encoding="utf-8"))

@@ -1,0 +1,160 @@
+"""Submit the tasks of a command that are still to go, and wait for all of them.
+
+The same command again goes on: it submits what has neither ended well nor waits in the queue, and waits for the rest.
+"""
+
+import collections
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from scripts import results
+from scripts.errors import KitError, UsageError
+from scripts.machine import removal, signals
+from scripts.run import plan
+from scripts.run.options import Options
+from scripts.run.runner import Planned
+from scripts.run.slurm import client, site, states, submissions, tasks
+from scripts.run.slurm.client import Job
+from scripts.run.slurm.states import State, Watched
+from scripts.run.slurm.tasks import Task
+
+#: Seconds between two looks at the queue; sites ask their users not to look more often.
+LOOK_EVERY_S = 10.0
+
+
+def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
+    """The tasks of a command. Raises UsageError for what SLURM itself decides."""
+    if asked.gpu_ids:
+        raise UsageError("GPU_IDS with SCHEDULER=slurm: SLURM chooses the GPUs; type GPUS=n, or leave it out")
+    return list(tasks.split(planned, asked))
+
+
+def lines(wanted: Sequence[Task]) -> Iterator[str]:
+    """The tasks, for PLAN=1."""
+    yield f"{len(wanted)} task{'' if len(wanted) == 1 else 's'} of SLURM, each on a node of its own:"
+    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in wanted)
+
+
+def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LOOK_EVERY_S) -> int:
+    """Run the cases of a command as tasks of SLURM; returns the exit code of the command. Raises KitError where tasks left no result."""
+    wanted, watched = tasks_of(planned, asked), []
+    try:
+        with submissions.one_at_a_time(asked.runs), signals.held_back():  # a job that is submitted is known
+            watched = submit(wanted, asked)
+        ended = wait(watched, look_every_s)
+    except (KeyboardInterrupt, SystemExit):
+        _leave(watched)
+        raise
+    failed = [state for state in ended if state.word == states.FAILED]
+    print(results.where_shown(asked.runs))
+    receipts = [task.submission.receipt(task.index) for task in watched]
+    if None in receipts:
+        raise KitError(f"{len(failed)} of {len(ended)} tasks failed, as said above; the same command again runs them and no other")
+    return max((plan.EXIT_CODES.get(status, 1) for receipt in receipts if receipt for status in receipt.values()), default=0)
+
+
+def submit(wanted: Sequence[Task], asked: Options) -> list[Watched]:
+    """The tasks with the jobs that run them or ran them; those that nothing has run or will run are submitted."""
+    resources, runs = site.resources(asked), asked.runs
+    earlier = [] if asked.force else submissions.load_all(runs)
+    jobs = client.queue(submission.name for submission in earlier)
+    there = {number: _adopted(task, resources, earlier, jobs, asked) for number, task in enumerate(wanted)}
+    to_go = [task for number, task in enumerate(wanted) if there[number] is None]
+    adopted = [task for task in there.values() if task]
+    if adopted:
+        print(states.summary(states.of(task, jobs) for task in adopted) + " from the same command before", file=sys.stderr)
+    before: dict[int, set[str]] = collections.defaultdict(set)
+    for task in adopted:
+        before[task.task.gpus] |= {job.array for job in jobs if (job.name, job.index) == (task.submission.name, task.index) and (job.waits or job.runs)}
+    new: list[Watched] = []
+    for start in range(0, len(to_go), submissions.MOST_TASKS):
+        submission = submissions.prepare(to_go[start : start + submissions.MOST_TASKS], resources, runs)
+        try:
+            _submit(submission, resources, before)
+        except KitError:
+            with contextlib.suppress(KitError):
+                client.cancel(client.queue([submission.name]))  # an earlier array of the same command
+            removal.remove(submission.folder)
+            raise
+        new += [Watched(submission, index, runs) for index in range(len(submission.tasks))]
+    return adopted + new
+
+
+def _adopted(task: Task, resources: site.Site, earlier: Sequence[submissions.Submission], jobs: Sequence[Job], asked: Options) -> Watched | None:
+    """The task of an earlier submission that asks the same and has ended well, waits or runs; None without."""
+    for submission in reversed(earlier):
+        for index in submissions.same_request(task, resources, submission):
+            watched = Watched(submission, index, asked.runs)
+            if states.of(watched, jobs).word != states.FAILED:
+                return watched
+    return None
+
+
+def _submit(submission: submissions.Submission, resources: site.Site, before: dict[int, set[str]]) -> None:
+    """Submit a submission's tasks: an array for each number of GPUs, and for each repeat of tasks whose repeats are tasks of their own.
+
+    `before` has the arrays that later repeats wait for, by the number of GPUs; the new arrays are added to it.
+    """
+    numbered = sorted(enumerate(submission.tasks), key=lambda pair: (pair[1].gpus, pair[1].repeat))
+    for (gpus, repeat), group in itertools.groupby(numbered, key=lambda pair: (pair[1].gpus, pair[1].repeat)):
+        indices = [index for index, _ in group]
+        after = ":".join(sorted(before[gpus])) if repeat > 1 else ""
+        array = client.submit(submission.script, submission.name, indices, gpus, site.options_of(resources), after)
+        if repeat:
+            before[gpus].add(array)
+        wanted = f"{gpus} GPUs each" if gpus else "on CPUs"
+        print(f"submitted {len(indices)} task{'' if len(indices) == 1 else 's'} as job {array}, {wanted}; logs in {submission.folder}", file=sys.stderr)
+
+
+def wait(watched: Sequence[Watched], look_every_s: float) -> list[State]:
+    """Wait until all tasks have ended, and print a line whenever one begins or ends."""
+    told: dict[int, State] = {}
+    names = list(dict.fromkeys(task.submission.name for task in watched))
+    silent = ""
+    while True:
+        try:
+            jobs = client.queue(names)
+        except KitError as error:  # a controller that restarts: the jobs run on
+            if str(error) != silent:
+                print(f"note: {error}; asking again", file=sys.stderr)
+            silent = str(error)
+            time.sleep(look_every_s)
+            continue
+        now = [states.of(task, jobs) for task in watched]
+        _tell(watched, now, told)
+        if all(state.word in (states.DONE, states.FAILED) for state in now):
+            return now
+        time.sleep(look_every_s)
+
+
+def _tell(watched: Sequence[Watched], now: Sequence[State], told: dict[int, State]) -> None:
+    """Print what has changed since the last look, a line a task after the counts of all."""
+    changed = [number for number, state in enumerate(now) if state.word != (told[number].word if number in told else states.QUEUED)]
+    counts = states.summary(now)
+    if not told and not changed:
+        print(counts, file=sys.stderr, flush=True)
+    for number in changed:
+        more = f" ({now[number].more})" if now[number].more else ""
+        print(f"[{counts}] {watched[number].task.title}: {now[number].word}{more}", file=sys.stderr, flush=True)
+    told.update(enumerate(now))
+
+
+def _leave(watched: Sequence[Watched]) -> None:
+    """A command that is interrupted asks whether its jobs go too; without a terminal it says how."""
+    names = list(dict.fromkeys(task.submission.name for task in watched))
+    ours = {(task.submission.name, task.index) for task in watched}
+    with contextlib.suppress(KitError, EOFError, KeyboardInterrupt):
+        left = [job for job in client.queue(names) if (job.waits or job.runs) and (job.name, job.index) in ours]
+        if not left:
+            return
+        how = f"make status shows them, scancel --name={','.join(names)} ends them, the same command again waits for them"
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            print(f"\ntasks that are queued or run: {len(left)}. Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() in ("y", "yes"):
+                client.cancel(left)
+                print("cancelled; what was measured is kept", file=sys.stderr)
+                return
+        print(f"note: tasks that go on: {len(left)}; {how}", file=sys.stderr)

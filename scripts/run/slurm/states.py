@@ -1,0 +1,76 @@
+"""How far tasks are: from their receipts, and from SLURM's queue."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from scripts.run.slurm.client import Job
+from scripts.run.slurm.submissions import Submission
+from scripts.run.slurm.tasks import Task
+
+QUEUED, RUNS, DONE, FAILED = "queued", "running", "done", "failed"
+#: In the order in which they are told.
+STATES = (DONE, FAILED, RUNS, QUEUED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A task of a submission, and the job that is to run it; `runs` is the folder of results."""
+
+    submission: Submission
+    index: int
+    runs: Path
+
+    @property
+    def task(self) -> Task:
+        return self.submission.tasks[self.index]
+
+    @property
+    def has_ended_well(self) -> bool:
+        return self.submission.is_done(self.index, self.runs)
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """`word` is one of STATES, `more` what else is known: the node, SLURM's reason, how the task ended."""
+
+    word: str
+    more: str = ""
+    job: Job | None = None
+
+
+def of(watched: Watched, jobs: Sequence[Job]) -> State:
+    """How far a task is. `jobs` are those that SLURM still knows; a task that SLURM has forgotten has ended."""
+    own = [job for job in jobs if (job.name, job.index) == (watched.submission.name, watched.index)]
+    job = own[-1] if own else None
+    if job and job.waits:
+        return State(QUEUED, job.reason if job.reason != "None" else "", job)
+    receipt = watched.submission.receipt(watched.index)
+    if job and job.runs and receipt is None:
+        return State(RUNS, f"on {job.node}", job)
+    if receipt:
+        counts = Counter(receipt.values())
+        word = DONE if watched.has_ended_well else FAILED
+        return State(word, ", ".join(f"{count} {status}" for status, count in counts.items()), job)
+    return State(FAILED, _without_receipt(watched, job), job)
+
+
+def _without_receipt(watched: Watched, job: Job | None) -> str:
+    """Why a task left no receipt, in words."""
+    ended = f"SLURM says {job.state}" + (f" on {job.node}" if job.node else "") if job else "SLURM knows nothing of it any more"
+    log = watched.submission.log(watched.index)
+    if log.exists():
+        last = next((line for line in reversed(log.read_text(encoding="utf-8", errors="replace").splitlines()) if "error:" in line), "")
+        return f"{ended}; {last.strip()[:300] + '; ' if last else ''}its log is {log}"
+    if job and job.state == "CANCELLED":
+        return f"{ended}, before it began"
+    return f"{ended}, and it left no log in {log.parent}: where the nodes do not share that folder, type RUNS=/folder/that/all/nodes/share"
+
+
+def summary(states: Iterable[State]) -> str:
+    """ "10 tasks: 3 done, 2 running, 5 queued"."""
+    counts = Counter(state.word for state in states)
+    total = sum(counts.values())
+    told = ", ".join(f"{counts[word]} {word}" for word in STATES if counts[word])
+    return f"{total} task{'' if total == 1 else 's'}: {told}"

@@ -1,0 +1,95 @@
+"""From the cases of a command to tasks: a command of the kit each, for the GPUs of one node.
+
+Cases that a claim compares are one task, with all their repeats in alternating order, so that one node measures them. Each repeat of any
+other case is a task of its own; a repeat begins after the one before it.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scripts.articles import Article, references
+from scripts.errors import KitError
+from scripts.run import runner
+from scripts.run.options import Options
+from scripts.run.runner import Planned
+
+#: What a task does not take over from the command as it was typed.
+OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler")
+OF_THE_SCHEDULER = ("scheduler", "partition", "account", "qos", "time", "constraint")
+
+#: {field of Options: its option}, where they differ.
+NAMES = {"memlock": "kit-memlock"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """`arguments` are those of `python -m scripts`; `gpus` 0 on a CPU.
+
+    repeat   0 for a task with all repeats, else the number of its repeat
+    rows     what decides the numbers of its rows, pins included
+    """
+
+    title: str
+    arguments: list[str]
+    gpus: int
+    repeat: int
+    rows: list[str]
+
+
+def split(planned: Sequence[Planned], asked: Options) -> Iterator[Task]:
+    """The tasks of these cases, those that a claim rests on first."""
+    for variant in dict.fromkeys(case.variant for case in planned):
+        cases = [case for case in planned if case.variant == variant]
+        together = compared(cases[0].article, [case.case.name for case in cases])
+        for names in together:
+            yield _task([case for case in cases if case.case.name in names], asked, 0, asked.repeats)
+        alone = [case for case in cases if not any(case.case.name in names for names in together)]
+        for case in alone:
+            for repeat in range(1, asked.repeats + 1):
+                yield _task([case], asked, repeat, repeat)
+
+
+def compared(article: Article, names: Sequence[str]) -> list[set[str]]:
+    """Those of the cases `names` that relations of claims compare, as sets without a common case."""
+    sets: list[set[str]] = []
+    for claim in article.claims:
+        for relation in claim["relations"]:
+            related = set(references.cases_of(relation)) & set(names)
+            touched = [group for group in sets if group & related]
+            if len(related) > 1:
+                sets = [group for group in sets if group not in touched] + [related.union(*touched)]
+    return sorted(sets, key=lambda group: min(names.index(name) for name in group))
+
+
+def _task(cases: Sequence[Planned], asked: Options, repeat: int, repeats: int) -> Task:
+    first = cases[0]
+    names = [case.case.name for case in cases if case.article.case(case.case.name)]
+    backends = {case.case.backend for case in cases}
+    verb = ["bench", first.case.backend, "--article", first.article.slug] if len(backends) == 1 else ["article", first.article.slug]
+    chosen = ["--cases", ",".join(names)] if names else []
+    folders = ["--runs", str(Path(asked.runs).absolute()), "--models", str(asked.models.absolute())]
+    arguments = [*verb, *chosen, "--variant", first.variant, "--stack", first.stack, "--repeats", str(repeats), *folders, *typed(asked)]
+    which = f", run {repeat} of {asked.repeats}" if repeat and asked.repeats > 1 else ""
+    title = f"{first.article.slug}/{','.join(case.case.name for case in cases)} ({first.variant}, {first.stack}){which}"
+    gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in cases)
+    return Task(title, arguments, gpus, repeat, [_row(case, asked) for case in cases])
+
+
+def typed(asked: Options) -> list[str]:
+    """The options that were typed, for a command of the kit on a node."""
+    words = []
+    for field in dataclasses.fields(Options):
+        value = getattr(asked, field.name)
+        if field.name not in (*OWN, *OF_THE_SCHEDULER) and value != field.default:
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
+            words += [f"--{NAMES.get(field.name, field.name).replace('_', '-')}", shown]
+    return words
+
+
+def _row(planned: Planned, asked: Options) -> str:
+    """A row's prefix without the model of its GPU, which no login node knows; without the job where its weights cannot be asked for now."""
+    with contextlib.suppress(KitError):
+        return runner.question(planned, asked, "")[1]
+    return planned.title

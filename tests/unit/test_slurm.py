@@ -1,0 +1,209 @@
+"""SCHEDULER=slurm without a cluster: which tasks there are, what each runs, what SLURM is asked for, how far tasks are."""
+
+import json
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from scripts import articles, pins
+from scripts.commands import measure
+from scripts.commands.line import command_line
+from scripts.errors import KitError, UsageError
+from scripts.run import plan
+from scripts.run.slurm import client, follow, site, states, submissions, tasks
+from scripts.run.slurm.client import Job
+from scripts.run.slurm.states import Watched
+from tests import synthetic
+from tests.typed import chosen
+
+
+def split(article="inference-tools", every=True, **typed):
+    asked = chosen(**{"ARTICLE": article, "WEIGHTS": "random", "SCHEDULER": "slurm", **typed})
+    return list(tasks.split(plan.plan(list(pins.load().backends), asked, every), asked))
+
+
+def option_of(task, name):
+    return task.arguments[task.arguments.index(name) + 1]
+
+
+def test_rows_that_a_claim_compares_are_one_task_with_all_their_repeats():
+    found = split(CASES="deepspeed,layer-parallel,tensor-parallel", REPEATS="5", GPUS="2")
+    assert [option_of(task, "--variant") for task in found] == ["published", "controlled"]
+    assert {option_of(task, "--repeats") for task in found} == {"5"}
+    assert all(set(option_of(task, "--cases").split(",")) == {"deepspeed", "layer-parallel", "tensor-parallel"} for task in found)
+    assert all(task.arguments[:2] == ["article", "inference-tools"] and task.repeat == 0 and task.gpus == 2 for task in found)
+
+
+def test_each_repeat_of_a_row_that_nothing_compares_is_a_task_of_its_own():
+    found = split("demo", CASES="bloom-transformers,gptj-transformers", REPEATS="2", STACK="demo", ENGINE="host", DEVICE="cpu", SCALE="tiny")
+    assert [(option_of(task, "--cases"), task.repeat, option_of(task, "--repeats")) for task in found] == [
+        ("bloom-transformers", 1, "1"),
+        ("bloom-transformers", 2, "2"),
+        ("gptj-transformers", 1, "1"),
+        ("gptj-transformers", 2, "2"),
+    ]
+    assert found[1].title.endswith("run 2 of 2") and found[0].gpus == 0
+
+
+def test_cases_that_relations_join_over_a_third_are_one_set():
+    article = articles.find("inference-tools")
+    assert tasks.compared(article, ["tensor-parallel", "deepspeed", "int8", "transformers"]) == [{"tensor-parallel", "deepspeed", "int8"}]
+    assert tasks.compared(article, ["deepspeed"]) == []
+
+
+def test_a_task_gets_as_many_gpus_as_the_largest_of_its_cases():
+    found = split("deepspeed-inference", CASES="accelerate-fp16,ds-inference", VARIANT="published")
+    assert max(task.gpus for task in found) == articles.find("deepspeed-inference").case("ds-inference").gpus
+
+
+def test_what_a_task_runs_is_a_command_of_the_kit_that_means_the_same():
+    typed = {"CASES": "layer-parallel", "BATCH_SIZES": "1,8", "TIMED_RUNS": "7", "FORCE": "1", "KIT_MEMLOCK": "1", "TIMEOUT_S": "60", "GPUS": "2"}
+    (task,) = split(every=False, RUNS="/x/runs", MODELS="/x/models", STACK="current", PARTITION="gpu", **typed)
+    context = command_line.get_command(click.Context(command_line), "bench").make_context("bench", task.arguments[1:])
+    asked, wanted = measure.options_of(context.params), chosen(**typed, RUNS="/x/runs", MODELS="/x/models", STACK="current", WEIGHTS="random")
+    assert (asked.scheduler, asked.partition, asked.variant) == ("local", "", "published")
+    same = [name for name in tasks.Options.__dataclass_fields__ if name not in ("variant", "article")]
+    assert {name: getattr(asked, name) for name in same} == {name: getattr(wanted, name) for name in same}
+
+
+def test_a_backend_that_the_article_never_ran_is_a_task_too():
+    asked = chosen(SCHEDULER="slurm", STACK="current", WEIGHTS="random")
+    planned = plan.plan(["compiled"], asked, every=False)
+    (task,) = tasks.split(planned, asked)
+    params = command_line.get_command(click.Context(command_line), "bench").make_context("bench", task.arguments[1:]).params
+    assert plan.plan([params["backend"]], measure.options_of(params), every=False) == planned
+
+
+def test_gpu_ids_are_refused_and_so_are_values_of_slurm_without_slurm():
+    with pytest.raises(UsageError, match="GPU_IDS with SCHEDULER=slurm.*type GPUS=n"):
+        follow.tasks_of([], chosen(SCHEDULER="slurm", GPU_IDS="0,1"))
+    with pytest.raises(UsageError, match="PARTITION is 'gpu', which only SLURM reads; type SCHEDULER=slurm"):
+        chosen(PARTITION="gpu")
+
+
+def test_what_is_typed_goes_before_the_site_file(tmp_path):
+    file = tmp_path / "slurm.toml"
+    file.write_text('partition = "gpu"\naccount = "abc"\nsetup = ["module load python"]\n')
+    found = site.resources(chosen(SCHEDULER="slurm", PARTITION="debug", TIME="1-02:00:00"), file)
+    assert site.options_of(found) == ["--partition=debug", "--account=abc", "--time=1-02:00:00"]
+    assert found.setup == ["module load python"]
+    assert site.options_of(site.resources(chosen(SCHEDULER="slurm"), tmp_path / "absent")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('partion = "x"\n', "did you mean 'partition'"), ("time = 4\n", "slurm.toml"), ('qos = "-x"\n', "slurm.toml"), ("x", "not TOML")],
+)
+def test_a_wrong_site_file_is_one_line(tmp_path, text, words):
+    file = tmp_path / "slurm.toml"
+    file.write_text(text)
+    with pytest.raises(KitError, match=words):
+        site.resources(chosen(SCHEDULER="slurm"), file)
+
+
+def test_a_wrong_time_is_named_with_what_is_allowed():
+    with pytest.raises(UsageError, match="TIME is 'soon', allowed are minutes, h:m:s and d-h:m:s; try TIME=04:00:00"):
+        site.resources(chosen(SCHEDULER="slurm", TIME="soon"), Path("/absent"))
+
+
+def test_tokens_and_the_options_of_the_command_stay_out_of_the_jobs(monkeypatch):
+    for name in ("HF_TOKEN", "SCHEDULER", "PARTITION", "RUNS", "FORCE", "SLURM_JOB_ID", "SLURM_CONF", "CUDA_VISIBLE_DEVICES", "KIT_TYPED", "HF_HOME"):
+        monkeypatch.setenv(name, "x")
+    passed = client.environment()
+    assert {"SLURM_CONF", "HF_HOME", "PATH"} <= set(passed)
+    assert not set(passed) & {"HF_TOKEN", "SCHEDULER", "PARTITION", "RUNS", "FORCE", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES", "KIT_TYPED"}
+
+
+def test_without_slurm_the_way_out_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KitError, match="this machine has no squeue; type the command on a login node"):
+        client.queue(["llm-repro-1"])
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A task that was submitted from an empty folder of results."""
+    (task,) = split(every=False, CASES="deepspeed", STACK="hopper", VARIANT="published", GPUS="1")
+    with submissions.one_at_a_time(tmp_path / "runs"):
+        submission = submissions.prepare([task], site.Site(partition="gpu", setup=["echo it's loaded"]), tmp_path / "runs")
+    return Watched(submission, 0, tmp_path / "runs")
+
+
+def job(watched, state, node="n1"):
+    return Job(watched.submission.name, "7", 0, state, node, "Priority")
+
+
+def receive(watched, status):
+    record = synthetic.record(synthetic.job("deepspeed"))
+    folder = watched.runs / record.id
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text("{}")
+    (watched.submission.folder / "receipt-0.json").write_text(json.dumps({record.id: status}))
+    return folder / "result.json"
+
+
+def test_the_states_of_a_task_follow_the_queue_and_its_receipt(watched):
+    assert states.of(watched, [job(watched, "PENDING")]).word == states.QUEUED
+    assert states.of(watched, [job(watched, "RUNNING")]) == states.State(states.RUNS, "on n1", job(watched, "RUNNING"))
+    assert states.of(watched, []).word == states.FAILED
+    receive(watched, "ok")
+    assert states.of(watched, []) == states.State(states.DONE, "1 ok")
+    receive(watched, "timeout")
+    assert states.of(watched, []).word == states.FAILED
+
+
+def test_a_result_that_was_removed_makes_its_task_run_again(watched):
+    path = receive(watched, "ok")
+    path.unlink()
+    assert states.of(watched, []).word == states.FAILED
+
+
+def test_a_task_without_a_receipt_is_told_with_what_slurm_and_its_log_say(watched):
+    assert "SLURM says TIMEOUT on n1" in states.of(watched, [job(watched, "TIMEOUT")]).more
+    assert "where the nodes do not share that folder" in states.of(watched, [job(watched, "FAILED")]).more
+    watched.submission.log(0).write_text("[1 of 1] …\nerror: no Docker answers\ninterrupted\n")
+    more = states.of(watched, []).more
+    assert "SLURM knows nothing of it any more" in more and "error: no Docker answers" in more and str(watched.submission.log(0)) in more
+
+
+def test_an_earlier_task_counts_only_where_it_asked_the_same_of_the_same_resources(watched):
+    (found,) = submissions.load_all(watched.runs)
+    assert found == watched.submission
+    asked = site.Site(partition="gpu", setup=["echo it's loaded"])
+    assert list(submissions.same_request(watched.task, asked, found)) == [0]
+    assert not list(submissions.same_request(watched.task, site.Site(partition="h100"), found))
+    (other,) = split(every=False, CASES="deepspeed", STACK="hopper", VARIANT="controlled", GPUS="1")
+    assert not list(submissions.same_request(other, asked, found))
+
+
+def test_a_row_with_other_pins_is_another_task():
+    old, new = (split(every=False, CASES="deepspeed", STACK=stack, VARIANT="controlled")[0] for stack in ("hopper", "current"))
+    assert old.rows != new.rows and all(len(row.rpartition(".")[2]) == 12 for row in (*old.rows, *new.rows))
+
+
+def test_the_script_quotes_what_it_gets(watched):
+    text = watched.submission.script.read_text()
+    assert "echo it's loaded" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("0) ")]
+    assert shlex.split(line.removeprefix("0) set -- ").removesuffix(" ;;")) == watched.task.arguments
+
+
+def test_whoever_may_write_results_may_submit_and_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    with submissions.one_at_a_time(tmp_path / "shared" / "runs"):
+        assert submissions.place(tmp_path / "shared" / "runs").stat().st_mode & 0o777 == 0o777
+    with pytest.raises(KitError, match="/proc/slurm cannot be written .*type RUNS="), submissions.one_at_a_time(Path("/proc/runs")):
+        pass
+
+
+def test_the_counts_are_one_line():
+    found = [states.State(word) for word in (states.QUEUED, states.DONE, states.QUEUED, states.RUNS)]
+    assert states.summary(found) == "4 tasks: 1 done, 1 running, 2 queued"
+
+
+def test_a_plan_names_the_tasks():
+    lines = list(follow.lines(split(CASES="deepspeed,layer-parallel", VARIANT="published", GPUS="2")))
+    assert lines[0] == "1 task of SLURM, each on a node of its own:" and lines[1].endswith(", 2 GPUs")
