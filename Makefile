@@ -143,7 +143,7 @@ publish: $(SITE) ## Put the report's site on a branch of a repository: make publ
 bundle: $(RUN) ## Pack results, report, pins and locks into one archive with checksums
 	@$(PY) -m scripts bundle
 
-verify-bundle: $(RUN) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz
+verify-bundle: $(RUN) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz (FORMAT=json: one line for a program)
 	@$(PY) -m scripts verify-bundle
 
 .PHONY: compare
@@ -168,7 +168,7 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@.venv/bin/lint-imports > /dev/null || .venv/bin/lint-imports --no-logo
 	@echo "check: generated files, locks and style are as they should be"
 
-.PHONY: test test-fast test-all
+.PHONY: test test-fast test-all test-site
 TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
 
 test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
@@ -179,6 +179,10 @@ test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and t
 
 test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at a larger scale
 	@$(PY) $(TESTS)
+
+test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell; needs the network once)
+	@$(PY) -m tests.site.axe
+	@KIT_NEEDS_BROWSER=1 $(PY) -m pytest -c tests/pytest.ini tests/site
 
 .PHONY: clocks
 clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios

@@ -25,8 +25,8 @@ FAKES = Path(__file__).resolve().parent / "fakes"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast tests first, then those with real tiny models, then those with containers; the other way round where two run at a time."""
-    order = ("unit", "guest", "images")
+    """The fast tests first, then the browser, real tiny models, and containers; the other way round where two run at a time."""
+    order = ("unit", "site", "guest", "images")
     items.sort(key=lambda item: order.index(item.path.parent.name), reverse=hasattr(config, "workerinput"))
 
 

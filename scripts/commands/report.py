@@ -21,7 +21,8 @@ OUT = option("OUT", values.folder(), "the folder of the report; by default besid
 @option("FORMAT", values.choice("md", "html"), "html writes a site too", "md")
 @option("COST_PER_GPU_HOUR", values.text(), "a price, in any currency: tables of energy then tell what a million tokens cost", "")
 @click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page is not that of the results")
-def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool) -> None:
+@click.option("--rows", is_flag=True, help="a page for each row too, as in a site and a bundle")
+def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool, rows: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
     if check:
         document.check_pages()
@@ -34,7 +35,7 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
     shown = runs or results.RUNS
     if runs and not results.any_run(runs):
         raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
-    path = document.write(shown, out or shown.parent)
+    path = document.write(shown, out or shown.parent, with_rows=rows)
     if not runs and results.TRIALS.is_dir():
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":

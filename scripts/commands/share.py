@@ -40,7 +40,13 @@ def bundle(out: Path | None) -> None:
 
 @click.command(name="verify-bundle")
 @option("BUNDLE", values.folder(), "the archive to check", Path(f"{bundles.NAME}.tar.gz"))
-def verify_bundle(bundle: Path) -> None:
+@option("FORMAT", values.choice("md", "json"), "json prints the verdict as one line for a program", "md")
+def verify_bundle(bundle: Path, format: str) -> int:
     """Check such an archive: its files, its results, and that its report follows from them."""
+    if format == "json":
+        verdict = verified.verdict(bundle)
+        print(verdict.as_json(bundle))
+        return int(bool(verdict.problems))
     lines = verified.verify(bundle)
     print("\n  ".join([f"{bundle}: is what it says", *lines]))
+    return 0

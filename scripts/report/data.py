@@ -110,7 +110,7 @@ def _of(summary: stats.Summary | None, name: str) -> float | None:
 
 def files(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
     """{file name: text} of both files."""
-    rows = [{column.name: _rounded(column.value(line)) for column in COLUMNS} for group in groups for line in _lines(group, known.get(group.key.article))]
+    rows = [{column.name: _rounded(column.value(line)) for column in COLUMNS} for group in groups for line in lines_of(group, known.get(group.key.article))]
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(column.name for column in COLUMNS)
@@ -129,7 +129,8 @@ def _document(rows: Sequence[Mapping[str, Value]]) -> str:
     return f'{{"columns": {{\n{lines(columns)}\n}}, "rows": [\n{lines(written)}\n]}}\n'
 
 
-def _lines(group: Group, article: Article | None) -> Iterator[Line]:
+def lines_of(group: Group, article: Article | None) -> Iterator[Line]:
+    """The lines of a setting's rows."""
     for row in group.rows:
         for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
             yield Line(group, row, new_tokens, article)

@@ -13,10 +13,10 @@ from scripts import articles, results
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.report import data, failures, headlines, page, pages, quoted, terminal
+from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
 from scripts.report.page import Body, Content
 from scripts.report.views import VIEWS, claims, overview
-from scripts.results import Record, Skipped
+from scripts.results import Record, Skipped, json_schema
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
@@ -103,7 +103,7 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
 
 @dataclass(frozen=True)
 class Written:
-    """What `make report` writes: the text of every page and of the rows as data, and what they were made of, with the runs that are left out."""
+    """What `make report` writes: the text of every page, of the rows as data and of the schemas; what they were made of, and the runs left out."""
 
     texts: Mapping[str, str]
     content: Content
@@ -118,7 +118,7 @@ def _whole(runs: Path, out: Path) -> Written:
     report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
-    return Written({**texts, **report.data}, report.content, skipped)
+    return Written({**texts, **report.data, **json_schema.files()}, report.content, skipped)
 
 
 def check_pages() -> None:
@@ -135,10 +135,15 @@ def check_pages() -> None:
     quoted.check(whole.content.records)
 
 
-def write(runs: Path, out: Path) -> Path:
-    """Write the report on a runs folder to `out`, print its table and its path, return the path; raises KitError."""
+def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
+    """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError."""
     whole = _whole(runs, out)
-    path, content = save(out, whole.texts, whole.content.pictures), whole.content
+    content, texts, pictures = whole.content, {**whole.texts}, {**whole.content.pictures}
+    if with_rows:
+        rows = row_pages.of_runs(runs, Path(os.path.relpath(runs, out)).as_posix())
+        texts |= {**rows.texts, row_pages.ALL: rows.overview}
+        pictures |= rows.pictures
+    path = save(out, texts, pictures)
     if (runs, out) == (results.RUNS, results.RUNS.parent):
         headlines.save(headlines.table(content.verdicts))
         quoted.save(content.records)

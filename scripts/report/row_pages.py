@@ -1,8 +1,10 @@
-"""A page a row, for the site: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
+"""A page a row, for site and bundle: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from scripts import articles, results
 from scripts.articles import Article
 from scripts.report import cells, data, failures, pages, rerun_command, text
 from scripts.report.data import Line
@@ -10,16 +12,27 @@ from scripts.report.plots import call_dots
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.views import systems
+from scripts.verdicts import row_groups
 from scripts.verdicts.row_groups import Group, Row, gpus
+
+#: The page that lists the rows of all settings.
+ALL = "rows.md"
 
 
 @dataclass(frozen=True)
 class RowPages:
-    """`texts` and `pictures` by their names; `of_place` leads from a row's anchor on its setting's page to the row's page."""
+    """`texts` and `pictures` by their names; `of_place` leads from a row's anchor on its setting's page to the row's page; `overview` is the page ALL."""
 
     texts: Mapping[str, str]
     pictures: Mapping[str, str]
     of_place: Mapping[str, str]
+    overview: str
+
+
+def of_runs(runs: Path, runs_link: str) -> RowPages:
+    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
+    known = articles.load_all()
+    return failures.made_of(results.load_all(runs)[0], runs, lambda records: made(row_groups.build(records, known), known, runs_link))[0]
 
 
 def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) -> RowPages:
@@ -33,7 +46,28 @@ def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) 
                     pictures[name] = picture
                 texts[f"{name}.md"] = f"{pages.MARKER}\n\n{_page(group, row, known.get(group.key.article), name, bool(picture), runs_link)}\n"
                 of_place[systems.place_of(group, row)] = f"{name}.md"
-    return RowPages(texts, pictures, of_place)
+    return RowPages(texts, pictures, of_place, f"{pages.MARKER}\n\n{_all_rows(groups, known)}\n")
+
+
+def _all_rows(groups: Sequence[Group], known: Mapping[str, Article]) -> Markdown:
+    """The names of the columns GPU, stack and batch are those that scripts/share/site_files/filter.js looks for."""
+    columns = [
+        Column[Line]("row", lambda line: link(line.row.name, f"{name_of(line.group, line.row)}.md"), words=True),
+        Column[Line]("article", lambda line: line.group.key.article, words=True),
+        Column[Line]("variant", lambda line: line.group.key.variant, words=True),
+        Column[Line]("stack", lambda line: line.group.key.stack, words=True),
+        Column[Line]("GPU", lambda line: line.group.key.model, words=True),
+        Column[Line]("GPUs", lambda line: line.row.count),
+        Column[Line]("batch", lambda line: line.row.batch_size),
+        Column[Line]("new tokens", lambda line: line.new_tokens or cells.NONE),
+        Column[Line]("ms", lambda line: data.shown(line.summary.mean) if line.summary else cells.NONE),
+        Column[Line]("check", lambda line: cells.status(line.row), words=True),
+    ]
+    return blocks(
+        Markdown("# All rows"),
+        Markdown("Rows of all settings; mean call in ms. Every column of them: [results.csv]({}), [results.json]({}).").format(data.CSV, data.JSON),
+        table(columns, [line for group in groups for line in data.lines_of(group, known.get(group.key.article))]),
+    )
 
 
 def name_of(group: Group, row: Row) -> str:

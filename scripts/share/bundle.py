@@ -1,7 +1,7 @@
 """make bundle: everything behind the report in one archive; scripts/share/verified.py checks such an archive.
 
     llm-repro-bundle/   reports/ (runs, report, plots, bills of materials), docker/ (pins, locks, Dockerfiles), bench/ (what was run),
-                        README, licence, SHA256SUMS (a line a file, as sha256sum -c takes it)
+                        README, licence, ro-crate-metadata.json (every run as an action), SHA256SUMS (a line a file, as sha256sum -c takes it)
 
 The same files give the same archive to the byte.
 """
@@ -15,17 +15,18 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from scripts import results
 from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.paths import ROOT
 from scripts.results import door
-from scripts.share import rebuilt, secrets_scan
+from scripts.share import rebuilt, ro_crate, secrets_scan
 
 NAME = "llm-repro-bundle"
 
 #: What git tracks of these, and the results even where they are not committed yet.
 PATHS = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "compose.yaml"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", ".zenodo.json", "compose.yaml"),
     *("bench", "docker", "docs", "scripts/requirements"),
     *(f"reports/{name}" for name in ("FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "runs", "sbom")),
 )
@@ -34,7 +35,7 @@ PATHS = (
 def holds(name: str) -> bool:
     """May a bundle hold a file of this place? What the report is made of, and what is made of it."""
     path = Path(name)
-    return any(path.is_relative_to(place) for place in (*PATHS, "reports/plots")) or rebuilt.is_page(path)
+    return any(path.is_relative_to(place) for place in (*PATHS, ro_crate.NAME, "reports/plots")) or rebuilt.is_page(path)
 
 
 def files(root: Path = ROOT) -> list[Path]:
@@ -61,6 +62,7 @@ def contents(root: Path = ROOT) -> dict[str, bytes]:
         work.mkdir()
         try:
             held |= rebuilt.report(data, work)
+            held[ro_crate.NAME] = ro_crate.text(results.load_all(data / "reports" / "runs")[0], "reports/runs").encode()
         except KitError as error:
             raise KitError(f"no bundle was written because the report cannot be made ({error}); type make report") from error
     return dict(sorted(held.items()))

@@ -14,6 +14,7 @@ from scripts import surroundings
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import data
+from scripts.results import json_schema
 
 #: What of this kit computes.
 CODE = ("scripts/**/*", "bench/**/*.py")
@@ -30,8 +31,9 @@ DATA = (
     "reports/verdicts-version-1.json",
 )
 
-#: The report's pages within reports/, and its rows as data.
-PAGES = ("*.md", data.CSV, data.JSON)
+#: The report's pages within reports/, its rows as data, and what the files of a run hold.
+DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)
+PAGES = ("*.md", *DATA_FILES)
 
 #: Of the user's command, not of this report.
 NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")
@@ -41,7 +43,7 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: the report's pages and rows, its plots, and README.md and reports/FINDINGS.md with their numbers.
+    """{place: content} of what follows from a folder's data: pages of report and rows, rows as data, plots, README.md and FINDINGS.md with their numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
@@ -49,7 +51,7 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
     _copy(folder, DATA, work)
     (work / "reports" / "runs").mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in surroundings.current().variables.items() if name not in NOT_PASSED}
-    command = [sys.executable, "-m", "scripts", "report"]
+    command = [sys.executable, "-m", "scripts", "report", "--rows"]
     try:
         done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
     except subprocess.TimeoutExpired as error:

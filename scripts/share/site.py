@@ -18,12 +18,12 @@ from typing import Any
 
 import yaml
 
-from scripts import articles, results, surroundings
+from scripts import results, surroundings
 from scripts.errors import KitError
 from scripts.machine import locks
-from scripts.report import data, failures, pages, row_pages
+from scripts.report import pages, row_pages
 from scripts.results import door
-from scripts.verdicts import row_groups
+from scripts.share import rebuilt, ro_crate
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
@@ -31,6 +31,7 @@ FILES = Path(__file__).resolve().parent / "site_files"
 FIRST = {pages.INDEX: ("index.md", "Report"), "FINDINGS.md": ("FINDINGS.md", "Findings")}
 #: What has a tab after the articles; the settings and their environments are reached from these.
 LAST = (pages.METHOD, pages.PROFILES, pages.RUNS)
+ROWS = {"Rows": row_pages.ALL}
 
 #: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
@@ -53,7 +54,7 @@ def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]
         "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
         "plugins": [],
         "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
-        "extra_javascript": ["site_files/sort.js", "site_files/verdicts.js"],
+        "extra_javascript": [f"site_files/{name}.js" for name in ("sort", "filter", "verdicts")],
         "extra_css": ["site_files/style.css"],
         "validation": {"links": {"anchors": "warn", "not_found": "warn", "unrecognized_links": "warn"}},
     }
@@ -63,24 +64,18 @@ def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
     """A page of the report as a page of the site; `of_place` leads from a row's anchor to its page.
 
     GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
-    out of the report's folder, which the site does not hold, the words stay.
+    out of the report's folder, which the site does not hold, or to a folder, which has no page, the words stay.
     """
     text = re.sub(r"<details>", '<details markdown="1">', text)
     for name, (place, _) in FIRST.items():
         text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
-    text = re.sub(r"(?<!!)\[([^\[\]\n]*)\]\(\.\./[^()\s]*\)", r"\1", text)
+    text = re.sub(rf"(?<!!)\[([^\[\]\n]*)\]\((?:\.\./[^()\s]*|(?:{'|'.join(FOLDERS)})/?)\)", r"\1", text)
 
     def with_page(match: re.Match[str]) -> str:
         page = of_place.get(match["anchor"])
         return f'<a id="{match["anchor"]}"></a>[{match["name"]}]({page})' if page else match[0]
 
     return re.sub(r'<a id="(?P<anchor>[^"]+)"></a>(?P<name>[^\s|]+)', with_page, text)
-
-
-def _rows(runs: Path, runs_link: str) -> row_pages.RowPages:
-    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
-    known = articles.load_all()
-    return failures.made_of(results.load_all(runs)[0], runs, lambda records: row_pages.made(row_groups.build(records, known), known, runs_link))[0]
 
 
 def _texts(report: Path) -> dict[str, str]:
@@ -94,7 +89,8 @@ def _nav(texts: Mapping[str, str]) -> list[dict[str, Any]]:
     first = [{title: place} for name, (place, title) in FIRST.items() if name in texts]
     articles = [{_title(texts[name]): name} for name in texts if name.startswith("article-")]
     last = [{_title(texts[name]): name} for name in LAST if name in texts]
-    return [*first, *([{"Articles": articles}] if articles else []), *last]
+    middle: list[dict[str, Any]] = [{"Articles": articles}, ROWS] if articles else []
+    return [*first, *middle, *last]
 
 
 def _title(text: str) -> str:
@@ -124,12 +120,13 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     place_of_runs = Path(os.path.relpath(runs, report))
     if ".." in place_of_runs.parts:
         raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
-    rows = _rows(runs, place_of_runs.as_posix())
-    for name, text in [*texts.items(), *rows.texts.items()]:
+    rows = row_pages.of_runs(runs, place_of_runs.as_posix())
+    for name, text in [*texts.items(), *rows.texts.items(), (row_pages.ALL, rows.overview)]:
         (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
-    for name in (data.CSV, data.JSON):
+    for name in rebuilt.DATA_FILES:
         if (report / name).is_file() and door.is_plain(report / name):
             shutil.copyfile(report / name, docs / name, follow_symlinks=False)
+    (docs / ro_crate.NAME).write_text(ro_crate.text(results.load_all(runs)[0], place_of_runs.as_posix()), encoding="utf-8")
     for name, patterns in FOLDERS.items():
         if (report / name).is_dir():
             _shown(report / name, docs / name, patterns)
@@ -157,7 +154,8 @@ def build(report: Path, runs: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
-        for name in ("sitemap.xml", "sitemap.xml.gz"):  # for search engines, with today's date: the same runs give the same site
+        # The map for search engines carries today's date, and the same runs give the same site; a 404 page would lead to the host's root.
+        for name in ("sitemap.xml", "sitemap.xml.gz", "404.html"):
             (made / name).unlink(missing_ok=True)
         if out.exists():
             out.rename(Path(work, "old"))

@@ -1,14 +1,16 @@
 """make verify-bundle: does an archive hold what it says, and what was not checked?
 
 Nothing of the archive is trusted, and no code of it runs. Every file has to be listed with its checksum, every needed file has to be
-there, each run's job has to be the job of its result, and the report, its plots and the README's headlines have to come out of
-the bundle's own results, articles and pins. A bundle that was changed throughout, report included, passes: only a signature
-shows who made it.
+there, each run's job has to be the job of its result, no result may contradict itself or its job, and the report, its plots, the list
+of actions and the README's headlines have to come out of the bundle's own results, articles and pins. A bundle that was changed
+throughout, report included, passes: only a signature shows who made it.
 """
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.job import InvalidDocument, to_json
@@ -16,8 +18,9 @@ from scripts import __version__, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
-from scripts.share import rebuilt
+from scripts.share import meaning, rebuilt, ro_crate
 from scripts.share.bundle import NAME, holds
+from scripts.share.meaning import Meaning
 
 #: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
 LIMIT_BYTES = 1 << 30
@@ -29,8 +32,32 @@ NEEDED = ("CITATION.cff", "LICENSE", "README.md", "docker/pins.toml", "reports/R
 UNREADABLE = (KitError, ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError)
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Of a bundle: every problem of it or, where there is none, what was checked, what was not, and what its results say."""
+
+    problems: list[str]
+    checked: list[str]
+    meaning: Meaning | None
+
+    def as_json(self, path: Path) -> str:
+        """One line for a program."""
+        said = {"bundle": str(path), "sha256": checksums.digest_of(path), "kit_version": __version__, "passed": not self.problems, "problems": self.problems}
+        for key in ("checked", "not checked"):
+            said[key.replace(" ", "_")] = [line.removeprefix(f"{key}: ") for line in self.checked if line.startswith(f"{key}: ")]
+        return json.dumps({**said, "runs": dataclasses.asdict(self.meaning) if self.meaning else None})
+
+
 def verify(path: Path) -> list[str]:
     """What was checked of a bundle and what was not, a line each. Raises KitError with every problem of it."""
+    found = verdict(path)
+    if found.problems:
+        raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found.problems))
+    return found.checked
+
+
+def verdict(path: Path) -> Verdict:
+    """The verdict on an archive; KitError for a file that is none."""
     with tempfile.TemporaryDirectory() as work:
         unpacked, again = Path(work, "unpacked"), Path(work, "again")
         unpacked.mkdir()
@@ -42,10 +69,11 @@ def verify(path: Path) -> list[str]:
             raise UsageError(
                 f"BUNDLE is {str(path)!r}, which is no file; type make bundle, which writes {NAME}.tar.gz, or BUNDLE=/path/to/an/archive"
             ) from None
-        found = list(_problems(unpacked, again))
-        if found:
-            raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found))
-        return _checked(unpacked / NAME)
+        if found := list(_problems(unpacked, again)):
+            return Verdict(found, [], None)
+        folder = unpacked / NAME
+        told = meaning.of(results.load_all(folder / "reports" / "runs")[0], pins.load(folder))
+        return Verdict([], _checked(folder, told), told)
 
 
 def _problems(unpacked: Path, again: Path) -> Iterator[str]:
@@ -63,6 +91,7 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     yield from _files(folder, listed)
     yield from _needed(folder)
     yield from _runs(folder)
+    yield from _crate(folder)
     yield from _report(folder, again)
 
 
@@ -98,7 +127,7 @@ def _runs(folder: Path) -> Iterator[str]:
     for path in sorted(runs.glob("*/result.json")):
         place = f"reports/runs/{path.parent.name}"
         try:
-            results.load(path.parent)
+            record = results.load(path.parent)
             of_result = json.loads(path.read_text(encoding="utf-8"))["job"]
         except (InvalidDocument, *UNREADABLE) as error:
             yield f"{place}: {error}"
@@ -108,6 +137,16 @@ def _runs(folder: Path) -> Iterator[str]:
             yield f"{place}/job.json: missing"
         elif asked.read_bytes() != to_json(of_result).encode():  # to the byte: of a key that comes twice, programs take different ones
             yield f"{place}/job.json: another job than that of result.json"
+        yield from (f"{place}: {problem}" for problem in meaning.problems(record))
+
+
+def _crate(folder: Path) -> Iterator[str]:
+    """The list of actions comes out of the results."""
+    path = folder / ro_crate.NAME
+    if not path.is_file():
+        yield f"{ro_crate.NAME}: comes out of the runs, and is not there"
+    elif path.read_text(encoding="utf-8", errors="replace") != ro_crate.text(results.load_all(folder / "reports" / "runs")[0], "reports/runs"):
+        yield f"{ro_crate.NAME}: another content comes out of the runs{_other_version(folder)}"
 
 
 def _report(folder: Path, again: Path) -> Iterator[str]:
@@ -140,15 +179,18 @@ def _other_version(folder: Path) -> str:
     return "" if version == __version__ else f" by version {__version__} of the kit; the bundle is of version {version[:20]!r}, check with that"
 
 
-def _checked(folder: Path) -> list[str]:
+def _checked(folder: Path, told: Meaning) -> list[str]:
     """In words: what a bundle without problems was checked for, and what nobody can see in it."""
     runs, pages, plots = (len([*folder.glob(f"reports/{pattern}")]) for pattern in ("runs/*/result.json", "*.md", "plots/*.svg"))
     count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
     differing = [name for name in _data(folder) | _data(ROOT) if _content(folder / name) != _content(ROOT / name)]
     lines = [
         f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
-        f"checked: {runs} results, each with its job",
+        f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
+        f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
+        f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's",
         f"checked: {pages} pages of the report, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
+        f"checked: {ro_crate.NAME} tells of these results",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",
         "not checked: what nothing follows from: FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,12 @@ def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_pat
     ):
         assert (unpacked / name).is_file(), name
     assert len(list(unpacked.glob("reports/runs/*/result.json"))) > 50
+    row_pages = list(unpacked.glob("reports/row-*.md"))
+    listed = re.findall(r"\]\((row-[^)]*)\)", (unpacked / "reports/rows.md").read_text())
+    assert {page.name for page in row_pages} == set(listed) and len(listed) > 50
+    for page in row_pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
     checked = subprocess.run(["sha256sum", "--check", "--quiet", checksums.NAME], cwd=unpacked, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     for name in ("reports/REPORT.md", "reports/runs.md"):

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Pat
         and "plots and the README's headlines come out of these results" in said
     )
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
+
+
+def test_the_verdict_is_one_line_for_a_program(packed: Path, unpacked: Path, tmp_path: Path) -> None:
+    def asked(path: Path) -> tuple[int, dict]:
+        done = subprocess.run(
+            [sys.executable, "-m", "scripts", "verify-bundle", "--bundle", path, "--format", "json"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.stdout.count("\n") == 1, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    code, told = asked(packed)
+    assert (code, told["passed"], told["problems"], told["runs"]["ok"]) == (0, True, [], 3) and told["sha256"] == checksums.digest_of(packed)
+    assert any("made the bundle" in line for line in told["not_checked"])
+    (unpacked / "compose.yaml").unlink()
+    code, told = asked(bundles.repack(unpacked, tmp_path / "bad.tar.gz"))
+    assert (code, told["passed"], told["problems"], told["checked"]) == (1, False, ["compose.yaml: missing"], [])
 
 
 def test_a_changed_an_added_and_a_missing_file_are_named(unpacked: Path) -> None:
@@ -140,6 +157,22 @@ def a_job_with_true_for_one(folder: Path) -> str:
     return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
 
 
+def a_warm_up_less(folder: Path) -> str:
+    path = a_run(folder) / "result.json"
+    told = json.loads(path.read_text())
+    measured = told["guest"]["measurements"][0]
+    measured["warmup_ms"].pop()
+    path.write_text(json.dumps(told))
+    left = len(measured["warmup_ms"])
+    return f"reports/runs/{a_run(folder).name}: calls of {measured['new_tokens']} new tokens: {left} warm-ups in place of the {left + 1} of its job"
+
+
+def a_failed_action(folder: Path) -> str:
+    path = folder / "ro-crate-metadata.json"
+    path.write_text(path.read_text().replace("CompletedActionStatus", "FailedActionStatus"))
+    return "ro-crate-metadata.json: another content comes out of the runs"
+
+
 def a_site(folder: Path) -> str:
     (folder / "reports/site").mkdir()
     (folder / "reports/site/index.html").write_text("<script>alert(1)</script>")
@@ -187,6 +220,8 @@ def no_runs(folder: Path) -> str:
         another_job,
         a_job_with_a_key_twice,
         a_job_with_true_for_one,
+        a_warm_up_less,
+        a_failed_action,
         a_site,
         a_repository,
         no_job,

@@ -1,0 +1,36 @@
+"""The JSON Schema (draft 2020-12) of result.json and job.json, made of scripts/results/shapes.py: for readers with other tools than this kit.
+
+What no schema can say stands in scripts/results/door.py: sizes of files, a key that comes twice, numbers of 1e18 and more.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+import msgspec
+
+from bench.job import Job, Result
+from scripts.results import shapes
+from scripts.results.store import Record
+
+RESULT, JOB = "result.schema.json", "job.schema.json"
+
+#: Of these bench.job allows no key that it does not know, on the first level.
+CLOSED = {"Record": Record, "Job": Job, "Guest": Result}
+
+
+def files() -> dict[str, str]:
+    """{file name: text} of both schemas."""
+    return {RESULT: _text("A run's result.json", shapes.Record), JOB: _text("A run's job.json", shapes.Job)}
+
+
+def _text(title: str, shape: type[shapes.Shape]) -> str:
+    made = msgspec.json.schema(shape)
+    for name, kind in CLOSED.items():
+        if definition := made["$defs"].get(name):
+            unread: dict[str, Any] = {field.name: {} for field in dataclasses.fields(kind)}
+            definition["properties"] = unread | definition["properties"]
+            definition["additionalProperties"] = False
+    # Python's end of a text is the end of a line for JSON Schema's expressions, which have no other.
+    text = json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **made}, indent=1)
+    return text.replace(r"\\Z", "$") + "\n"

@@ -1,0 +1,111 @@
+"""ro-crate-metadata.json: every run as an action with its software, its job and its result, for archives and tools that know no kit.
+
+Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5) on RO-Crate 1.1. A run that failed is an action that failed, with its reason.
+It follows from the results alone: the same results give the same bytes.
+"""
+
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from scripts import __version__
+from scripts.results import Record, json_schema
+
+NAME = "ro-crate-metadata.json"
+CRATE, PROFILE = "https://w3id.org/ro/crate/1.1", "https://w3id.org/ro/wfrun/process/0.5"
+CONTEXT = [f"{CRATE}/context", "https://w3id.org/ro/terms/workflow-run/context"]
+LICENSE = "https://spdx.org/licenses/MIT"
+
+#: The tool that ran every job; each action names the pinned software beside it.
+KIT = "#llm-inference-reproducibility-kit"
+
+Entity = dict[str, Any]
+
+
+def text(records: Sequence[Record], runs: str) -> str:
+    """The file's text; `runs` leads from its folder to the runs: "reports/runs" in a bundle."""
+    actions = [_action(record, runs) for record in records]
+    software = {one["@id"]: one for record in records for one in _software(record)}
+    files = [one for record in records for one in _files(record, runs)]
+    root: Entity = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": "LLM inference, measured again",
+        "description": "Runs of the benchmarks of published comparisons of LLM inference, with the report that follows from them.",
+        "datePublished": max((record.host["started_at"] for record in records), default="2026-01-01T00:00:00Z")[:10],
+        "license": {"@id": LICENSE},
+        "conformsTo": {"@id": PROFILE},
+        "hasPart": [_ref(one) for one in files],
+        "mentions": [_ref(one) for one in actions],
+    }
+    descriptor = {"@id": NAME, "@type": "CreativeWork", "about": {"@id": "./"}, "conformsTo": {"@id": CRATE}}
+    profile = {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}
+    licence = {"@id": LICENSE, "@type": "CreativeWork", "name": "MIT License"}
+    kit = {"@id": KIT, "@type": "SoftwareApplication", "name": "LLM inference reproducibility kit", "softwareVersion": __version__}
+    graph = [descriptor, root, profile, licence, kit, *software.values(), *actions, *files]
+    return json.dumps({"@context": CONTEXT, "@graph": graph}, indent=1) + "\n"
+
+
+def _ref(entity: Entity) -> Entity:
+    return {"@id": entity["@id"]}
+
+
+def _action(record: Record, runs: str) -> Entity:
+    """Completed where the run has a result to count, failed with its reason where it has none."""
+    job, result = _files(record, runs)
+    done = record.status == "ok"
+    ended = _ended_at(record)
+    image = record.host.get("image")
+    return {
+        "@id": f"#run-{record.id}",
+        "@type": "CreateAction",
+        "name": record.id,
+        "description": f"{record.job.case} of {record.job.article}, {record.job.variant}: {record.job.backend} of the stack {record.job.stack}",
+        "instrument": [{"@id": _backend_id(record)}, {"@id": KIT}],
+        "object": _ref(job),
+        "result": _ref(result),
+        "startTime": record.host["started_at"],
+        **({"endTime": ended} if ended else {}),
+        "actionStatus": {"@id": f"http://schema.org/{'Completed' if done else 'Failed'}ActionStatus"},
+        **({} if done else {"error": f"{record.status}: {record.reason}"}),
+        **({"containerImage": {"@id": f"#image-{image['tag']}"}} if image else {}),
+    }
+
+
+def _ended_at(record: Record) -> str | None:
+    """The end of the job's process or container, to the second as its beginning."""
+    if (wall_s := record.host.get("wall_s")) is None:
+        return None
+    began = datetime.datetime.strptime(record.host["started_at"], "%Y-%m-%dT%H:%M:%SZ")
+    return f"{(began + datetime.timedelta(seconds=round(wall_s))).isoformat()}Z"
+
+
+def _backend_id(record: Record) -> str:
+    return f"#software-{record.job.backend}-{record.job.stack}-{record.host.get('pins_id') or 'unpinned'}"
+
+
+def _software(record: Record) -> Iterator[Entity]:
+    """What ran: the pinned environment, and the image where one was used."""
+    yield {
+        "@id": _backend_id(record),
+        "@type": "SoftwareApplication",
+        "name": f"{record.job.backend} of the stack {record.job.stack}",
+        "softwareVersion": record.host.get("pins_id") or "unpinned",
+    }
+    if image := record.host.get("image"):
+        name, _, tag = image["tag"].rpartition(":")
+        digest = (image.get("id") or "").removeprefix("sha256:")
+        kind = {"@id": "https://w3id.org/ro/terms/workflow-run#DockerImage"}
+        told = {"additionalType": kind, "name": name, "tag": tag, **({"sha256": digest} if digest else {})}
+        yield {"@id": f"#image-{image['tag']}", "@type": "ContainerImage", **told}
+
+
+def _files(record: Record, runs: str) -> tuple[Entity, Entity]:
+    """(job.json, result.json)"""
+
+    def file(name: str, what: str, schema: str) -> Entity:
+        place = f"{runs}/{record.id}/{name}"
+        return {"@id": place, "@type": "File", "name": f"{what} of {record.id}", "encodingFormat": "application/json", "description": f"follows {schema}"}
+
+    return file("job.json", "job", json_schema.JOB), file("result.json", "result", json_schema.RESULT)

@@ -1,0 +1,139 @@
+"""The site of the committed results, as a reader sees it: wide and narrow, light and dark, with a mouse or without."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.site.chromium import Chromium
+from tests.site.page import Page
+
+WIDTHS_PX, SCHEMES = (1280, 390), ("light", "dark")
+
+#: What a first visit may load: every file that the first page asks for, as many bytes as it has on the disk; a host that compresses sends less.
+FIRST_VISIT_BYTES = 1_500_000
+
+#: How far a page goes beyond its window to the right.
+OVERHANG_PX = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+WITHOUT_CONTRAST = """axe.run({runOnly: ["color-contrast"]}).then((found) => found.violations.flatMap(
+    (rule) => rule.nodes.map((node) => `${node.target}: ${node.any[0].message}`)))"""
+
+#: Rows of a table's body as texts of a column.
+COLUMN = "[...document.activeElement.closest('table').tBodies[0].rows].map((row) => row.cells[{}].textContent.trim())"
+
+
+def _pages(site: Path) -> list[Path]:
+    """All pages, but of rows and of environments, which are alike, the three largest each."""
+    alike = [sorted(site.glob(pattern), key=lambda path: path.stat().st_size) for pattern in ("row-*.html", "*-environment.html")]
+    return sorted({*site.glob("*.html")} - {path for pages in alike for path in pages[:-3]})
+
+
+def _tab_to(browser: Chromium, selector: str) -> None:
+    """Press Tab until an element of this selector has the focus."""
+    for _ in range(300):
+        browser.press("Tab")
+        if browser.value(f"document.activeElement.matches({selector!r})"):
+            return
+    raise AssertionError(f"300 times Tab reach no {selector}")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width_px", WIDTHS_PX)
+def test_no_page_scrolls_sideways_complains_or_has_text_without_contrast(built, browser, axe_core, width_px, scheme):
+    browser.look(width_px, scheme)
+    found = {}
+    for page in _pages(built):
+        browser.open(page)
+        overhang_px = browser.value(OVERHANG_PX)
+        browser.value(f"{axe_core};0")
+        wrong = [*browser.complaints, *([f"scrolls sideways by {overhang_px} px"] if overhang_px > 0 else []), *browser.value(WITHOUT_CONTRAST)]
+        if wrong:
+            found[page.name] = wrong
+    assert not found
+    dark = browser.value("document.body.dataset.mdColorScheme") == "slate"
+    assert dark == (scheme == "dark"), "the site took the reader's scheme"
+
+
+def test_these_checks_see_what_is_wrong(browser, axe_core, tmp_path):
+    page = tmp_path / "wrong.html"
+    page.write_text(
+        "<!doctype html><html lang=en><title>t</title><style>body { background: #fff }</style><p style='color: #bbb; width: 2000px'>pale and wide</p>"
+        "<img alt='' src='none.svg'><script>console.error('of a script'); throw new Error('thrown')</script>"
+    )
+    browser.look(390, "light")
+    browser.open(page)
+    browser.value(f"{axe_core};0")
+    assert browser.value(OVERHANG_PX) > 1000
+    assert len(browser.value(WITHOUT_CONTRAST)) == 1
+    assert [any(word in one for one in browser.complaints) for word in ("of a script", "thrown", "none.svg")] == [True] * 3, browser.complaints
+
+
+def test_every_link_and_anchor_of_every_page_resolves(built):
+    pages = {path.name: Page(path) for path in built.glob("*.html")}
+    links = {(name, link) for name, page in pages.items() for link in [*page.links, *page.loaded] if not urlsplit(link).scheme}
+    assert len(links) > 1000 and any(name.startswith("row-") for name, _ in links)
+    wrong = []
+    for name, link in sorted(links):
+        path, place = unquote(urlsplit(link).path) or name, unquote(urlsplit(link).fragment)
+        there = (built / path).is_file()
+        if not there or (place and path in pages and place not in pages[path].ids):
+            wrong.append(f"{name}: {link}")
+    assert not wrong
+
+
+def test_a_first_visit_loads_little_and_nothing_from_elsewhere(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "index.html")
+    loaded = set(browser.loaded)
+    assert {path.suffix for path in loaded} >= {".html", ".css", ".js", ".svg"}
+    assert [path for path in loaded if not path.is_relative_to(built)] == []
+    assert sum(path.stat().st_size for path in loaded) < FIRST_VISIT_BYTES
+
+
+SHOWN = """[...document.querySelectorAll('article tbody tr')].filter((row) => row.checkVisibility())
+    .map((row) => [...row.cells].map((cell) => cell.textContent.trim()))"""
+
+
+def _choose(browser: Chromium, name: str, value: str) -> None:
+    """Choose a value as a reader does by keyboard: Tab to the choice, and type how the value begins."""
+    for _ in range(300):
+        browser.press("Tab")
+        if browser.value("document.activeElement.matches('select') ? document.activeElement.parentElement.firstChild.textContent.trim() : ''") == name:
+            break
+    else:
+        raise AssertionError(f"300 times Tab reach no choice of {name}")
+    for key in value:
+        browser.press(key)
+    assert browser.value("document.activeElement.value") == value
+
+
+def test_rows_are_chosen_by_gpu_stack_and_batch_by_keyboard(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "rows.html")
+    headings = browser.value("[...document.querySelectorAll('article th')].map((cell) => cell.textContent.trim())")
+    gpu, stack, batch = (headings.index(name) for name in ("GPU", "stack", "batch"))
+    every = browser.value(SHOWN)
+    expected = every
+    for name, column, value in (("GPU", gpu, "NVIDIA H200"), ("stack", stack, "hopper"), ("batch", batch, "1")):
+        _choose(browser, name, value)
+        expected = [row for row in expected if row[column] == value]
+        assert 0 < len(expected) < len(every) or name == "GPU"
+        assert browser.value(SHOWN) == expected
+        assert browser.value("document.querySelector('.filter-count').textContent") == f"{len(expected)} of {len(every)} rows"
+
+
+def test_a_table_sorts_by_keyboard(built, browser):
+    setting = next(path for path in sorted(built.glob("inference-tools-*.html")) if "environment" not in path.name)
+    browser.look(1280, "light")
+    browser.open(setting)
+    _tab_to(browser, "th")
+    before = browser.value(COLUMN.format(0))
+    browser.press("Enter")
+    rising = browser.value(COLUMN.format(0))
+    assert browser.value("document.activeElement.getAttribute('aria-sort')") == "ascending"
+    browser.press(" ")
+    falling = browser.value(COLUMN.format(0))
+    assert browser.value("document.activeElement.getAttribute('aria-sort')") == "descending"
+    assert sorted(rising) == sorted(before) and len(set(rising)) > 1
+    assert rising != falling and rising[0] == falling[-1]
