@@ -209,11 +209,25 @@ class Memory(Shape):
     peak_rss_bytes: Bytes | None = None
 
 
+class Regret(Shape):
+    """In standard deviations of a step's logits."""
+
+    p90: Amount
+    max: Amount
+
+
+class AllowedRegret(Shape):
+    regret_p90: Amount
+    regret_max: Amount
+
+
 class Judged(Shape):
     """What the judge says of the timed calls' tokens (bench/checking/judge.py)."""
 
     passed: bool
     reason: str
+    regret: Regret | None = None
+    allowed: AllowedRegret | None = None
 
 
 class Check(Shape):

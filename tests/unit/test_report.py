@@ -235,7 +235,11 @@ def test_the_index_of_the_committed_results_is_read_in_a_minute() -> None:
 
 
 def test_the_fastest_system_of_a_model_is_told_with_those_it_was_compared_with(of_five_runs: str) -> None:
-    line = re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* with the prompt, 2 GPUs, of 5 systems, 5 runs \| — \|$", of_five_runs, re.M)
+    line = re.search(
+        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* with the prompt, 2 GPUs, of 5 systems, 5 runs \| — \|$",
+        of_five_runs,
+        re.M,
+    )
     assert line, of_five_runs[:2000]
 
 
@@ -243,7 +247,11 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
     wrong = record(job("deepspeed", 2), 10.0, checked=synthetic.check(0.5, passed=False))
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run \| — \|$", text, re.M)
+    assert re.search(
+        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run \| — \|$",
+        text,
+        re.M,
+    )
 
 
 def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on_tells_the_fastest(tmp_path: Path) -> None:
@@ -253,7 +261,12 @@ def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on
 
 
 def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:
-    judged = {"regret": {"p50": 0.0, "p90": 0.011, "max": 0.2}, "allowed": {"regret_p90": 0.03, "regret_max": 0.25, "logits_error": 0.02}}
+    judged = {
+        "passed": True,
+        "reason": "",
+        "regret": {"p50": 0.0, "p90": 0.011, "max": 0.2},
+        "allowed": {"regret_p90": 0.03, "regret_max": 0.25, "logits_error": 0.02},
+    }
     text = page(tmp_path, [record(job("int8"), 50.0, checked=synthetic.check(0.001) | {"judged": judged}), record(job("layer-parallel"), 60.0)])
     assert "| 0.011 / 0.200 (0.030 / 0.250) |" in text
 

@@ -52,7 +52,7 @@ def _judged(row: Row) -> Mapping[str, Any]:
 def _regret(row: Row) -> str:
     """How far the timed tokens lie below float32's best choice, in standard deviations of a step's logits."""
     judged = _judged(row)
-    if not judged.get("regret"):
+    if not judged.get("regret") or not judged.get("allowed"):
         return NONE
     regret, allowed = judged["regret"], judged["allowed"]
     return f"{regret['p90']:.3f} / {regret['max']:.3f} ({allowed['regret_p90']:.3f} / {allowed['regret_max']:.3f})"
