@@ -75,12 +75,12 @@ def test_a_model_or_a_dtype_without_a_known_size_is_refused_by_name():
 def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_the_products_alone():
     run = synthetic.probed(float16(record(job("transformers", **CONTROLLED), (10.0, 10.0 + 127 * 10.0), gpu_name="NVIDIA H200", spread=0)))
     step, prompt = cells_of(limits.section(group_of(run), None), "transformers")
-    assert step["ms a token"] == "10.0"
+    assert step["ms a token, median run"] == "10.0"
     assert step["weights + cache to read, GB"] == "14.14 + 0.04"
     assert step["reading takes, ms: roof"] == "3.54", "14.17 GB at 4 TB/s"
     assert step["share of the roof (MBU), %"] == "35" and step["share of the nominal rate, %"] == "30"
     assert step["products alone, ms"] == "4.00" and step["ms a token / products alone"] == "2.50"
-    assert prompt["prompt and one token, ms"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
+    assert prompt["prompt and one token, ms, median run"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
     assert prompt["computing takes, ms: matrix rate"] == "0.126", "at 786 TFLOP/s"
 
 

@@ -42,7 +42,7 @@ def _step_columns(group: Group, steps: list[Distance]) -> list[Column[Distance]]
     alone = any(limits.products_ms(distance.row) for distance in steps)
     return [
         *_first(group),
-        Column("ms a token", lambda distance: cells.significant(distance.ms) + ("" if distance.further else " with the prompt")),
+        Column("ms a token, median run", lambda distance: cells.significant(distance.ms) + ("" if distance.further else " with the prompt")),
         Column("weights + cache to read, GB", lambda distance: f"{distance.weight_bytes / GB:.2f} + {distance.cache_bytes / GB:.2f}"),
         Column("reading takes, ms: roof", lambda distance: cells.significant(distance.reading_ms(distance.measured)), when=probed),
         Column("reading takes, ms: nominal", lambda distance: cells.significant(distance.reading_ms(distance.nominal))),
@@ -58,7 +58,7 @@ def _prompt_columns(group: Group, prompts: list[Distance]) -> list[Column[Distan
     probed = any(distance.measured.flop_per_s for distance in prompts)
     return [
         *_first(group),
-        Column("prompt and one token, ms", lambda distance: cells.significant(distance.ms)),
+        Column("prompt and one token, ms, median run", lambda distance: cells.significant(distance.ms)),
         Column("operations, TFLOP", lambda distance: cells.significant(distance.flop / 1e12)),
         Column("computing takes, ms: matrix rate", lambda distance: cells.significant(distance.computing_ms(distance.measured)), when=probed),
         Column("computing takes, ms: nominal", lambda distance: cells.significant(distance.computing_ms(distance.nominal))),
