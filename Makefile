@@ -180,8 +180,7 @@ test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and t
 test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at a larger scale
 	@$(PY) $(TESTS)
 
-test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell; needs the network once)
-	@$(PY) -m tests.site.axe
+test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell)
 	@KIT_NEEDS_BROWSER=1 $(PY) -m pytest -c tests/pytest.ini tests/site
 
 .PHONY: clocks

@@ -54,6 +54,7 @@ def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]
         "theme": {"name": "material", "font": False, "features": ["navigation.tabs", "navigation.top", "toc.follow"], "palette": toggles},
         "plugins": [],
         "markdown_extensions": ["tables", "md_in_html", {"toc": {"permalink": True, "toc_depth": "2-3"}}],
+        "extra": {"generator": False},
         "extra_javascript": [f"site_files/{name}.js" for name in ("sort", "filter", "verdicts")],
         "extra_css": ["site_files/style.css"],
         "validation": {"links": {"anchors": "warn", "not_found": "warn", "unrecognized_links": "warn"}},
