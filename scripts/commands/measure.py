@@ -19,7 +19,7 @@ from scripts.machine import allocation, gpus, locks, signals
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
-from scripts.run.options import Options
+from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.slurm import follow
 
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
@@ -66,9 +66,9 @@ CHOICES = (
 
 def options_of(typed: Mapping[str, Any]) -> Options:
     """The Options of what was typed, by the names of CHOICES; raises UsageError for two values that contradict each other."""
-    renamed = {"kit_memlock": "memlock", "runs": "folder"}
+    fields = {option: name for name, option in OPTION_NAMES.items()}
     names = {field.name for field in dataclasses.fields(Options)}
-    chosen = {renamed.get(name, name): value for name, value in typed.items() if value is not None}
+    chosen = {fields.get(name, name): value for name, value in typed.items() if value is not None}
     return Options(**{name: value for name, value in chosen.items() if name in names})
 
 

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
+
 LEAST_S = 2.0
 LEAST_UPDATES = 10
 
@@ -56,8 +58,8 @@ def _around(values: Sequence[tuple[float, float]], began: float, ended: float) -
 
 def _at(values: Sequence[tuple[float, float]], moment: float) -> float:
     """The value at a moment, on the straight line between the values around it."""
-    (before, low), (after, high) = next(pair for pair in itertools.pairwise([values[0], *values]) if pair[1][0] >= moment)
-    return high if after == before else low + (high - low) * (moment - before) / (after - before)
+    moments, numbers = zip(*values, strict=True)
+    return float(numpy.interp(moment, moments, numbers))
 
 
 def _integral(values: Sequence[tuple[float, float]], began: float, ended: float) -> float | None:
@@ -65,4 +67,5 @@ def _integral(values: Sequence[tuple[float, float]], began: float, ended: float)
     if not values or not values[0][0] <= began <= ended <= values[-1][0]:
         return None
     within = [(began, _at(values, began)), *(pair for pair in values if began < pair[0] < ended), (ended, _at(values, ended))]
-    return sum((after - before) * (low + high) / 2 for (before, low), (after, high) in itertools.pairwise(within))
+    moments, numbers = zip(*within, strict=True)
+    return float(numpy.trapezoid(numbers, moments))

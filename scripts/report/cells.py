@@ -58,7 +58,7 @@ def status(row: Row) -> Markdown:
         return Markdown("**{}**").format(row.status)
     if not row.check:
         return Markdown("ok" if row.measured_without_calls else "ok, output not checked")
-    return Markdown("ok" if row.check.get("passed") else "ok, **output FAILED**")
+    return Markdown("ok" if row.output_is_right else "ok, **output FAILED**")
 
 
 def case(row: Row) -> str:

@@ -42,10 +42,8 @@ class Line:
 
     @property
     def published_ms(self) -> float | None:
-        case = published.by_case(self.group, self.article).get(self.row.case)
-        if not case or not self.article or not published.is_published_row(case, self.row, self.article):
-            return None
-        return published.mean_ms(case) if published.tokens(case, self.article) == self.new_tokens else None
+        cases = published.by_case(self.group, self.article)
+        return published.mean_ms(published.of_calls(cases, self.row, self.new_tokens, self.article)) if self.new_tokens else None
 
     @property
     def items_per_s(self) -> stats.Estimate | None:
@@ -132,8 +130,11 @@ def _document(rows: Sequence[Mapping[str, Value]]) -> str:
 def lines_of(group: Group, article: Article | None) -> Iterator[Line]:
     """The lines of a setting's rows."""
     for row in group.rows:
-        for new_tokens in (row.new_tokens if row.status == "ok" else []) or [0]:
-            yield Line(group, row, new_tokens, article)
+        yield from lines_of_row(group, row, article)
+
+
+def lines_of_row(group: Group, row: Row, article: Article | None) -> Iterator[Line]:
+    return (Line(group, row, new_tokens, article) for new_tokens in row.shown_tokens)
 
 
 def shown(value: Value) -> str:

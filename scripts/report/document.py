@@ -140,7 +140,7 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
     whole = _whole(runs, out)
     content, texts, pictures = whole.content, {**whole.texts}, {**whole.content.pictures}
     if with_rows:
-        rows = row_pages.of_runs(runs, Path(os.path.relpath(runs, out)).as_posix())
+        rows = row_pages.of_records(content.records, content.known, runs, Path(os.path.relpath(runs, out)).as_posix())
         texts |= {**rows.texts, row_pages.ALL: rows.overview}
         pictures |= rows.pictures
     path = save(out, texts, pictures)

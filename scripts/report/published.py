@@ -1,5 +1,7 @@
 """Which of an article's numbers may stand beside which rows."""
 
+from collections.abc import Mapping
+
 from scripts.articles import Article, Case
 from scripts.verdicts.row_groups import Group, Row
 
@@ -19,6 +21,12 @@ def is_published_row(case: Case, row: Row, article: Article) -> bool:
 def tokens(case: Case, article: Article) -> int:
     """Of how many new tokens the article's one number for a case is."""
     return int(article.runs_of(case, "published")[0]["new_tokens"])
+
+
+def of_calls(cases: Mapping[str, Case], row: Row, new_tokens: int, article: Article | None) -> Case | None:
+    """Of `by_case`'s the one whose mean is of these very calls of a row; `new_tokens` 0 stands for a row without a time."""
+    case = cases.get(row.case)
+    return case if case and article and is_published_row(case, row, article) and new_tokens in (0, tokens(case, article)) else None
 
 
 def mean_ms(case: Case | None) -> float | None:

@@ -12,6 +12,7 @@ from scripts.report.plots import call_dots
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.views import systems
+from scripts.results import Record
 from scripts.verdicts import row_groups
 from scripts.verdicts.row_groups import Group, Row, gpus
 
@@ -30,9 +31,13 @@ class RowPages:
 
 
 def of_runs(runs: Path, runs_link: str) -> RowPages:
-    """The pages of all rows of the runs that the report shows; without those on which a page fails, as in the report."""
-    known = articles.load_all()
-    return failures.made_of(results.load_all(runs)[0], runs, lambda records: made(row_groups.build(records, known), known, runs_link))[0]
+    """The pages of all rows of a folder of results; without those on which a page fails, as in the report."""
+    return of_records(results.load_all(runs)[0], articles.load_all(), runs, runs_link)
+
+
+def of_records(records: Sequence[Record], known: Mapping[str, Article], runs: Path, runs_link: str) -> RowPages:
+    """As of_runs, of results that are read already."""
+    return failures.made_of(records, runs, lambda kept: made(row_groups.build(kept, known), known, runs_link))[0]
 
 
 def made(groups: Sequence[Group], known: Mapping[str, Article], runs_link: str) -> RowPages:
@@ -83,7 +88,7 @@ def _page(group: Group, row: Row, article: Article | None, name: str, pictured: 
         up,
         Markdown("![Every timed call of {}]({})").format(row.name, Markdown(f"plots/{name}.svg")) if pictured else Markdown(),
         Markdown("**{}**: {}").format(row.status, row.record.reason) if row.status != "ok" else Markdown(),
-        *(_numbers(Line(group, row, count, article)) for count in ((row.new_tokens if row.status == "ok" else []) or [0])),
+        *(_numbers(line) for line in data.lines_of_row(group, row, article)),
         Markdown("## Runs"),
         lines(*(_run(row, number, runs_link) for number in range(len(row.runs)))),
         blocks(Markdown("## The same again"), again) if again else Markdown(),

@@ -10,6 +10,12 @@ from scripts.paths import ROOT
 #: On a CPU GPUS is a number of processes or stages of a tiny model, which share its cores.
 MOST_ON_A_CPU = 16
 
+#: {field: option of the command line}, where they differ.
+OPTION_NAMES = {"folder": "runs", "memlock": "kit_memlock"}
+
+#: What only SLURM reads; sbatch has options of these names.
+OF_SLURM = ("partition", "account", "qos", "time", "constraint")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -72,7 +78,7 @@ class Options:
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
         if self.device == "cpu" and (self.gpus or 0) > MOST_ON_A_CPU:
             raise UsageError(f"GPUS is {self.gpus} with DEVICE=cpu, allowed is a whole number from 1 to {MOST_ON_A_CPU}; try GPUS=2")
-        for name in ("partition", "account", "qos", "time", "constraint"):
+        for name in OF_SLURM:
             if getattr(self, name) and self.scheduler == "local":
                 raise UsageError(f"{name.upper()} is {getattr(self, name)!r}, which only SLURM reads; type SCHEDULER=slurm, or leave {name.upper()} out")
 

@@ -76,7 +76,7 @@ def steps(row: Row) -> Distance | None:
     context = _prompt_tokens(row) + (short + long) / 2
     cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
     flop = work.step_flop(model, row.batch_size, context)
-    return _distance(row, long, further, ms, cache, flop)
+    return _distance(row, model, long, further, ms, cache, flop)
 
 
 def prompt(row: Row) -> Distance | None:
@@ -85,7 +85,7 @@ def prompt(row: Row) -> Distance | None:
     if model is None or row.new_tokens[0] != 1:
         return None
     flop = work.prompt_flop(model, row.batch_size, _prompt_tokens(row))
-    return _distance(row, 1, True, statistics.fmean(row.timed_ms(1)), 0.0, flop)
+    return _distance(row, model, 1, True, statistics.fmean(row.timed_ms(1)), 0.0, flop)
 
 
 def products_ms(row: Row) -> float | None:
@@ -94,9 +94,7 @@ def products_ms(row: Row) -> float | None:
     return statistics.median(times) / 1000 if times else None
 
 
-def _distance(row: Row, new_tokens: int, further: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
-    model = _model_of(row)
-    assert model, "its work is known"
+def _distance(row: Row, model: work.Model, new_tokens: int, further: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
     return Distance(row, new_tokens, further, ms, work.weight_bytes(model, row.dtype), cache_bytes, flop, measured(row), nominal(row))
 
 

@@ -99,6 +99,16 @@ class Row:
         return self.record.guest
 
     @property
+    def output_is_right(self) -> bool:
+        """Did the output pass a check?"""
+        return bool(self.check and self.check.get("passed"))
+
+    @property
+    def shown_tokens(self) -> list[int]:
+        """The numbers of new tokens that it timed, as tables show them: [0] for a row without a time."""
+        return (self.new_tokens if self.status == "ok" else []) or [0]
+
+    @property
     def figures(self) -> dict[str, Any]:
         """What the form measured beside the calls; {} for a row that has nothing."""
         return (self.guest.figures if self.guest else None) or {}

@@ -60,6 +60,11 @@ def padding_error(row: Row) -> float | None:
     return (row.figures.get("cycles") or {}).get("padded_logits_relative_error")
 
 
+def is_right(row: Row) -> bool:
+    """Did the output pass its check, and does padding leave it as it is?"""
+    return row.output_is_right and not wrong_when_padded(row)
+
+
 def wrong_when_padded(row: Row) -> bool:
     """Is the first sentence's answer another one among padded sentences, in any run by more than the output check allows?"""
     for run in (row.record, *row.ok_runs):

@@ -65,7 +65,7 @@ class Command:
 
     def measuring(self):
         """The cases that a guest works on at this moment."""
-        return {path.parent.parent.name.split(".")[1] for path in self.runs.glob("*/work/job.json")}
+        return {path.parent.parent.name.split(".")[1] for path in self.runs.glob("*/*/job.json")}
 
     def number_of(self, case):
         """SLURM's number of a case's task that runs."""

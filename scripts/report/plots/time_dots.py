@@ -1,6 +1,6 @@
 """A setting's times: each row's mean call with its interval over runs, beside the published mean."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scripts import stats
 from scripts.articles import Article, Case
@@ -25,27 +25,21 @@ def plot(group: Group, article: Article | None) -> str | None:
     cases = published.by_case(group, article)
     longest = max(panels)
     drawn = [
-        Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases.get(row.case), article) for row in rows])
-        for count, rows in panels.items()
+        Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases, article) for row in rows]) for count, rows in panels.items()
     ]
     return dots.plot(drawn, _finding(panels[longest], longest), group.heading)
 
 
-def _right(row: Row) -> bool:
-    return bool(row.check and row.check.get("passed"))
-
-
-def _dot(row: Row, new_tokens: int, case: Case | None, article: Article | None) -> Dot:
+def _dot(row: Row, new_tokens: int, cases: Mapping[str, Case], article: Article | None) -> Dot:
     summary = row.summary(new_tokens)
-    beside = case and article and published.is_published_row(case, row, article) and published.tokens(case, article) == new_tokens
-    words = f"{cells.mean_std(summary)} ms" + ("" if _right(row) else ", output wrong" if row.check else ", output not checked")
+    words = f"{cells.mean_std(summary)} ms" + ("" if row.output_is_right else ", output wrong" if row.check else ", output not checked")
     over_runs = summary.interval if summary.interval.low is not None else stats.Estimate(summary.mean)
-    return Dot(named(row), over_runs, words, published.mean_ms(case) if beside else None, _right(row))
+    return Dot(named(row), over_runs, words, published.mean_ms(published.of_calls(cases, row, new_tokens, article)), row.output_is_right)
 
 
 def _finding(rows: Sequence[Row], new_tokens: int) -> str:
     """What the panel of the longest calls shows; rows of several batch sizes or models answer no common question."""
-    right = [row for row in rows if _right(row)] or rows
+    right = [row for row in rows if row.output_is_right] or rows
     first, last = right[0], right[-1]
     least_ms, most_ms = (row.summary(new_tokens).mean for row in (first, last))
     if len(right) == 1:

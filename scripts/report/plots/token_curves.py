@@ -33,7 +33,7 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
 
 def _finding(group: Group, article: Article | None) -> str:
     """Which row with a right output takes least time a token."""
-    right = [row for row in token_times.rows_of(group, article) if row.check and row.check.get("passed") and not token_times.wrong_when_padded(row)]
+    right = [row for row in token_times.rows_of(group, article) if token_times.is_right(row)]
     timed = [(estimate.value, row) for row in right if (estimate := token_times.ms_per_token(row, "article"))]
     if not timed:
         return "No row has a right output"

@@ -89,7 +89,7 @@ def _systems(timed: Sequence[Timed]) -> int:
 
 def _timed(group: Group) -> Iterator[Timed]:
     """Of each model the group's rows that made the most tokens a call: the prompt's part is smallest there, and short calls are another question."""
-    right = [row for row in group.rows if row.status == "ok" and row.new_tokens and row.check and row.check.get("passed") and not row.is_workload]
+    right = [row for row in group.rows if row.status == "ok" and row.new_tokens and row.output_is_right and not row.is_workload]
     longest: dict[object, int] = {}
     for row in right:
         longest[_shape(row)] = max(row.new_tokens[-1], longest.get(_shape(row), 0))

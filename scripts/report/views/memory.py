@@ -59,7 +59,7 @@ def _regret(row: Row) -> str:
 
 
 def _output(row: Row) -> Markdown:
-    return Markdown("not checked" if not row.check else "ok" if row.check.get("passed") else "**FAILED**")
+    return Markdown("not checked" if not row.check else "ok" if row.output_is_right else "**FAILED**")
 
 
 VIEW = View("memory", section, summary="Memory and output check", plot=memory_dots.plot, title="Peak memory", folded=True)

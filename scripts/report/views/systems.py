@@ -46,10 +46,8 @@ def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
     for row in group.rows:
         if row.measured_without_calls or row.is_workload:
             continue
-        case = cases.get(row.case)
-        for place, new_tokens in enumerate((row.new_tokens if row.status == "ok" else []) or [0]):
-            comparable = case and article and published.is_published_row(case, row, article) and new_tokens in (0, published.tokens(case, article))
-            yield Timed(row, new_tokens, case if comparable else None, place == 0)
+        for place, new_tokens in enumerate(row.shown_tokens):
+            yield Timed(row, new_tokens, published.of_calls(cases, row, new_tokens, article), place == 0)
 
 
 def main_table(group: Group, article: Article | None, with_places: bool) -> Markdown:
@@ -85,7 +83,7 @@ def remarks(group: Group) -> Markdown:
     """Why rows have no time or no right output, or used fewer GPUs than they had, one line each."""
     notes = [Markdown("- {}: {} — {}").format(cells.on(row), row.status, row.record.reason) for row in group.rows if row.status != "ok"]
     for row in group.rows:
-        if row.status == "ok" and row.check and not row.check.get("passed"):
+        if row.status == "ok" and row.check and not row.output_is_right:
             notes.append(Markdown("- {}: **output FAILED** — {}; its numbers support no claim").format(cells.on(row), wrong_output(row.check)))
         if row.empty_devices:
             held = gpus(row.count - row.empty_devices)

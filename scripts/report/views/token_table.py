@@ -65,12 +65,7 @@ def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
     estimate = token_times.ms_per_token(row, formula)
     if estimate is None:
         return "tokens not counted"
-    return stats.significant(estimate.value) + ("" if is_right(row) else f" {WRONG}")
-
-
-def is_right(row: Row) -> bool:
-    """Did the output pass its check, and does padding leave it as it is?"""
-    return bool(row.check and row.check.get("passed")) and not token_times.wrong_when_padded(row)
+    return stats.significant(estimate.value) + ("" if token_times.is_right(row) else f" {WRONG}")
 
 
 def _table_lines(rows: Sequence[Row], cases: dict[str, Case], sizes: Sequence[int]) -> Iterator[Line]:
@@ -107,7 +102,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         return Markdown()
     sizes = token_times.sizes_of(rows, list(cases.values()))
     per_token = table(columns(group, sizes), list(_table_lines(rows, cases, sizes)))
-    notes = NOTES + (WRONG_NOTE if any(row.status == "ok" and not is_right(row) for row in rows) else "")
+    notes = NOTES + (WRONG_NOTE if any(row.status == "ok" and not token_times.is_right(row) for row in rows) else "")
     missing = to_fill_in(rows, article, list(cases.values())) if article and cases else Markdown()
     around = table(around_columns(group), [row for row in rows if row.status == "ok"])
     return blocks(per_token, notes, missing, around)

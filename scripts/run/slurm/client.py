@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scripts import surroundings
 from scripts.errors import KitError, NothingRuns, PreflightError
-from scripts.run.options import Options
+from scripts.run.options import OPTION_NAMES, Options
 
 #: Seconds after which a command of SLURM counts as unanswered.
 PATIENCE_S = 60
@@ -17,8 +17,6 @@ RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
 
 #: Of the environment of this process, what a task on a node does not get: tokens, make's own variables, another allocation's GPUs.
 DROPPED = ("HF_TOKEN", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "KIT_NAME", "KIT_TYPED", "CUDA_VISIBLE_DEVICES")
-#: Options of the command line whose variable is not the name of the field in Options.
-RENAMED = ("RUNS", "KIT_MEMLOCK")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +107,7 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def environment() -> dict[str, str]:
     """The variables that the commands of SLURM get, and the tasks with them: no tokens, no options of this command, no other job's."""
-    of_options = {field.name.upper() for field in dataclasses.fields(Options)} | set(RENAMED)
+    of_options = {OPTION_NAMES.get(field.name, field.name).upper() for field in dataclasses.fields(Options)}
     variables = surroundings.current().variables
     kept = {name: text for name, text in variables.items() if name not in of_options and name not in DROPPED}
     return {name: text for name, text in kept.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}

@@ -64,11 +64,13 @@ def submit(wanted: Sequence[Task], asked: Options) -> list[Watched]:
     there = {number: _adopted(task, resources, earlier, jobs, asked) for number, task in enumerate(wanted)}
     to_go = [task for number, task in enumerate(wanted) if there[number] is None]
     adopted = [task for task in there.values() if task]
+    now = [states.of(task, jobs) for task in adopted]
     if adopted:
-        print(states.summary(states.of(task, jobs) for task in adopted) + " from the same command before", file=sys.stderr)
+        print(states.summary(now) + " from the same command before", file=sys.stderr)
     before: dict[int, set[str]] = collections.defaultdict(set)
-    for task in adopted:
-        before[task.task.gpus] |= {job.array for job in jobs if (job.name, job.index) == (task.submission.name, task.index) and (job.waits or job.runs)}
+    for task, state in zip(adopted, now, strict=True):
+        if state.job and (state.job.waits or state.job.runs):
+            before[task.task.gpus].add(state.job.array)
     new: list[Watched] = []
     for start in range(0, len(to_go), submissions.MOST_TASKS):
         submission = submissions.prepare(to_go[start : start + submissions.MOST_TASKS], resources, runs)
@@ -145,9 +147,9 @@ def _tell(watched: Sequence[Watched], now: Sequence[State], told: dict[int, Stat
 def _leave(watched: Sequence[Watched]) -> None:
     """A command that is interrupted asks whether its jobs go too; without a terminal it says how."""
     names = list(dict.fromkeys(task.submission.name for task in watched))
-    ours = {(task.submission.name, task.index) for task in watched}
     with contextlib.suppress(KitError, EOFError, KeyboardInterrupt):
-        left = [job for job in client.queue(names) if (job.waits or job.runs) and (job.name, job.index) in ours]
+        queued = client.queue(names)
+        left = [job for task in watched for job in task.jobs(queued) if job.waits or job.runs]
         if not left:
             return
         how = f"make status shows them, scancel --name={','.join(names)} ends them, the same command again waits for them"

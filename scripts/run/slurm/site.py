@@ -19,7 +19,7 @@ import msgspec
 from scripts import toml_tables
 from scripts.errors import UsageError
 from scripts.paths import ROOT
-from scripts.run.options import Options
+from scripts.run.options import OF_SLURM, Options
 
 FILE = ROOT / "slurm.toml"
 
@@ -43,8 +43,7 @@ def resources(asked: Options, file: Path = FILE) -> Site:
     """What was typed, over what the site file says. Raises UsageError for a wrong time, KitError for a wrong site file."""
     table = toml_tables.read(file) if file.exists() else {}
     toml_tables.check(table, Site, file.name)
-    names = ("partition", "account", "qos", "time", "constraint")
-    typed = {name: getattr(asked, name) for name in names if getattr(asked, name)}
+    typed = {name: getattr(asked, name) for name in OF_SLURM if getattr(asked, name)}
     site = Site(**{**table, **typed})
     if site.time and not TIME.fullmatch(site.time):
         raise UsageError(f"TIME is {site.time!r}, allowed are minutes, h:m:s and d-h:m:s; try TIME=04:00:00")
@@ -53,4 +52,4 @@ def resources(asked: Options, file: Path = FILE) -> Site:
 
 def options_of(site: Site) -> list[str]:
     """The options of sbatch for these resources."""
-    return [f"--{name}={value}" for name in ("partition", "account", "qos", "time", "constraint") if (value := getattr(site, name))]
+    return [f"--{name}={value}" for name in OF_SLURM if (value := getattr(site, name))]

@@ -26,6 +26,10 @@ class Watched:
     def task(self) -> Task:
         return self.submission.tasks[self.index]
 
+    def jobs(self, jobs: Iterable[Job]) -> list[Job]:
+        """Those that run this task or ran it, oldest first."""
+        return [job for job in jobs if (job.name, job.index) == (self.submission.name, self.index)]
+
     @property
     def has_ended_well(self) -> bool:
         return self.submission.is_done(self.index, self.runs)
@@ -42,7 +46,7 @@ class State:
 
 def of(watched: Watched, jobs: Sequence[Job]) -> State:
     """How far a task is. `jobs` are those that SLURM still knows; a task that SLURM has forgotten has ended."""
-    own = [job for job in jobs if (job.name, job.index) == (watched.submission.name, watched.index)]
+    own = watched.jobs(jobs)
     job = own[-1] if own else None
     if job and job.waits:
         return State(QUEUED, job.reason if job.reason != "None" else "", job)

@@ -12,15 +12,11 @@ from pathlib import Path
 from scripts.articles import Article, references
 from scripts.errors import KitError
 from scripts.run import runner
-from scripts.run.options import Options
+from scripts.run.options import OF_SLURM, OPTION_NAMES, Options
 from scripts.run.runner import Planned
 
 #: What a task does not take over from the command as it was typed.
-OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler")
-OF_THE_SCHEDULER = ("scheduler", "partition", "account", "qos", "time", "constraint")
-
-#: {field of Options: its option}, where they differ.
-NAMES = {"memlock": "kit-memlock"}
+OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler", "scheduler", *OF_SLURM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +78,9 @@ def typed(asked: Options) -> list[str]:
     words = []
     for field in dataclasses.fields(Options):
         value = getattr(asked, field.name)
-        if field.name not in (*OWN, *OF_THE_SCHEDULER) and value != field.default:
+        if field.name not in OWN and value != field.default:
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
-            words += [f"--{NAMES.get(field.name, field.name).replace('_', '-')}", shown]
+            words += [f"--{OPTION_NAMES.get(field.name, field.name).replace('_', '-')}", shown]
     return words
 
 
