@@ -4,6 +4,7 @@ What no schema can say stands in scripts/results/door.py: sizes of files, a key 
 """
 
 import dataclasses
+import inspect
 import json
 from typing import Any
 
@@ -31,6 +32,15 @@ def _text(title: str, shape: type[shapes.Shape]) -> str:
             unread: dict[str, Any] = {field.name: {} for field in dataclasses.fields(kind)}
             definition["properties"] = unread | definition["properties"]
             definition["additionalProperties"] = False
+    _unindent_descriptions(made)
     # Python's end of a text is the end of a line for JSON Schema's expressions, which have no other.
     text = json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **made}, indent=1)
     return text.replace(r"\\Z", "$") + "\n"
+
+
+def _unindent_descriptions(node: Any) -> None:
+    """In place. Descriptions come from docstrings, whose indentation Python 3.13 takes away and older releases keep."""
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _unindent_descriptions(value)
+    if isinstance(node, dict) and isinstance(node.get("description"), str):
+        node["description"] = inspect.cleandoc(node["description"])
