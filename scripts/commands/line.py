@@ -7,6 +7,7 @@ A verb reads its options, calls one folder of the kit, and prints the outcome. E
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -43,7 +44,7 @@ class Verbs(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, verb, rest = super().resolve_command(ctx, args)
         if name and verb:
-            refuse_unread(surroundings.current().text("KIT_TYPED").split(), name, verb)
+            refuse_unread(ctx.obj or [], name, verb)
         return name, verb, rest
 
 
@@ -64,10 +65,13 @@ def command_line() -> None:
     """
 
 
-def invoke(arguments: list[str]) -> int:
-    """Run a verb and return its exit code; raises KitError (also for a wrong value) and KeyboardInterrupt."""
+def invoke(arguments: list[str], typed: Sequence[str] = ()) -> int:
+    """Run a verb and return its exit code; raises KitError (also for a wrong value) and KeyboardInterrupt.
+
+    `typed` are the names of the variables that stood after `make TARGET`.
+    """
     try:
-        return command_line.main(arguments, prog_name="python -m scripts", standalone_mode=False) or 0
+        return command_line.main(arguments, prog_name="python -m scripts", standalone_mode=False, obj=list(typed)) or 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
@@ -88,5 +92,6 @@ def _kit_error(error: click.ClickException) -> KitError:
 
 def main() -> None:
     """Run the verb of the command line and end the process with its exit code."""
+    typed = os.environ.pop("KIT_TYPED", "").split()  # for this command, and for none that it starts
     surroundings.use(os.environ)
-    run_command(lambda: invoke(sys.argv[1:]))
+    run_command(lambda: invoke(sys.argv[1:], typed))
