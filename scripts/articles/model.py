@@ -65,6 +65,7 @@ class Article:
     date: str = ""
     measured: str = ""
     caveat: str = ""
+    original: str = ""
     references: list[str] = field(default_factory=list)
     hardware: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)

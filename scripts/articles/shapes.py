@@ -164,6 +164,7 @@ class Article(Table):
     date: str = ""
     measured: str = ""
     caveat: str = ""
+    original: str = ""
     references: list[str] = []
     hardware: Hardware | None = None
     models: dict[Name, Model] = {}
