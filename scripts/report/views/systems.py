@@ -36,8 +36,8 @@ class Timed:
 
     @property
     def over_published(self) -> str:
-        told_ms = published.mean_ms(self.case)
-        return f"{self.summary.mean / told_ms:.2f}" if told_ms and self.summary else NONE
+        published_ms = published.mean_ms(self.case)
+        return f"{self.summary.mean / published_ms:.2f}" if published_ms and self.summary else NONE
 
 
 def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:

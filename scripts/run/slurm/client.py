@@ -68,22 +68,22 @@ def submit(script: Path, name: str, indices: Sequence[int], gpus: int, resources
 
 def refused(message: str, gpus: int) -> KitError:
     """The kit's error for an error of sbatch."""
-    said = " ".join(message.replace("sbatch: error:", "").split())
-    if "node configuration is not available" in said:
-        wanted = f"{gpus} GPUs" if gpus else "what was asked for"
+    message_line = " ".join(message.replace("sbatch: error:", "").split())
+    if "node configuration is not available" in message_line:
+        resources = f"{gpus} GPUs" if gpus else "what was asked for"
         return PreflightError(
-            f"no node has {wanted} (SLURM: {said}); a measurement takes the GPUs of one node, jobs over several nodes are not supported: "
+            f"no node has {resources} (SLURM: {message_line}); a measurement takes the GPUs of one node, jobs over several nodes are not supported: "
             "type GPUS=n with fewer, or another PARTITION or CONSTRAINT"
         )
-    return PreflightError(f"SLURM refuses the job: {said}; look at PARTITION, ACCOUNT, QOS, TIME and CONSTRAINT, and at what `sinfo` lists")
+    return PreflightError(f"SLURM refuses the job: {message_line}; look at PARTITION, ACCOUNT, QOS, TIME and CONSTRAINT, and at what `sinfo` lists")
 
 
 def queue(names: Iterable[str]) -> list[Job]:
     """The tasks of jobs with these names that SLURM still knows; ended tasks stay for some minutes. Raises KitError where SLURM does not answer."""
-    wanted = ",".join(names)
-    if not wanted:
+    joined = ",".join(names)
+    if not joined:
         return []
-    done = _run("squeue", "--noheader", "--array", "--states=all", f"--name={wanted}", "--format=%j|%F|%K|%T|%N|%r")
+    done = _run("squeue", "--noheader", "--array", "--states=all", f"--name={joined}", "--format=%j|%F|%K|%T|%N|%r")
     if done.returncode != 0:
         raise KitError(f"squeue does not answer ({' '.join(done.stderr.split())}); see what `sinfo` says")
     rows = (line.strip().split("|", 5) for line in done.stdout.splitlines())

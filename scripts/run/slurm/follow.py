@@ -32,18 +32,18 @@ def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
     return list(tasks.split(planned, asked))
 
 
-def lines(wanted: Sequence[Task]) -> Iterator[str]:
+def lines(tasks: Sequence[Task]) -> Iterator[str]:
     """The tasks, for PLAN=1."""
-    yield f"{len(wanted)} task{'' if len(wanted) == 1 else 's'} of SLURM, each on a node of its own:"
-    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in wanted)
+    yield f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} of SLURM, each on a node of its own:"
+    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in tasks)
 
 
 def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LOOK_EVERY_S) -> int:
     """Run the cases of a command as tasks of SLURM; returns the exit code of the command. Raises KitError where tasks left no result."""
-    wanted, watched = tasks_of(planned, asked), []
+    tasks, watched = tasks_of(planned, asked), []
     try:
         with submissions.one_at_a_time(asked.runs), signals.held_back():  # a job that is submitted is known
-            watched = submit(wanted, asked)
+            watched = submit(tasks, asked)
         ended = wait(watched, look_every_s)
     except (KeyboardInterrupt, SystemExit):
         _leave(watched)
@@ -52,17 +52,17 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
     print(results.where_shown(asked.runs))
     receipts = [task.submission.receipt(task.index) for task in watched]
     if None in receipts:
-        raise KitError(f"{len(failed)} of {len(ended)} tasks failed, as said above; the same command again runs them and no other")
+        raise KitError(f"{len(failed)} of {len(ended)} tasks failed, as shown above; the same command again runs them and no other")
     return max((plan.EXIT_CODES.get(status, 1) for receipt in receipts if receipt for status in receipt.values()), default=0)
 
 
-def submit(wanted: Sequence[Task], asked: Options) -> list[Watched]:
+def submit(tasks: Sequence[Task], asked: Options) -> list[Watched]:
     """The tasks with the jobs that run them or ran them; those that nothing has run or will run are submitted."""
     resources, runs = site.resources(asked), asked.runs
     earlier = [] if asked.force else submissions.load_all(runs)
     jobs = client.queue(submission.name for submission in earlier)
-    there = {number: _adopted(task, resources, earlier, jobs, asked) for number, task in enumerate(wanted)}
-    to_go = [task for number, task in enumerate(wanted) if there[number] is None]
+    there = {number: _adopted(task, resources, earlier, jobs, asked) for number, task in enumerate(tasks)}
+    to_go = [task for number, task in enumerate(tasks) if there[number] is None]
     adopted = [task for task in there.values() if task]
     now = [states.of(task, jobs) for task in adopted]
     if adopted:
@@ -107,13 +107,13 @@ def _submit(submission: submissions.Submission, resources: site.Site, before: di
         array = client.submit(submission.script, submission.name, indices, gpus, site.options_of(resources), after)
         if repeat:
             before[gpus].add(array)
-        wanted = f"{gpus} GPUs each" if gpus else "on CPUs"
-        print(f"submitted {len(indices)} task{'' if len(indices) == 1 else 's'} as job {array}, {wanted}; logs in {submission.folder}", file=sys.stderr)
+        resources_text = f"{gpus} GPUs each" if gpus else "on CPUs"
+        print(f"submitted {len(indices)} task{'' if len(indices) == 1 else 's'} as job {array}, {resources_text}; logs in {submission.folder}", file=sys.stderr)
 
 
 def wait(watched: Sequence[Watched], look_every_s: float) -> list[State]:
     """Wait until all tasks have ended, and print a line whenever one begins or ends."""
-    told: dict[int, State] = {}
+    printed: dict[int, State] = {}
     names = list(dict.fromkeys(task.submission.name for task in watched))
     silent = ""
     while True:
@@ -126,22 +126,22 @@ def wait(watched: Sequence[Watched], look_every_s: float) -> list[State]:
             time.sleep(look_every_s)
             continue
         now = [states.of(task, jobs) for task in watched]
-        _tell(watched, now, told)
+        _tell(watched, now, printed)
         if all(state.word in (states.DONE, states.FAILED) for state in now):
             return now
         time.sleep(look_every_s)
 
 
-def _tell(watched: Sequence[Watched], now: Sequence[State], told: dict[int, State]) -> None:
+def _tell(watched: Sequence[Watched], now: Sequence[State], printed: dict[int, State]) -> None:
     """Print what has changed since the last look, a line a task after the counts of all."""
-    changed = [number for number, state in enumerate(now) if state.word != (told[number].word if number in told else states.QUEUED)]
+    changed = [number for number, state in enumerate(now) if state.word != (printed[number].word if number in printed else states.QUEUED)]
     counts = states.summary(now)
-    if not told and not changed:
+    if not printed and not changed:
         print(counts, file=sys.stderr, flush=True)
     for number in changed:
         more = f" ({now[number].more})" if now[number].more else ""
         print(f"[{counts}] {watched[number].task.title}: {now[number].word}{more}", file=sys.stderr, flush=True)
-    told.update(enumerate(now))
+    printed.update(enumerate(now))
 
 
 def _leave(watched: Sequence[Watched]) -> None:

@@ -10,7 +10,7 @@ from scripts.run.slurm.submissions import Submission
 from scripts.run.slurm.tasks import Task
 
 QUEUED, RUNS, DONE, FAILED = "queued", "running", "done", "failed"
-#: In the order in which they are told.
+#: In the order in which they are shown.
 STATES = (DONE, FAILED, RUNS, QUEUED)
 
 
@@ -76,5 +76,5 @@ def summary(states: Iterable[State]) -> str:
     """ "10 tasks: 3 done, 2 running, 5 queued"."""
     counts = Counter(state.word for state in states)
     total = sum(counts.values())
-    told = ", ".join(f"{counts[word]} {word}" for word in STATES if counts[word])
-    return f"{total} task{'' if total == 1 else 's'}: {told}"
+    counted = ", ".join(f"{counts[word]} {word}" for word in STATES if counts[word])
+    return f"{total} task{'' if total == 1 else 's'}: {counted}"
