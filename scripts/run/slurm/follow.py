@@ -32,18 +32,18 @@ def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
     return list(tasks.split(planned, asked))
 
 
-def lines(tasks: Sequence[Task]) -> Iterator[str]:
+def lines(array: Sequence[Task]) -> Iterator[str]:
     """The tasks, for PLAN=1."""
-    yield f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} of SLURM, each on a node of its own:"
-    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in tasks)
+    yield f"{len(array)} task{'' if len(array) == 1 else 's'} of SLURM, each on a node of its own:"
+    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in array)
 
 
 def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LOOK_EVERY_S) -> int:
     """Run the cases of a command as tasks of SLURM; returns the exit code of the command. Raises KitError where tasks left no result."""
-    tasks, watched = tasks_of(planned, asked), []
+    array, watched = tasks_of(planned, asked), []
     try:
         with submissions.one_at_a_time(asked.runs), signals.held_back():  # a job that is submitted is known
-            watched = submit(tasks, asked)
+            watched = submit(array, asked)
         ended = wait(watched, look_every_s)
     except (KeyboardInterrupt, SystemExit):
         _leave(watched)
@@ -56,13 +56,13 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
     return max((plan.EXIT_CODES.get(status, 1) for receipt in receipts if receipt for status in receipt.values()), default=0)
 
 
-def submit(tasks: Sequence[Task], asked: Options) -> list[Watched]:
+def submit(array: Sequence[Task], asked: Options) -> list[Watched]:
     """The tasks with the jobs that run them or ran them; those that nothing has run or will run are submitted."""
     resources, runs = site.resources(asked), asked.runs
     earlier = [] if asked.force else submissions.load_all(runs)
     jobs = client.queue(submission.name for submission in earlier)
-    there = {number: _adopted(task, resources, earlier, jobs, asked) for number, task in enumerate(tasks)}
-    to_go = [task for number, task in enumerate(tasks) if there[number] is None]
+    there = {number: _adopted(task, resources, earlier, jobs, asked) for number, task in enumerate(array)}
+    to_go = [task for number, task in enumerate(array) if there[number] is None]
     adopted = [task for task in there.values() if task]
     now = [states.of(task, jobs) for task in adopted]
     if adopted:
