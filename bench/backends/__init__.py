@@ -4,7 +4,7 @@ A backend is a module with
 
     unsupported(job)   why this job cannot run on this machine, or "". Called before the backend's library is imported
     load(job)          the model ready on its devices, as an Engine; compiling and allocating ahead happen in `load`, not in a call
-    GIVES              the ABILITIES of its engine (optional; default: all of them, as of a module of transformers)
+    GIVES              the abilities of its engine (optional; default: ABILITIES, all that a module of transformers has)
     ARGUMENTS          the keys of an article's `load` beside `dtype` (optional)
     RANKS              True where the backend runs as one process for each GPU (optional; `python -m bench` starts the processes)
 
@@ -24,6 +24,9 @@ MASK = "mask"
 LOGITS = "logits"
 #: Gives the model itself as a module of transformers: layers, cache, batches of any size, every argument of `generate`.
 MODULE = "module"
+
+#: Answers any number of uneven prompts by a scheduler of its own, each to its own length; no module of transformers does.
+REQUESTS = "requests"
 
 ABILITIES = (TOKENS, MASK, LOGITS, MODULE)
 
@@ -53,6 +56,13 @@ class Engine(types.SimpleNamespace):
 
     def last_logits(self, input_ids, attention_mask=None):
         """The logits of the last position [rows, vocabulary] of any number of prompts [rows, tokens]; needed where the backend gives LOGITS."""
+        raise NotImplementedError
+
+    def finished(self, requests, ends):
+        """(name, new tokens) of each request (name, prompt ids, most new tokens) as it finishes: at its length or with a token of `ends`.
+
+        The names are distinct whole numbers; the tokens are greedy. Needed where the backend gives REQUESTS.
+        """
         raise NotImplementedError
 
     def end_tokens(self):

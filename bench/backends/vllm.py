@@ -15,12 +15,12 @@ import time
 import traceback
 
 from bench import backends
-from bench.backends import LOGITS, MASK, TOKENS, Engine
+from bench.backends import LOGITS, MASK, REQUESTS, TOKENS, Engine
 from bench.backends.compiled import cache_tokens_of, no_compiler, own_cache_of_kernels
 from bench.measuring import work
 from bench.models import prompts, weights
 
-GIVES = (TOKENS, MASK, LOGITS)
+GIVES = (TOKENS, MASK, LOGITS, REQUESTS)
 
 ARGUMENTS = ("cache_tokens", "enforce_eager", "attention", "processes")
 
@@ -154,6 +154,20 @@ class Vllm(Engine):
         longest = max(len(tokens) for tokens in made)
         pad = arguments.get("pad_token_id") or (self.ends or [0])[0]
         return torch.tensor([tokens + [pad] * (longest - len(tokens)) for tokens in made])
+
+    def finished(self, requests, ends):
+        import vllm
+
+        engine, numbers = self.llm.llm_engine, {}
+        for number, ids, most in requests:
+            asked = vllm.SamplingParams(temperature=0.0, max_tokens=most, ignore_eos=True, stop_token_ids=list(ends), detokenize=False)
+            asked.output_kind = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+            name = "queued-{}".format(next(self.names))
+            numbers[name] = number
+            engine.add_request(name, {"prompt_token_ids": ids}, asked)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                yield numbers[output.request_id], list(output.outputs[0].token_ids)
 
     def last_logits(self, input_ids, attention_mask=None):
         import torch

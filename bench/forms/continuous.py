@@ -61,16 +61,31 @@ def settings_of(requests, longest):
 
 
 def _line(answers, tokenizer, width_of):
-    prompt_tokens = sum(width_of[int(answer.request_id)] for answer in answers)
-    new_tokens = sum(len(answer.generated_tokens) for answer in answers)
+    prompt_tokens = sum(width_of[number] for number, _ in answers)
     return {
-        "items": [
-            [int(answer.request_id), len(answer.generated_tokens), tokenizer.decode(answer.generated_tokens, skip_special_tokens=True)] for answer in answers
-        ],
+        "items": [[number, len(tokens), tokenizer.decode(tokens, skip_special_tokens=True)] for number, tokens in answers],
         "prompt_tokens": prompt_tokens,
         "padded_prompt_tokens": prompt_tokens,
-        "decode_rows": new_tokens,
+        "decode_rows": sum(len(tokens) for _, tokens in answers),
     }
+
+
+def keep(finished, outputs, tokenizer, width_of, progress):
+    """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
+
+    Every item of `width_of` has to come. The time of a line begins with the line before it, that of the first with this call.
+    """
+    written, answers = time.perf_counter(), []
+    for count, answer in enumerate(finished, start=1):
+        answers.append(answer)
+        now = time.perf_counter()
+        if len(answers) < WRITE_ITEMS and now - written < WRITE_S and count < len(width_of):
+            continue
+        line = _line(answers, tokenizer, width_of)
+        line["ms"], written = (now - written) * 1000, now
+        outputs.add(line)
+        progress(len(answers))
+        answers = []
 
 
 def run(job, loaded, say):
@@ -93,19 +108,13 @@ def run(job, loaded, say):
     with loaded.model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=batching, timeout=5) as manager:
         _warm_up(manager, [prompts[item.number] for item in waiting[: job.prompt["batch_size"]]])
         synchronize()
-        progress = Progress(say, job, len(done))
-        written, answers = time.perf_counter(), []
-        for item in waiting:
-            manager.add_request(prompts[item.number], request_id=str(item.number), max_new_tokens=item.new_tokens, eos_token_id=config.eos_token_id)
-        for count, answer in enumerate(_answers(manager, len(waiting)), start=1):
-            answers.append(answer)
-            now = time.perf_counter()
-            if len(answers) < WRITE_ITEMS and now - written < WRITE_S and count < len(waiting):
-                continue
-            line = _line(answers, tokenizer, width_of)
-            line["ms"], written = (now - written) * 1000, now
-            outputs.add(line)
-            progress(len(answers))
-            answers = []
+
+        def finished():
+            for item in waiting:
+                manager.add_request(prompts[item.number], request_id=str(item.number), max_new_tokens=item.new_tokens, eos_token_id=config.eos_token_id)
+            for answer in _answers(manager, len(waiting)):
+                yield int(answer.request_id), answer.generated_tokens
+
+        keep(finished(), outputs, tokenizer, width_of, Progress(say, job, len(done)))
     loaded.model.set_attn_implementation(usual_attention)  # for the output check
     return result(job, outputs)

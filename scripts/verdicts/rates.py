@@ -11,7 +11,7 @@ from scripts.verdicts.row_groups import Group, Row
 
 #: Forms whose calls are as many items as the batch has.
 CALL_FORMS = ("transformers-pipeline", "batch")
-WORKLOAD_FORMS = ("workload", "continuous")
+WORKLOAD_FORMS = ("workload", "continuous", "engine-queue")
 #: The articles give the time of this number of items.
 ITEMS = 10_000
 

@@ -4,9 +4,11 @@ import pytest
 
 from bench.backends import vllm as backend
 from bench.job import to_json
+from bench.measuring import answers_file
 from bench.models import weights
 from tests.guest.conftest import SHAPES
 from tests.guest.samples import tiny_job
+from tests.guest.test_batch import answers_of
 
 GREEDY = {"do_sample": False, "num_beams": 1}
 BATCH = {"text": "the quick brown fox", "tokens": 32, "batch_size": 3}
@@ -18,7 +20,7 @@ vllm = types.ModuleType("vllm")
 vllm.asked = []
 
 class Kind(enum.Enum):
-    CUMULATIVE, DELTA = 0, 1
+    CUMULATIVE, DELTA, FINAL_ONLY = 0, 1, 2
 
 @dataclasses.dataclass
 class SamplingParams:
@@ -40,12 +42,18 @@ class Engine:
         self.llm, self.waiting, self.at = llm, [], 0
         self.engine_core = types.SimpleNamespace(shutdown=lambda: print("shut down"))
     def add_request(self, name, prompt, params):
-        assert params.output_kind == Kind.DELTA
+        assert params.output_kind != Kind.CUMULATIVE and name not in [one[0] for one in self.waiting]
+        self.kind = params.output_kind
         self.waiting.append([name, self.llm.tokens(prompt, params)[0], len(self.waiting)])
     def has_unfinished_requests(self):
         return any(tokens for _, tokens, _ in self.waiting)
     def step(self):
         self.at += 1
+        if self.kind == Kind.FINAL_ONLY:
+            ended = [one for one in self.waiting if len(one[1]) == self.at]
+            self.waiting = [one for one in self.waiting if one not in ended]
+            self.at = self.at if self.waiting else 0
+            return [output(name, tokens) for name, tokens, _ in ended]
         ready = [one for one in self.waiting if one[1] and self.at > one[2]]
         return [output(one[0], (one[1].pop(0),)) for one in ready]
 
@@ -148,6 +156,29 @@ def test_uneven_rows_ends_and_lengths_mean_what_they_mean_in_transformers(guest,
     assert {name: ours == right for name, (ours, right) in found.items()} == dict.fromkeys(found, True), found
     assert len(found["ends"][0][0]) <= 6 and found["forbidden"] != found["ends"]
     assert difference < 1e-4 and same_ends
+
+
+QUEUE = """
+from bench.models import texts
+result = program.run(job, {folder!r})
+print(json.dumps([result.status, result.reason, result.figures, result.check]))
+"""
+
+
+def test_a_workload_through_the_engine_s_own_queue_gives_each_text_the_answer_of_a_batch(guest, checkpoints, references, tmp_path):
+    lengths = {"median": 3, "sigma": 0.8, "least": 1, "most": 6}
+    options = {"templated": False, "items": 9, "order": "naive", "seed": 0, "prompt_tokens": lengths, "answer_tokens": lengths, "terminators": []}
+    runs = [{"new_tokens": 6, "arguments": {"do_sample": False}}]
+    asked_of = {"options": options, "runs": runs, "reference": references["llama"], "warmup_runs": 0}
+    plain = guest.run(tiny_job("llama", checkpoints["llama"], form="workload", prompt=BATCH, **asked_of))
+    answers = answers_of(tmp_path)
+    (tmp_path / answers_file.NAME).unlink()
+    queued = vllm_job("llama", checkpoints["llama"], form="engine-queue", load={"dtype": "float32", "cache_tokens": 64}, **asked_of)
+    status, reason, figures, check = asked(guest, queued, QUEUE.format(folder=str(tmp_path)))
+    assert (status, reason) == ("ok", "") and check["passed"]
+    assert answers_of(tmp_path) == answers and sorted(answers) == list(range(9)) and len({made for made, _ in answers.values()}) > 2
+    assert figures["workload"]["new_tokens"] == plain.figures["workload"]["new_tokens"] == figures["workload"]["decode_rows"]
+    assert figures["workload"]["prompt_tokens"] == figures["workload"]["padded_prompt_tokens"] == plain.figures["workload"]["prompt_tokens"]
 
 
 REFUSED = """

@@ -1,0 +1,35 @@
+"""The same workload through an engine's own scheduler, which gets all texts at once and chooses what runs beside what.
+
+Options: those of bench/forms/workload.py. The job's batch size is the most texts that run at once, as in a static batch. A timed call is the
+time between two writes of answers. The engine reads and gives token ids; tokenising comes before the clock starts, decoding is timed.
+"""
+
+from bench.backends import LOGITS, REQUESTS
+from bench.forms.continuous import keep
+from bench.forms.workload import Progress, arguments_of, in_order, result
+from bench.measuring import measure
+from bench.measuring.answers_file import Outputs
+from bench.models import texts
+
+OPTIONS = dict(texts.OPTIONS, items=(), order=())
+
+NEEDS = (LOGITS, REQUESTS)
+
+WARM_UP_TOKENS = 2
+
+
+def run(job, loaded, say):
+    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
+    done, ends = outputs.done(), arguments_of(job, tokenizer)["eos_token_id"]
+    waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
+    prompts = {item.number: texts.encode(job, tokenizer, [item.text])["input_ids"][0].tolist() for item in waiting}
+    if waiting:
+        # To compile and to choose kernels before the clock starts. The prompts are reversed, so that no cache knows the beginning of an item's.
+        first = waiting[: job.prompt["batch_size"]]
+        for _ in loaded.finished([(item.number, prompts[item.number][::-1], WARM_UP_TOKENS) for item in first], ends):
+            pass
+        measure.synchronizer(job)()
+        asked = [(item.number, prompts[item.number], item.new_tokens) for item in waiting]
+        width_of = {number: len(ids) for number, ids in prompts.items()}
+        keep(loaded.finished(asked, ends), outputs, tokenizer, width_of, Progress(say, job, len(done)))
+    return result(job, outputs)
