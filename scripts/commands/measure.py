@@ -27,10 +27,9 @@ RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unl
 
 PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
 
-#: In the order of --help.
-CHOICES = (
+#: What is measured and how often, wherever it runs. In the order of --help, as OF_MACHINE below.
+OF_ROWS = (
     option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
-    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
     option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
     option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
@@ -42,12 +41,17 @@ CHOICES = (
     option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
     option("DEVICE", values.choice("cuda", "cpu"), "what the model runs on", "cuda"),
+    option("FORCE", values.switch(), "1 measures again what is there", False),
+    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
+)
+
+#: How this machine, or a cluster, runs it.
+OF_MACHINE = (
+    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
     option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
-    option("FORCE", values.switch(), "1 measures again what is there", False),
-    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
@@ -62,6 +66,8 @@ CHOICES = (
     RUNS,
     click.option("--receipt", type=values.folder(), hidden=True),
 )
+
+CHOICES = (*OF_ROWS, *OF_MACHINE)
 
 
 def options_of(typed: Mapping[str, Any]) -> Options:
