@@ -21,7 +21,7 @@ from scripts import results
 from scripts.articles import Article
 from scripts.containers import restrictions
 from scripts.errors import UsageError
-from scripts.images import build, offline, registry
+from scripts.images import build, offline
 from scripts.paths import ROOT
 from scripts.pins import Image, Pins
 from scripts.run import options, plan, runner
@@ -89,15 +89,15 @@ def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Readable.add_representer(str, _string)
 
 
-def manifest(planned: Sequence[Planned], asked: Options, loaded: Pins, repository: str, commit: str) -> str:
+def manifest(planned: Sequence[Planned], asked: Options, loaded: Pins, reference: str, commit: str) -> str:
     """The documents as YAML: a NetworkPolicy, then the Job.
 
-    `planned` are cases of one backend; `repository` (host/name) holds the image; `commit` is the kit's. Raises UsageError for a stack without images.
+    `planned` are cases of one backend; `reference` is its image as the cluster pulls it; `commit` is the kit's. Raises UsageError for a stack without images.
     """
     image = loaded.image(planned[0].case.backend, planned[0].stack)
     if image.engine == "host":
         raise UsageError(f"STACK={image.stack} has no images, and a pod needs an image; try STACK=current")
-    job = _job(image, _pod(planned, asked, loaded, image, repository, commit), deadline_s(planned, asked))
+    job = _job(image, _pod(planned, asked, loaded, image, reference, commit), deadline_s(planned, asked))
     head = (
         f"# Written by `make manifest-{image.backend}` from docker/pins.toml; docs/clusters.md explains it.\n"
         f"# Before it runs: {archive_command(loaded)}, then copy the folder archives into the claim {CLAIM}.\n"
@@ -144,7 +144,7 @@ def _job(image: Image, pod: dict[str, Any], seconds: int) -> dict[str, Any]:
     }
 
 
-def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image, repository: str, commit: str) -> dict[str, Any]:
+def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image, reference: str, commit: str) -> dict[str, Any]:
     restricted = restrictions.for_compose()
     gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in planned)
     of_container = {
@@ -170,7 +170,7 @@ def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image,
     }
     measure = {
         "name": "measure",
-        "image": registry.reference(image, repository),
+        "image": reference,
         "command": [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)],
         "workingDir": KIT,
         "env": environment,
