@@ -61,7 +61,10 @@ SET_UP = """\
 set -eu
 cd {archives}
 for file in {kit_tar} {sums}; do
-    [ -f $file ] || {{ echo "error: the claim has no archives/$file; type {archive}, and copy the folder archives into the claim" >&2; exit 3; }}
+    if [ ! -f $file ]; then
+        echo "error: the claim has no archives/$file; type {archive}, and copy the folder archives into the claim" >&2
+        exit 3
+    fi
 done
 sha256sum --check --ignore-missing --quiet {sums}
 mkdir {runner}/python
@@ -70,7 +73,10 @@ tar -x -f {kit_tar} -C {runner}
 cd {kit}
 read -r commit < .git/HEAD
 case $commit in "ref: "*) read -r commit < ".git/${{commit#ref: }}" ;; esac
-[ "$commit" = "$KIT_COMMIT" ] || {{ echo "error: {kit_tar} is commit $commit, this manifest is of $KIT_COMMIT; type {archive}, or write the manifest anew" >&2; exit 3; }}
+if [ "$commit" != "$KIT_COMMIT" ]; then
+    echo "error: {kit_tar} is commit $commit, this manifest is of $KIT_COMMIT; type {archive}, or print the manifest anew" >&2
+    exit 3
+fi
 {runner}/python/bin/python3 -m scripts.commands.tools run
 """
 
