@@ -15,10 +15,12 @@ from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
+from scripts.images import build
 from scripts.machine import allocation, gpus, locks, signals
+from scripts.models import store
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
-from scripts.run.engines import nsight
+from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.slurm import follow
 
@@ -84,6 +86,7 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     def with_options(**typed: Any) -> int:
         asked = options_of(typed)
         with signals.raised():  # so that containers and locks are let go
+            _refuse_missing(asked)
             _heed_allocation(asked)
             return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
 
@@ -92,6 +95,18 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     for choice in reversed(CHOICES):
         verb = choice(verb)
     return verb
+
+
+def _refuse_missing(asked: Options) -> None:
+    """Raise UsageError for a typed place that is not there, before the machine is asked for anything. On a cluster the nodes see their own places."""
+    if asked.scheduler == "slurm":
+        return
+    if asked.model_path:
+        store.refuse_no_folder(asked.model_path)
+    if asked.wheels:
+        build.refuse_no_wheels(asked.wheels, "current" if asked.stack == "article" else asked.stack)
+    if asked.python_host and "{backend}" not in asked.python_host:
+        host.must_have_torch(Path(asked.python_host), UsageError)
 
 
 def _heed_allocation(asked: Options) -> None:
@@ -156,6 +171,8 @@ def profile(backend: str, asked: Options) -> int:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
     if asked.scheduler == "slurm":
         raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
+    if asked.items:
+        raise UsageError(f"ITEMS is {asked.items} with profile, which profiles one call; leave ITEMS out")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]
