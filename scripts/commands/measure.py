@@ -98,8 +98,8 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
 
 
 def _refuse_missing(asked: Options) -> None:
-    """Raise UsageError for a typed place that is not there, before the machine is asked for anything. On a cluster the nodes see their own places."""
-    if asked.scheduler == "slurm":
+    """Raise UsageError for a typed place that is not there, before the machine is asked for anything. A plan may be of another machine, and nodes of a cluster see their own places."""
+    if asked.plan or asked.scheduler == "slurm":
         return
     if asked.model_path:
         store.refuse_no_folder(asked.model_path)
