@@ -98,7 +98,10 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
 
 
 def _refuse_missing(asked: Options) -> None:
-    """Raise UsageError for a typed place that is not there, before the machine is asked for anything. A plan may be of another machine, and nodes of a cluster see their own places."""
+    """Raise UsageError for a typed place that is not there, before the machine is asked for anything.
+
+    A plan may be of another machine, and the nodes of a cluster see places of their own.
+    """
     if asked.plan or asked.scheduler == "slurm":
         return
     if asked.model_path:
