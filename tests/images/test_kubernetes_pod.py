@@ -130,6 +130,15 @@ def test_a_claim_without_the_kit_ends_in_one_line_before_anything_is_measured(cl
     assert code == 3 and output.startswith("error: the claim has no archives/kit.tar; type make archive ONLY=tools,kit") and output.count("\n") == 1
 
 
+def test_a_damaged_archive_is_named(client, image, tmp_path):
+    for name in ("archives", "models", "results"):
+        (tmp_path / "claim" / name).mkdir(parents=True)
+    (tmp_path / "claim/archives/kit.tar").write_text("damaged")
+    (tmp_path / "claim/archives/SHA256SUMS").write_text(f"{'0' * 64}  kit.tar\n")
+    code, output = Pod(client, tmp_path / "claim", tmp_path).run()
+    assert code != 0 and "kit.tar: FAILED" in output
+
+
 def test_another_commit_of_the_kit_is_refused(client, claim, tmp_path):
     pod = Pod(client, claim, tmp_path)
     for variable in pod.spec["initContainers"][0]["env"]:
