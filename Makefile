@@ -70,12 +70,12 @@ demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; repo
 tests docs docker reports scripts: # or make would call the folder up to date
 	@echo "error: $@ is a folder and not a target$(if $(filter tests,$@),; try make test); make alone lists the targets" >&2; exit 2
 
-.PHONY: bench article build profile verify rebuild sbom
-bench article build profile verify rebuild sbom: # without a name, or make would take the folder bench/ for a finished target
+.PHONY: bench article build profile verify rebuild sbom manifest
+bench article build profile verify rebuild sbom manifest: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
 # What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
-bench-% profile-% article-% build-% verify-% rebuild-% sbom-%: export KIT_NAME = $*
+bench-% profile-% article-% build-% verify-% rebuild-% sbom-% manifest-%: export KIT_NAME = $*
 
 bench-%: $(RUN) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
 	@$(PY) -m scripts bench "$$KIT_NAME"
@@ -89,6 +89,9 @@ article-%: $(RUN) always ## Run all cases of an article in all variants: make ar
 .PHONY: status
 status: $(RUN) ## Show how far the tasks of SCHEDULER=slurm are, from SLURM's queue and the results
 	@$(PY) -m scripts status
+
+manifest-%: $(RUN) always ## Print a Kubernetes Job that runs a backend's cases: make manifest-deepspeed GPUS=2 REGISTRY=host/name
+	@$(PY) -m scripts manifest "$$KIT_NAME"
 
 build-%: $(RUN) always ## Build a backend's image; build-all builds every image (STACK=… one stack only)
 	@$(PY) -m scripts build "$$KIT_NAME"

@@ -1,11 +1,18 @@
-"""status: how far the tasks that a cluster got are."""
+"""status, manifest: what runs on a cluster."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from scripts import results
-from scripts.commands.measure import RUNS
+from scripts import pins, results
+from scripts.commands.images import REGISTRY, checked_registry
+from scripts.commands.measure import OF_ROWS, RUNS, options_of
+from scripts.commands.values import Verb
+from scripts.errors import KitError
+from scripts.images import registry as through_registry
+from scripts.run import host_facts, kubernetes, plan
 from scripts.run.slurm import client, states, submissions
 from scripts.run.slurm.states import Watched
 
@@ -33,3 +40,29 @@ def status(runs: Path | None) -> None:
         for task, state in shown:
             if state.word != states.DONE:
                 print(f"  {task.task.title}: {state.word}{f' ({state.more})' if state.more else ''}")
+
+
+def _of_rows(command: Verb) -> Verb:
+    """Give a verb the options that say what is measured."""
+    for choice in reversed(OF_ROWS):
+        command = choice(command)
+    return command
+
+
+@click.command
+@click.argument("backend")
+@REGISTRY
+@_of_rows
+def manifest(backend: str, registry: str, **typed: Any) -> None:
+    """Print a Kubernetes Job that measures the cases of a backend in its image of a registry."""
+    asked, repository, loaded = options_of(typed), checked_registry(registry), pins.load()
+    planned = plan.plan([backend], asked, every=False)
+    reference = through_registry.reference(loaded.image(backend, planned[0].stack), repository)
+    commit, dirty = host_facts.git_state()
+    if commit == "unknown":
+        raise KitError("the kit's commit is unknown, and a manifest names it; type this in a clone of the kit")
+    print(kubernetes.manifest(planned, asked, loaded, reference, commit), end="")
+    if dirty:
+        print("note: some changes of the kit are not committed; the Job runs without them", file=sys.stderr)
+    if "@sha256:" not in reference:
+        print(f"note: docker/digests.json has no digest of the image, so that the Job names its tag; type make push REGISTRY={repository}", file=sys.stderr)

@@ -124,7 +124,8 @@ def restore(archives: Path) -> None:
 REGISTRY = option("REGISTRY", values.text(), "a registry and a name in it, for example localhost:5000/kit", "")
 
 
-def _registry(typed: str) -> str:
+def checked_registry(typed: str) -> str:
+    """A typed registry as it is; raises UsageError where it is no host with a name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*", typed):
         raise UsageError(f"REGISTRY is {typed!r}, allowed is host/name; try REGISTRY=localhost:5000/kit")
     return typed
@@ -135,7 +136,7 @@ def _registry(typed: str) -> str:
 @_of_named_images
 def push(images: list[Image], registry: str) -> None:
     """Push built images to a registry and write their digests into docker/digests.json."""
-    through_registry.push(images, _registry(registry))
+    through_registry.push(images, checked_registry(registry))
 
 
 @click.command
@@ -143,4 +144,4 @@ def push(images: list[Image], registry: str) -> None:
 @_of_named_images
 def pull(images: list[Image], registry: str) -> None:
     """Pull images by their digests, and compare them with pins and lock."""
-    through_registry.pull(images, _registry(registry))
+    through_registry.pull(images, checked_registry(registry))

@@ -15,10 +15,12 @@ from scripts import articles, pins, results
 from scripts.commands import values
 from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
+from scripts.images import build
 from scripts.machine import allocation, gpus, locks, signals
+from scripts.models import store
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
-from scripts.run.engines import nsight
+from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.slurm import follow
 
@@ -27,10 +29,9 @@ RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unl
 
 PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
 
-#: In the order of --help.
-CHOICES = (
+#: What is measured and how often, wherever it runs. In the order of --help, as OF_MACHINE below.
+OF_ROWS = (
     option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
-    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
     option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
     option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
@@ -42,12 +43,17 @@ CHOICES = (
     option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
     option("DEVICE", values.choice("cuda", "cpu"), "what the model runs on", "cuda"),
+    option("FORCE", values.switch(), "1 measures again what is there", False),
+    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
+)
+
+#: How this machine, or a cluster, runs it.
+OF_MACHINE = (
+    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
     option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
-    option("FORCE", values.switch(), "1 measures again what is there", False),
-    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
@@ -62,6 +68,8 @@ CHOICES = (
     RUNS,
     click.option("--receipt", type=values.folder(), hidden=True),
 )
+
+CHOICES = (*OF_ROWS, *OF_MACHINE)
 
 
 def options_of(typed: Mapping[str, Any]) -> Options:
@@ -78,6 +86,7 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     def with_options(**typed: Any) -> int:
         asked = options_of(typed)
         with signals.raised():  # so that containers and locks are let go
+            _refuse_missing(asked)
             _heed_allocation(asked)
             return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
 
@@ -86,6 +95,21 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
     for choice in reversed(CHOICES):
         verb = choice(verb)
     return verb
+
+
+def _refuse_missing(asked: Options) -> None:
+    """Raise UsageError for a typed place that is not there, before the machine is asked for anything.
+
+    A plan may be of another machine, and the nodes of a cluster see places of their own.
+    """
+    if asked.plan or asked.scheduler == "slurm":
+        return
+    if asked.model_path:
+        store.refuse_no_folder(asked.model_path)
+    if asked.wheels:
+        build.refuse_no_wheels(asked.wheels, "current" if asked.stack == "article" else asked.stack)
+    if asked.python_host and "{backend}" not in asked.python_host:
+        host.must_have_torch(Path(asked.python_host), UsageError)
 
 
 def _heed_allocation(asked: Options) -> None:
@@ -150,6 +174,8 @@ def profile(backend: str, asked: Options) -> int:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
     if asked.scheduler == "slurm":
         raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
+    if asked.items:
+        raise UsageError(f"ITEMS is {asked.items} with profile, which profiles one call; leave ITEMS out")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]

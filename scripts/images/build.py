@@ -118,11 +118,16 @@ def secrets(kit: Path | None = None) -> list[str]:
     return [f"--secret=id={name},src={path}" for name, path in named if path and Path(path).is_file()]
 
 
+def refuse_no_wheels(wheels: Path, stack: str) -> None:
+    """Raise UsageError where WHEELS is an empty folder, or none."""
+    if not any(wheels.glob("*")):
+        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; try WHEELS=archives/wheels/{stack}")
+
+
 @contextlib.contextmanager
 def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
     """A copy of docker/build with the files of `wheels`, and pip settings that allow only these files: for a build without an index."""
-    if not any(wheels.glob("*")):
-        raise UsageError(f"WHEELS is {str(wheels)!r}, which holds no files; try WHEELS=archives/wheels/{image.stack}")
+    refuse_no_wheels(wheels, image.stack)
     with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
         kit = Path(name)
         shutil.copytree(image.build_scripts, kit, dirs_exist_ok=True)

@@ -29,6 +29,12 @@ def known(path: Path = DIGESTS) -> dict[str, str]:
     return digests
 
 
+def reference(image: Image, registry: str, path: Path = DIGESTS) -> str:
+    """An image in `registry` (host/name) as an engine pulls it: by its digest where docker/digests.json has it, else by its tag alone."""
+    digest = known(path).get(image.tag)
+    return f"{registry}/{image.tag}" + (f"@{digest}" if digest else "")
+
+
 def push(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
     """Push built images to `registry` (host/name) and note their digests; KitError names those that are not built."""
     client = connect()

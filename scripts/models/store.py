@@ -183,10 +183,15 @@ def _is_wrong(path: Path, file: ModelFile) -> bool:
 
 
 # ---------------------------------------------------------------- from MODEL_PATH
-def _from_folder(model: ArticleModel, home: Path, source: Path) -> HeldModel:
-    """Link to the files of MODEL_PATH: the files of the commit where they are known, else all weights of the folder, known by their digest."""
+def refuse_no_folder(source: Path) -> None:
+    """Raise UsageError where MODEL_PATH is no folder."""
     if not source.is_dir():
         raise UsageError(f"MODEL_PATH is {str(source)!r}, allowed is a folder with config.json and weights; type MODEL_PATH=/folder")
+
+
+def _from_folder(model: ArticleModel, home: Path, source: Path) -> HeldModel:
+    """Link to the files of MODEL_PATH: the files of the commit where they are known, else all weights of the folder, known by their digest."""
+    refuse_no_folder(source)
     folder = home / f"path-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]}"
     kept = _kept(model, home)
     with place.alone(home):

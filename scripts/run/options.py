@@ -1,5 +1,7 @@
 """What a user may choose for a measurement; scripts/commands/measure.py reads it from the command line."""
 
+import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,3 +88,14 @@ class Options:
     def runs(self) -> Path:
         """The folder of results."""
         return self.folder or results.runs_for(self.scale, self.device)
+
+
+def arguments(asked: Options, left_out: Collection[str] = ()) -> list[str]:
+    """The options that differ from their defaults, for a command of the kit elsewhere; `left_out` are names of fields."""
+    words = []
+    for field in dataclasses.fields(Options):
+        value = getattr(asked, field.name)
+        if field.name not in left_out and value != field.default:
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
+            words += [f"--{OPTION_NAMES.get(field.name, field.name).replace('_', '-')}", shown]
+    return words

@@ -75,7 +75,17 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     ]
     if not planned:
         raise UsageError(_nothing_left(backends, article, asked, known))
+    if asked.items and not any("items" in article.options_of(case.case, case.variant, asked.scale) for case in planned):
+        raise UsageError(_no_workload(article, asked))
     return planned
+
+
+def _no_workload(article: Article, asked: Options) -> str:
+    """Why ITEMS would be ignored, and which cases of the article read it."""
+    reading = [case.name for case in article.cases if any("items" in article.options_of(case, variant, asked.scale) for variant in article.variants)]
+    if not reading:
+        return f"ITEMS is {asked.items}, which only workloads read, and {article.slug} has none; leave ITEMS out"
+    return f"ITEMS is {asked.items}, which only the workloads of {article.slug} read: {', '.join(reading)}; try CASES={reading[0]}, or leave ITEMS out"
 
 
 def _nothing_left(backends: Sequence[str], article: Article, asked: Options, known: pins.Pins) -> str:

@@ -45,6 +45,16 @@ def test_a_case_that_is_not_there_is_named():
         planned(CASES="singel")
 
 
+def test_items_without_a_workload_are_refused():
+    with pytest.raises(
+        UsageError, match="ITEMS is 5, which only the workloads of batch-generate read: workload-naive, .*; try CASES=workload-naive, or leave ITEMS out"
+    ):
+        planned(CASES="single", ITEMS="5")
+    with pytest.raises(UsageError, match="ITEMS is 5, which only workloads read, and inference-tools has none; leave ITEMS out"):
+        plan.plan(["deepspeed"], chosen(ITEMS="5"), every=False)
+    assert ("workload-naive", "controlled") in planned(ITEMS="5")  # one case that reads it is enough
+
+
 def sizes(case, **typed):
     return plan.batch_sizes_of(ARTICLE, CASES[case], "controlled", chosen(**typed))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from scripts.articles import Article, references
 from scripts.errors import KitError
-from scripts.run import runner
-from scripts.run.options import OF_SLURM, OPTION_NAMES, Options
+from scripts.run import options, runner
+from scripts.run.options import OF_SLURM, Options
 from scripts.run.runner import Planned
 
 #: What a task does not take over from the command as it was typed.
@@ -66,22 +66,11 @@ def _task(cases: Sequence[Planned], asked: Options, repeat: int, repeats: int) -
     verb = ["bench", first.case.backend, "--article", first.article.slug] if len(backends) == 1 else ["article", first.article.slug]
     chosen = ["--cases", ",".join(names)] if names else []
     folders = ["--runs", str(Path(asked.runs).absolute()), "--models", str(asked.models.absolute())]
-    arguments = [*verb, *chosen, "--variant", first.variant, "--stack", first.stack, "--repeats", str(repeats), *folders, *typed(asked)]
+    arguments = [*verb, *chosen, "--variant", first.variant, "--stack", first.stack, "--repeats", str(repeats), *folders, *options.arguments(asked, OWN)]
     which = f", run {repeat} of {asked.repeats}" if repeat and asked.repeats > 1 else ""
     title = f"{first.article.slug}/{','.join(case.case.name for case in cases)} ({first.variant}, {first.stack}){which}"
     gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in cases)
     return Task(title, arguments, gpus, repeat, [_row(case, asked) for case in cases])
-
-
-def typed(asked: Options) -> list[str]:
-    """The options that were typed, for a command of the kit on a node."""
-    words = []
-    for field in dataclasses.fields(Options):
-        value = getattr(asked, field.name)
-        if field.name not in OWN and value != field.default:
-            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
-            words += [f"--{OPTION_NAMES.get(field.name, field.name).replace('_', '-')}", shown]
-    return words
 
 
 def _row(planned: Planned, asked: Options) -> str:

@@ -1,0 +1,225 @@
+"""make manifest-<backend>: a Kubernetes Job that measures a backend's cases, as YAML from the pins.
+
+The pod has two containers. The images of the articles hold Pythons as old as 3.8, and the runner needs 3.11. So the init container, an image
+of plain Python, copies its Python, the kit and the kit's tools onto a volume of the pod. The main container is the backend's pinned image. It
+runs the runner with that Python, and the runner starts each job in the image's own Python as ENGINE=host does.
+
+Field names: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/
+"""
+
+import dataclasses
+import hashlib
+import json
+import posixpath
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from scripts import results
+from scripts.articles import Article
+from scripts.containers import restrictions
+from scripts.errors import UsageError
+from scripts.images import build, offline
+from scripts.paths import ROOT
+from scripts.pins import Image, Pins
+from scripts.run import options, plan, runner
+from scripts.run.options import Options
+from scripts.run.runner import Planned
+from scripts.units import GIB
+
+#: The stack whose base image has the runner's Python.
+RUNNER_STACK = "current"
+
+#: The claim that the manifest mounts: its folders `archives`, `models` and `results`.
+CLAIM = "llm-repro"
+
+#: Where the containers see these folders, the runner and its Python.
+ARCHIVES, MODELS, RESULTS, RUNNER = "/archives", "/models", "/results", "/runner"
+KIT = f"{RUNNER}/{offline.FOLDER}"
+
+#: The Python of every image of the kit.
+PYTHON_OF_IMAGE = "/opt/venv/bin/python3"
+
+#: Of /tmp, as in a container of the kit.
+TMP_GIB = 4
+
+#: Each row needs at most these jobs of TIMEOUT_S each: weights, reference, measurement, judge.
+JOBS_OF_A_ROW = 4
+
+#: More rows than a sweep until memory runs out has: 12 doublings reach a batch of 4,096, the halvings after them are fewer.
+ROWS_OF_A_SWEEP = 24
+
+#: Seconds for the pull of the image and the init container.
+SET_UP_S = 1800
+
+#: Seconds between the signal that ends a pod and its kill, in which the runner ends its job.
+GRACE_S = 60
+
+SET_UP = """\
+set -eu
+cd {archives}
+for file in {kit_tar} {sums}; do
+    if [ ! -f $file ]; then
+        echo "error: the claim has no archives/$file; type {archive}, and copy the folder archives into the claim" >&2
+        exit 3
+    fi
+done
+sha256sum --check --ignore-missing --quiet {sums}
+mkdir {runner}/python
+cp -r /usr/local/bin /usr/local/lib {runner}/python/
+tar -x -f {kit_tar} -C {runner}
+cd {kit}
+read -r commit < .git/HEAD
+case $commit in "ref: "*) read -r commit < ".git/${{commit#ref: }}" ;; esac
+if [ "$commit" != "$KIT_COMMIT" ]; then
+    echo "error: {kit_tar} is commit $commit, this manifest is of $KIT_COMMIT; type {archive}, or print the manifest anew" >&2
+    exit 3
+fi
+{runner}/python/bin/python3 -m scripts.commands.tools run
+"""
+
+
+class _Readable(yaml.SafeDumper):
+    """YAML without references, and with programs as lines."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _string)
+
+
+def manifest(planned: Sequence[Planned], asked: Options, loaded: Pins, reference: str, commit: str) -> str:
+    """The documents as YAML: a NetworkPolicy, then the Job.
+
+    `planned` are cases of one backend; `reference` is its image as the cluster pulls it; `commit` is the kit's. Raises UsageError for a stack without images.
+    """
+    image = loaded.image(planned[0].case.backend, planned[0].stack)
+    if image.engine == "host":
+        raise UsageError(f"STACK={image.stack} has no images, and a pod needs an image; try STACK=current")
+    job = _job(image, _pod(planned, asked, loaded, image, reference, commit), deadline_s(planned, asked))
+    head = (
+        f"# Written by `make manifest-{image.backend}` from docker/pins.toml; docs/clusters.md explains it.\n"
+        f"# Before it runs: {archive_command(loaded)}, then copy the folder archives into the claim {CLAIM}.\n"
+    )
+    return head + yaml.dump_all([_network_policy(), job], Dumper=_Readable, sort_keys=False, width=160)
+
+
+def archive_command(loaded: Pins) -> str:
+    """The command that writes what the init container sets up."""
+    return f"make archive ONLY=tools,kit PYTHONS={loaded.stacks[RUNNER_STACK]['python']['version']}"
+
+
+def deadline_s(planned: Sequence[Planned], asked: Options) -> int:
+    """Seconds after which Kubernetes ends the Job: no job of the kit may take longer than TIMEOUT_S, so this many are enough."""
+    sizes = [plan.sizes_and_sized(case, asked)[0] for case in planned]
+    rows = sum(ROWS_OF_A_SWEEP if isinstance(some, Mapping) else len(some) for some in sizes)
+    return SET_UP_S + rows * asked.repeats * JOBS_OF_A_ROW * asked.timeout_s
+
+
+def _network_policy() -> dict[str, Any]:
+    """No connection into or out of a pod of the kit, for both containers. A Job cannot say this itself."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "llm-repro-no-network"},
+        "spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "llm-repro"}}, "policyTypes": ["Ingress", "Egress"]},
+    }
+
+
+def _job(image: Image, pod: dict[str, Any], seconds: int) -> dict[str, Any]:
+    labels = {
+        "app.kubernetes.io/name": "llm-repro",
+        "org.llm-repro.backend": image.backend,
+        "org.llm-repro.stack": image.stack,
+        build.PINS_LABEL: image.pins_id,
+    }
+    # A Job cannot change, so that another pod needs another name.
+    digits = hashlib.sha256(json.dumps([pod, seconds], sort_keys=True).encode()).hexdigest()[:8]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"llm-repro-{image.backend}-{image.stack}-{digits}", "labels": labels},
+        "spec": {"backoffLimit": 0, "activeDeadlineSeconds": seconds, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }
+
+
+def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image, reference: str, commit: str) -> dict[str, Any]:
+    restricted = restrictions.for_compose()
+    gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in planned)
+    of_container = {
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": restricted["read_only"],
+            "capabilities": {"drop": restricted["cap_drop"]},
+        },
+    }
+    environment = [{"name": name, "value": value} for name, value in {**restrictions.ENVIRONMENT, "KIT_COMMIT": commit}.items()]
+    archives = {"name": "ARCHIVES", "value": ARCHIVES}
+    set_up = {
+        "name": "set-up",
+        "image": loaded.images(RUNNER_STACK)[0].base,
+        "command": ["/bin/sh", "-c", _set_up(loaded)],
+        "env": [*environment, archives],
+        **of_container,
+        "volumeMounts": [
+            {"name": "claim", "subPath": "archives", "mountPath": ARCHIVES, "readOnly": True},
+            {"name": "runner", "mountPath": RUNNER},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    measure = {
+        "name": "measure",
+        "image": reference,
+        "command": [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)],
+        "workingDir": KIT,
+        "env": environment,
+        **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),
+        **of_container,
+        "volumeMounts": [
+            {"name": "claim", "subPath": "models", "mountPath": MODELS},
+            {"name": "claim", "subPath": "results", "mountPath": RESULTS},
+            {"name": "runner", "mountPath": RUNNER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            **{name: restrictions.NOBODY for name in ("runAsUser", "runAsGroup", "fsGroup")},
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [set_up],
+        "containers": [measure],
+        "volumes": [
+            {"name": "claim", "persistentVolumeClaim": {"claimName": CLAIM}},
+            {"name": "runner", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": f"{TMP_GIB}Gi"}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{restricted['shm_size'] // GIB}Gi"}},
+        ],
+    }
+
+
+def _set_up(loaded: Pins) -> str:
+    """The program of the init container."""
+    return SET_UP.format(archives=ARCHIVES, kit_tar=offline.KIT, sums="SHA256SUMS", archive=archive_command(loaded), runner=RUNNER, kit=shlex.quote(KIT))
+
+
+def _arguments(article: Article, image: Image, asked: Options) -> list[str]:
+    """The arguments of `bench` in the pod; the results lie below /results as here below reports."""
+    runs = results.runs_for(asked.scale, asked.device).relative_to(ROOT / "reports")
+    there = dataclasses.replace(asked, article=article.slug, stack=image.stack, engine="host", python_host=PYTHON_OF_IMAGE)
+    folders = ["--models", MODELS, "--runs", posixpath.join(RESULTS, runs.as_posix())]
+    return [*options.arguments(there, left_out=("models", "folder")), *folders]
