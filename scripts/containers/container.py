@@ -136,8 +136,8 @@ def run(
 def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
     """Start a container and follow it until it ends or its time is up."""
     stream = container.attach(stream=True, logs=False)  # before the start: otherwise the first lines are lost
-    started_at = time.time()
-    deadline = time.monotonic() + timeout_s
+    started_at, started_monotonic = time.time(), time.monotonic()
+    deadline = started_monotonic + timeout_s
     container.start()
     timed_out = False
     try:
@@ -151,7 +151,7 @@ def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None
         with contextlib.suppress(APIError):  # the container may have just ended
             container.kill()
         container.wait(timeout=60)
-    finished_at = time.time()
+    finished_at = started_at + time.monotonic() - started_monotonic  # the clock may be set meanwhile
     container.reload()
     state = container.attrs["State"]
     return Outcome(state["ExitCode"], state["OOMKilled"], timed_out, started_at, finished_at)
