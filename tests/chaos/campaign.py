@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos import oracle, worlds
-from tests.chaos.faults import AFTER_S, WHOLE_S, Kind
+from tests.chaos.faults import AFTER_S, PYTHON_STARTS_S, WHOLE_S, Kind
 from tests.chaos.oracle import Breach
 from tests.chaos.place import BOUND_S, ROOT, Command, Place, copy, removed_at_end
 from tests.chaos.worlds import World
@@ -105,11 +105,11 @@ class Campaign:
         outcome.breaches += self._judged(command, code, place, before)
 
         world.heal()
-        dishonest = any(oracle.dishonest(words) for words in (place.manners.get("measure", {}),))
-        if code == 0 and dishonest:
-            outcome.breaches.append((oracle.FALSE, f"exit code 0 although the guest was not honest: {place.manners}"))
-        if dishonest and set(oracle.statuses(place)) - {path.parent.name for path in before} and "ok" in _new(place, before).values():
-            outcome.breaches.append((oracle.FALSE, f"a row is ok although the guest was not honest: {place.manners}"))
+        dishonest = oracle.dishonest(place.manners.get("measure", {}))
+        if dishonest and (code == 0 or "ok" in _new(place, before).values()):
+            outcome.breaches.append((oracle.FALSE, f"exit code {code} and rows {_new(place, before)} of a guest that was not honest: {place.manners}"))
+        if kind.survives and code != 0:
+            outcome.breaches.append((oracle.FALSE, f"exit code {code} of an honest run"))
         place.unteach()
         between = oracle.stored(place)
         again = place.start()
@@ -125,7 +125,7 @@ class Campaign:
     def _strike(self, fault: Fault, command: Command, place: Place, world: World, moment: str, wait_s: float, draw: random.Random) -> bool:
         if not place.until(moment, command):
             return False
-        with_wait = wait_s * (WHOLE_S if moment == "start" else AFTER_S)
+        with_wait = PYTHON_STARTS_S + wait_s * WHOLE_S if moment == "start" else wait_s * AFTER_S
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.process.wait(with_wait)
         struck = command.running()

@@ -16,6 +16,9 @@ from tests.chaos.worlds import World, WorldOf
 #: A fault comes so many seconds after the moment it waits for; after the start of a command, at any time of it.
 AFTER_S, WHOLE_S = 0.12, 3.0
 
+#: In the first moments of a process Python starts, and answers Ctrl-C with a traceback of its own.
+PYTHON_STARTS_S = 0.3
+
 Strike = Callable[[Command, Place, World, random.Random], None]
 
 
@@ -23,7 +26,7 @@ Strike = Callable[[Command, Place, World, random.Random], None]
 class Kind:
     """A kind of fault. `share` is its weight in a campaign; `lacking` says what this machine lacks for it, "" for nothing.
 
-    `manners` draws those of the guest; `strike` hits the running command, at a moment of `moments` where there are any.
+    `survives`: the command must end well in spite of it. `manners` draws those of the guest; `strike` hits the running command, at a moment of `moments` where there are any.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Kind:
     make: bool = False
     terminal: bool = False
     real: bool = False
+    survives: bool = False
     lacking: Callable[[], str] = field(default=lambda: "")
 
 
@@ -122,6 +126,7 @@ ON_HOST = (
         strike=change_world,
         moments=WHILE_RUNNING,
         manners=slow,
+        survives=True,
         world=lambda place: worlds.OtherClock(place, -7200),
         lacking=worlds.no_clock,
     ),
@@ -131,6 +136,7 @@ ON_HOST = (
         strike=change_world,
         moments=WHILE_RUNNING,
         manners=slow,
+        survives=True,
         world=lambda place: worlds.OtherClock(place, 86400 * 400),
         lacking=worlds.no_clock,
     ),

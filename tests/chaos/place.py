@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import select
 import shlex
 import shutil
 import signal
@@ -44,7 +45,7 @@ class Command:
     """A running command of the kit, whose output goes to files."""
 
     def __init__(self, arguments: list[str], cwd: Path, environment: Mapping[str, str], output: Path, before: Callable[[], None], terminal: bool) -> None:
-        self.output, self.master = output, -1
+        self.output, self.master, self.closing = output, -1, threading.Event()
         self.began = time.monotonic()
         if terminal:
             self.master, slave = pty.openpty()
@@ -55,7 +56,8 @@ class Command:
 
             self.process = subprocess.Popen(arguments, cwd=cwd, env=environment, preexec_fn=prepare)
             os.close(slave)
-            threading.Thread(target=self._read, daemon=True).start()
+            self.reader = threading.Thread(target=self._read, daemon=True)
+            self.reader.start()
         else:
             with output.open("wb") as stream:
                 self.process = subprocess.Popen(
@@ -63,17 +65,19 @@ class Command:
                 )
 
     def _read(self) -> None:
-        with self.output.open("wb") as stream, contextlib.suppress(OSError):
-            while chunk := os.read(self.master, 65536):
-                stream.write(chunk)
-                stream.flush()
+        """What the terminal shows; a read that waits would keep the terminal open after its window is closed."""
+        with self.output.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+            while not self.closing.is_set():
+                if select.select([self.master], [], [], 0.02)[0]:
+                    stream.write(os.read(self.master, 65536))
 
     def close_terminal(self) -> None:
         """As a closed window or a lost connection does."""
-        master, self.master = self.master, -1
-        # The reader holds the terminal open while it reads.
-        os.dup2(os.open(os.devnull, os.O_RDONLY), master)
-        os.close(master)
+        if self.master >= 0:
+            self.closing.set()
+            self.reader.join()
+            os.close(self.master)
+            self.master = -1
 
     def signal(self, number: int, group: bool) -> None:
         """To the kit alone, or to the whole group as a terminal does."""
@@ -92,9 +96,7 @@ class Command:
             self.process.wait()
             return None
         finally:
-            if self.master >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(self.master)
+            self.close_terminal()
 
     def text(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
