@@ -77,10 +77,10 @@ def any_manners(draw: random.Random) -> str:
     """A hostile guest: one kind of job in up to four bad manners; mostly the measuring job."""
     kind = draw.choice(["measure"] * 5 + ["weights", "reference", "judge"])
     words = {
-        "write": draw.choice(["good", "good", *guest.WRITING]),
-        "print": draw.choice(["nothing", *guest.PRINTING]),
-        "leave": draw.choice(["nothing", *guest.LEAVING]),
-        "end": draw.choice(["exit-0", "exit-0", *(name for name in guest.ENDING if name not in ("eat", "kill-parent"))]),
+        "write": draw.choice([draw.choice(list(guest.WRITING)), "good"]),
+        "print": draw.choice([draw.choice(list(guest.PRINTING)), "nothing"]),
+        "leave": draw.choice([draw.choice(list(guest.LEAVING)), "nothing"]),
+        "end": draw.choice([draw.choice([name for name in guest.ENDING if name not in ("eat", "kill-parent")]), "exit-0"]),
     }
     return f"{kind}: " + " ".join(f"{name}={value}" for name, value in words.items())
 
