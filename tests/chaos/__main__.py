@@ -1,6 +1,7 @@
 """python -m tests.chaos: SEED, FAULTS and ONLY are read from the environment, as `make chaos` sets them."""
 
 import collections
+import functools
 import os
 import secrets
 import subprocess
@@ -8,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos import campaign, faults, oracle
-from tests.chaos.place import removed_at_end
+from scripts import surroundings
+from tests.chaos import campaign, containers, faults, oracle
+from tests.chaos.place import DOCKER, removed_at_end
 
 FAULTS = 120
 
@@ -30,28 +32,38 @@ def number_of(name: str, default: int) -> int:
     return int(typed)
 
 
+@functools.cache
+def no_docker() -> str:
+    return containers.lacking()
+
+
+def lacks(kind: faults.Kind) -> str:
+    """What this machine lacks for a kind of fault, or ""."""
+    return (no_docker() if kind.engine == DOCKER else "") or kind.lacking()
+
+
 def main() -> int:
+    surroundings.use(os.environ)
     count, only = number_of("FAULTS", FAULTS), os.environ.get("ONLY", "")
     own_mounts()
     seed = os.environ.get("SEED") or secrets.token_hex(4)
     print(f"chaos: SEED={seed} FAULTS={count}", flush=True)
-    lacking = {kind: kind.lacking() for kind in faults.ON_HOST}
-    kinds = [kind for kind in faults.ON_HOST if not lacking[kind] and only in kind.name]
-    for kind, why in lacking.items():
-        if why:
-            print(f"not tried: {kind.name}: {why}")
+    wanted = [kind for kind in faults.KINDS if only in kind.name]
+    lacking = {kind: why for kind in wanted if (why := lacks(kind))}
+    kinds = [kind for kind in wanted if kind not in lacking]
+    for name, why in [*((kind.name, why) for kind, why in lacking.items()), *faults.NEVER_TRIED.items()]:
+        print(f"not tried: {name}: {why}", flush=True)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="chaos-") as name, removed_at_end(Path(name) / "places") as places:
         Path(name).chmod(0o755)
         places.mkdir()
-        run = campaign.Campaign(places, campaign.kits())
-        run.prepare(kinds)
-        for outcome in run.perform(campaign.drawn(seed, count, kinds)):
-            outcomes.append(outcome)
-            for category, words in outcome.breaches:
-                print(f"BREACH {category}: fault {outcome.fault.number}: {words}", flush=True)
-            if outcome.breaches:
-                print(outcome.words, flush=True)
+        with campaign.Campaign(places, kinds) as run:
+            for outcome in run.perform(campaign.drawn(seed, count, kinds)):
+                outcomes.append(outcome)
+                for category, words in outcome.breaches:
+                    print(f"BREACH {category}: fault {outcome.fault.number}: {words}", flush=True)
+                if outcome.breaches:
+                    print(outcome.words, flush=True)
     for kind in kinds:
         of_kind = [outcome for outcome in outcomes if outcome.fault.kind is kind]
         breaches = collections.Counter(category for outcome in of_kind for category, _ in outcome.breaches)

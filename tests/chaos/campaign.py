@@ -5,15 +5,17 @@ import os
 import random
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
-from tests.chaos import oracle, worlds
-from tests.chaos.faults import AFTER_S, PYTHON_STARTS_S, WHOLE_S, Kind
+from tests.chaos import containers, oracle, worlds
+from tests.chaos.faults import PYTHON_STARTS_S, WHOLE_S, Kind
 from tests.chaos.oracle import Breach
-from tests.chaos.place import BOUND_S, ROOT, Command, Place, copy, removed_at_end
+from tests.chaos.place import BOUND_S, DOCKER, HOST, REAL, ROOT, Command, Place, copy, removed_at_end
 from tests.chaos.worlds import World
 
 
@@ -51,17 +53,39 @@ def drawn(seed: str, count: int, kinds: Sequence[Kind]) -> list[Fault]:
 
 
 class Campaign:
-    """`folder` holds all places; `kits` is the kit's folder for each engine."""
+    """`folder` holds all places; what they share is made for the kinds that are tried, and gone at the end of a `with` block."""
 
-    def __init__(self, folder: Path, kits: dict[str, Path]) -> None:
-        self.folder, self.kits = folder, kits
+    def __init__(self, folder: Path, kinds: Sequence[Kind]) -> None:
+        self.folder, self.kinds = folder, kinds
+        self.kits = dict.fromkeys((HOST, REAL), ROOT)
         self.templates: dict[tuple[str, int], Place] = {}
+        self.own_engine: containers.OwnEngine | None = None
+        self.engine_is_mine = threading.Lock()
+        self.held = contextlib.ExitStack()
 
-    def prepare(self, kinds: Sequence[Kind]) -> None:
+    def __enter__(self) -> Self:
+        try:
+            if worlds.compiler():
+                worlds.compile_clock(self.folder)
+            if any(kind.engine == DOCKER for kind in self.kinds):
+                self.kits[DOCKER] = containers.copy_kit(self.folder)
+                self.held.enter_context(containers.images(self.kits[DOCKER]))
+            if any(kind.own_engine for kind in self.kinds):
+                self.own_engine = containers.OwnEngine(self.folder / "engine")
+                self.held.callback(self.own_engine.end)
+                self.held.enter_context(containers.images(self.kits[DOCKER], self.own_engine.host))
+            self._run_templates()
+        except BaseException:
+            self.held.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()
+
+    def _run_templates(self) -> None:
         """An honest run for each engine and number of ranks: its models and its result are what others find there."""
-        if worlds.compiler():
-            worlds.compile_clock(self.folder)
-        for engine, ranks in sorted({(kind.engine, ranks) for kind in kinds if not kind.real for ranks in kind.ranks}):
+        for engine, ranks in sorted({(kind.engine, ranks) for kind in self.kinds for ranks in kind.ranks}):
             place = Place(self.folder / f"template-{engine}-{ranks}", self.kits[engine], engine, ranks)
             command = place.start()
             if command.wait() != 0:
@@ -78,9 +102,11 @@ class Campaign:
         folder = Path(tempfile.mkdtemp(prefix=f"{fault.number}-", dir=self.folder)) / "place"
         with removed_at_end(folder.parent):
             place = Place(folder, self.kits[kind.engine], kind.engine, draw.choice(kind.ranks))
+            place.own_engine = self.own_engine if kind.own_engine else None
             world = kind.world(place)
             try:
-                return self._suffer(fault, place, world, draw)
+                with self.engine_is_mine if kind.own_engine else contextlib.nullcontext():
+                    return self._suffer(fault, place, world, draw)
             finally:
                 place.end_processes()
                 world.heal()
@@ -89,7 +115,7 @@ class Campaign:
     def _suffer(self, fault: Fault, place: Place, world: World, draw: random.Random) -> Outcome:
         kind, template = fault.kind, self.templates[place.engine, place.ranks]
         with_models, with_result, make = draw.random() < 0.6, draw.random() < 0.5, kind.make and draw.random() < 0.5
-        if with_models:
+        if with_models or place.engine == REAL:
             copy(template.models, place.models)
         if with_result:
             copy(template.runs, place.runs)
@@ -118,6 +144,8 @@ class Campaign:
         if code != 0 or "ok" not in oracle.statuses(place).values():
             outcome.breaches.append((oracle.STUCK, f"the next command ended with {code}:\n{again.text()[-1500:]}"))
         outcome.breaches += oracle.left(place)
+        if place.engine == DOCKER:
+            outcome.breaches += containers.left(place)
         if outcome.breaches:
             outcome.words += f"\n--- the command with the fault\n{command.text()[-1500:]}\n--- the next\n{again.text()[-1500:]}"
         return outcome
@@ -125,7 +153,7 @@ class Campaign:
     def _strike(self, fault: Fault, command: Command, place: Place, world: World, moment: str, wait_s: float, draw: random.Random) -> bool:
         if not place.until(moment, command):
             return False
-        with_wait = PYTHON_STARTS_S + wait_s * WHOLE_S if moment == "start" else wait_s * AFTER_S
+        with_wait = PYTHON_STARTS_S + wait_s * WHOLE_S if moment == "start" else wait_s * fault.kind.after_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.process.wait(with_wait)
         struck = command.running()
@@ -135,7 +163,7 @@ class Campaign:
     def _judged(self, command: Command, code: int | None, place: Place, before: dict[Path, bytes]) -> list[Breach]:
         output = command.text()
         breaches = [(oracle.HUNG, f"no end within {BOUND_S:.0f} s")] if code is None else []
-        breaches += oracle.lost(before) + oracle.promised(output) + oracle.false(place, place.manners, fake=True)
+        breaches += oracle.lost(before) + oracle.promised(output) + oracle.false(place)
         return breaches + oracle.processes_left(place) + oracle.tracebacks(output)
 
 
@@ -143,7 +171,3 @@ def _new(place: Place, before: dict[Path, bytes]) -> dict[str, str]:
     """{run: status} of the results that were not there before."""
     there = {path.parent.name for path in before}
     return {run: status for run, status in oracle.statuses(place).items() if run not in there}
-
-
-def kits() -> dict[str, Path]:
-    return {"host": ROOT}

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos import guest, worlds
-from tests.chaos.place import MOMENTS, Command, Place
+from tests.chaos import containers, guest, worlds
+from tests.chaos.place import DOCKER, HOST, MOMENTS, REAL, ROOT, Command, Place
 from tests.chaos.worlds import World, WorldOf
 
-#: A fault comes so many seconds after the moment it waits for; after the start of a command, at any time of it.
+#: Unless its kind says more, a fault comes so many seconds after the moment it waits for; after the start of a command, at any time of it.
 AFTER_S, WHOLE_S = 0.12, 3.0
 
 #: In the first moments of a process Python starts, and answers Ctrl-C with a traceback of its own.
@@ -31,7 +31,7 @@ class Kind:
 
     name: str
     share: int
-    engine: str = "host"
+    engine: str = HOST
     ranks: tuple[int, ...] = (1,)
     strike: Strike = lambda command, place, world, draw: None
     moments: tuple[str, ...] = tuple(MOMENTS)
@@ -39,8 +39,9 @@ class Kind:
     world: WorldOf = World
     make: bool = False
     terminal: bool = False
-    real: bool = False
+    after_s: float = AFTER_S
     survives: bool = False
+    own_engine: bool = False
     lacking: Callable[[], str] = field(default=lambda: "")
 
 
@@ -59,6 +60,15 @@ def close_terminal(command: Command, place: Place, world: World, draw: random.Ra
 
 def change_world(command: Command, place: Place, world: World, draw: random.Random) -> None:
     world.strike()
+
+
+def remove_container(command: Command, place: Place, world: World, draw: random.Random) -> None:
+    containers.remove(place)
+
+
+def restart_engine(command: Command, place: Place, world: World, draw: random.Random) -> None:
+    assert place.own_engine, "the kind has an engine of its own"
+    place.own_engine.restart(draw.choice([signal.SIGTERM, signal.SIGKILL]))
 
 
 def kill_a_rank(command: Command, place: Place, world: World, draw: random.Random) -> None:
@@ -141,3 +151,50 @@ ON_HOST = (
         lacking=worlds.no_clock,
     ),
 )
+
+#: Moments at which a container is there.
+IN_CONTAINER = ("a helping job", "the job")
+
+IN_DOCKER = (
+    Kind("kill -9, one rank, Docker", 8, engine=DOCKER, strike=signalled(signal.SIGKILL), manners=slow),
+    Kind("kill -9, two ranks, Docker", 6, engine=DOCKER, ranks=(2,), strike=signalled(signal.SIGKILL), manners=slow),
+    Kind("Ctrl-C, Docker", 2, engine=DOCKER, ranks=(1, 2), strike=signalled(signal.SIGINT, group=True), manners=slow, make=True),
+    Kind("Ctrl-C twice, Docker", 2, engine=DOCKER, strike=signalled(signal.SIGINT, times=2, group=True), manners=slow),
+    Kind("SIGTERM, Docker", 2, engine=DOCKER, strike=signalled(signal.SIGTERM), manners=slow),
+    Kind("SIGHUP, Docker", 1, engine=DOCKER, strike=signalled(signal.SIGHUP), manners=slow),
+    Kind("container removed", 3, engine=DOCKER, ranks=(1, 2), strike=remove_container, moments=IN_CONTAINER, manners=slow),
+    Kind("hostile guest, Docker", 6, engine=DOCKER, ranks=(1, 2), moments=(), manners=any_manners),
+    Kind("rank dies in a collective, Docker", 2, engine=DOCKER, ranks=(2,), moments=(), manners=rank_dies),
+    Kind(
+        "dockerd restarted", 2, engine=DOCKER, strike=restart_engine, moments=IN_CONTAINER, manners=slow, own_engine=True, lacking=containers.OwnEngine.lacking
+    ),
+)
+
+
+def no_demo() -> str:
+    """Why no real tiny model can run here, or ""."""
+    there = all(list(ROOT.glob(f".envs/demo-{name}-*/bin/python")) for name in ("common", "tensor-parallel"))
+    return "" if there else "it needs the demo's environments; type make demo"
+
+
+#: A real job takes seconds.
+REAL_AFTER_S = 6.0
+
+OF_REAL_MODELS = (
+    Kind(
+        "kill -9, real tiny model", 2, engine=REAL, ranks=(1, 2), strike=signalled(signal.SIGKILL), moments=WHILE_RUNNING, after_s=REAL_AFTER_S, lacking=no_demo
+    ),
+    Kind(
+        "SIGINT, real tiny model", 1, engine=REAL, ranks=(1, 2), strike=signalled(signal.SIGINT), moments=WHILE_RUNNING, after_s=REAL_AFTER_S, lacking=no_demo
+    ),
+    Kind("rank killed, real tiny model", 2, engine=REAL, ranks=(2,), strike=kill_a_rank, moments=("the job",), after_s=REAL_AFTER_S, lacking=no_demo),
+)
+
+KINDS = (*ON_HOST, *IN_DOCKER, *OF_REAL_MODELS)
+
+#: Faults that the campaign has no kind for, and why.
+NEVER_TRIED = {
+    "memory of a GPU runs out, in torch, DeepSpeed, BMInf or bitsandbytes": "it needs a GPU",
+    "another process takes the GPU in mid-run": "it needs a GPU",
+    "an Xid or ECC error of a GPU": "only a broken GPU has it",
+}

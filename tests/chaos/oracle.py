@@ -8,7 +8,7 @@ from scripts import results
 from scripts.results import door
 from scripts.results.store import record_of
 from tests.chaos import guest
-from tests.chaos.place import Place, soon
+from tests.chaos.place import REAL, Place, soon
 
 LOST, FALSE, LEFT, HUNG, TRACEBACK, STUCK = CATEGORIES = ("results lost", "false results", "left behind", "hung", "tracebacks", "next command failed")
 
@@ -52,7 +52,7 @@ def promised(output: str) -> list[Breach]:
     return breaches
 
 
-def false(place: Place, manners: dict[str, dict[str, str]], fake: bool) -> list[Breach]:
+def false(place: Place) -> list[Breach]:
     """Rows that say ok and are not what an honest guest answered; files that are half a result."""
     breaches = []
     for path in sorted(place.runs.glob("*/result.json")):
@@ -61,7 +61,9 @@ def false(place: Place, manners: dict[str, dict[str, str]], fake: bool) -> list[
         except (InvalidDocument, OSError) as error:
             breaches.append((FALSE, f"{path}: {error}"))
             continue
-        if record.status == "ok" and record.guest and fake and record.job.article == "inference-tools":
+        if record.status == "ok" and record.guest and place.engine == REAL and not (record.guest.check or {}).get("passed"):
+            breaches.append((FALSE, f"{path}: a real model's output is not right"))
+        if record.status == "ok" and record.guest and place.engine != REAL:
             times = {calls["new_tokens"]: calls["timed_ms"] for calls in record.guest.measurements}
             honest = {run["new_tokens"]: [guest.honest_ms(record.id, run["new_tokens"])] * record.job.timed_runs for run in record.job.runs}
             if times != honest:

@@ -13,30 +13,34 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.chaos import guest
+
+if TYPE_CHECKING:
+    from tests.chaos.containers import OwnEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Seconds after which a command counts as hung; a command with a fake guest takes two to five.
 BOUND_S = 90.0
 
+#: Where a command runs its jobs: the fake guest in an interpreter in name or in containers, or real tiny models in the demo's environments.
+HOST, DOCKER, REAL = "host", "docker", "real"
+
 #: Seconds that the kit gives a job; only guests that hang take them.
-TIMEOUT_S = 8
+TIMEOUT_S = {HOST: 8, DOCKER: 20, REAL: 120}
 
 #: Where a run of the fake guest is, told from the files that the kit makes: a fault comes shortly after such a moment.
 MOMENTS = {
     "start": "",
     "a helping job": "models/.work-*/job.json",
-    "its folder": "runs/{prefix}*/.lock",
-    "its question": "runs/{prefix}*/job.json",
-    "the job": "runs/{prefix}*/work/job.json",
-    "the answer": "runs/{prefix}*/work/result.json",
-    "the result": "runs/{prefix}*/result.json",
+    "its folder": "runs/*/.lock",
+    "its question": "runs/*/job.json",
+    "the job": "runs/*/work/job.json",
+    "the answer": "runs/*/work/result.json",
+    "the result": "runs/*/result.json",
 }
-
-#: What belongs to the commands of a place and to nothing else of this machine.
-PREFIX = "inference-tools."
 
 BACKENDS = {1: "transformers", 2: "tensor-parallel"}
 
@@ -114,8 +118,20 @@ class Place:
         self.models.chmod(0o755)
         self.guest = folder / "guest"
         self.guest.mkdir()
-        self.more = dict(more or {})
+        self.more: dict[str, str] = dict(more or {})
         self.write_interpreter({})
+        self._own_engine: OwnEngine | None = None
+
+    @property
+    def own_engine(self) -> "OwnEngine | None":
+        """The engine of this place alone, which a fault may restart."""
+        return self._own_engine
+
+    @own_engine.setter
+    def own_engine(self, engine: "OwnEngine | None") -> None:
+        self._own_engine = engine
+        if engine:
+            self.more["DOCKER_HOST"] = engine.host
 
     def write_interpreter(self, exports: Mapping[str, str]) -> None:
         """The interpreter in name that ENGINE=host starts, with these variables."""
@@ -128,7 +144,7 @@ class Place:
     @property
     def manners_file(self) -> Path:
         """Where the guest looks for its manners; a container sees the models' folder."""
-        return (self.models if self.engine == "docker" else self.guest) / guest.MANNERS
+        return (self.models if self.engine == DOCKER else self.guest) / guest.MANNERS
 
     @property
     def manners(self) -> dict[str, dict[str, str]]:
@@ -146,25 +162,27 @@ class Place:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "DOCKER_HOST") if name in os.environ}
         typed = {
             "STACK": "current",
-            "ENGINE": self.engine,
+            "ENGINE": "docker" if self.engine == DOCKER else "host",
             "DEVICE": "cpu",
             "SCALE": "tiny",
             "WEIGHTS": "random",
             "GPUS": str(self.ranks),
             "VARIANT": "controlled",
-            "TIMEOUT_S": str(TIMEOUT_S),
+            "TIMEOUT_S": str(TIMEOUT_S[self.engine]),
             "KIT_LOCKS": str(self.locks),
             "RUNS": str(self.runs),
             "MODELS": str(self.models),
             "TMPDIR": str(self.tmp),
         }
-        if self.engine == "host":
+        if self.engine == HOST:
             typed["PYTHON_HOST"] = str(self.guest / "python3")
+        if self.engine == REAL:
+            typed |= {"STACK": "demo", "ARTICLE": "demo", "CASES": f"bloom-{BACKENDS[self.ranks]}"}
         return kept | typed | self.more
 
     def start(self, make: bool = False, terminal: bool = False, before: Callable[[], None] = lambda: None, **more: str) -> Command:
         """`make bench-…` or the verb itself, as a person starts it who hears Ctrl-C."""
-        backend = self.more.get("BACKEND_NAME") or BACKENDS[self.ranks]
+        backend = BACKENDS[self.ranks]
         arguments = ["make", "--no-print-directory", f"bench-{backend}"] if make else [sys.executable, "-m", "scripts", "bench", backend]
 
         def prepare() -> None:
@@ -177,7 +195,7 @@ class Place:
 
     def until(self, moment: str, command: Command) -> bool:
         """Wait for a moment of the command's run; False where it ended before."""
-        pattern = MOMENTS[moment].format(prefix=PREFIX)
+        pattern = MOMENTS[moment]
         before = self._there(pattern)
         while command.running() and time.monotonic() - command.began < BOUND_S:
             if not pattern or self._there(pattern) - before:

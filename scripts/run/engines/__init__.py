@@ -5,10 +5,13 @@ the GPUs, on which the job is kept.
 """
 
 import collections
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import docker
 
 from bench.job import InvalidDocument, Job, Result, to_json, write_whole
 from scripts.containers import container
@@ -45,8 +48,7 @@ class DockerEngine:
 
     def prepare(self) -> None:
         """Clear what dead runners left, build the image unless it is there."""
-        for run_id in container.sweep(self.client):
-            print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
+        _sweep(self.client)
         build.build(self.image, self.asked.wheels)
         permissions.make(self.models)
         self.facts = build.image_facts(self.client, self.image)
@@ -131,6 +133,18 @@ class HostEngine:
 
 
 Engine = DockerEngine | HostEngine
+
+
+def sweep(asked: Options) -> None:
+    """Remove the containers that killed runners left, also where nothing is left to measure. Without a Docker that answers there are none to see."""
+    if asked.engine == "docker":
+        with contextlib.suppress(PreflightError):
+            _sweep(container.connect())
+
+
+def _sweep(client: docker.DockerClient) -> None:
+    for run_id in container.sweep(client):
+        print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
 
 
 def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:
