@@ -53,6 +53,10 @@ def main() -> int:
     kinds = [kind for kind in wanted if kind not in lacking]
     for name, why in [*((kind.name, why) for kind, why in lacking.items()), *faults.NEVER_TRIED.items()]:
         print(f"not tried: {name}: {why}", flush=True)
+    if not kinds:
+        names = ", ".join(kind.name for kind in faults.KINDS)
+        print(f"error: ONLY is {only!r}, and no kind of fault has it in its name and can be tried here; allowed are parts of {names}", file=sys.stderr)
+        return 3
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="chaos-") as name, removed_at_end(Path(name) / "places") as places:
         Path(name).chmod(0o755)
