@@ -1,4 +1,4 @@
-"""python -m tests.chaos: SEED, FAULTS and ONLY are read from the environment, as `make chaos` sets them."""
+"""python -m tests.chaos: SEED, FAULTS and KIND are read from the environment, as `make chaos` sets them."""
 
 import collections
 import functools
@@ -44,7 +44,7 @@ def lacks(kind: faults.Kind) -> str:
 
 def main() -> int:
     surroundings.use(os.environ)
-    count, only = number_of("FAULTS", FAULTS), os.environ.get("ONLY", "")
+    count, only = number_of("FAULTS", FAULTS), os.environ.get("KIND", "")
     own_mounts()
     seed = os.environ.get("SEED") or secrets.token_hex(4)
     print(f"chaos: SEED={seed} FAULTS={count}", flush=True)
@@ -55,7 +55,7 @@ def main() -> int:
         print(f"not tried: {name}: {why}", flush=True)
     if not kinds:
         names = ", ".join(kind.name for kind in faults.KINDS)
-        print(f"error: ONLY is {only!r}, and no kind of fault has it in its name and can be tried here; allowed are parts of {names}", file=sys.stderr)
+        print(f"error: KIND is {only!r}, and no kind of fault has it in its name and can be tried here; allowed are parts of {names}", file=sys.stderr)
         return 3
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="chaos-") as name, removed_at_end(Path(name) / "places") as places:
