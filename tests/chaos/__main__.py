@@ -15,6 +15,9 @@ from tests.chaos.place import DOCKER, removed_at_end
 
 FAULTS = 120
 
+#: What may be typed after `make chaos`.
+VARIABLES = ("SEED", "FAULTS", "KIND")
+
 
 def own_mounts() -> None:
     """Go on in a mount namespace of its own, so that no mount outlives the campaign; only root may."""
@@ -42,8 +45,17 @@ def lacks(kind: faults.Kind) -> str:
     return (no_docker() if kind.engine == DOCKER else "") or kind.lacking()
 
 
+def refuse_unread() -> None:
+    """A variable that is typed and not read would be ignored in silence."""
+    for name in os.environ.get("KIT_TYPED", "").split():
+        if name not in VARIABLES:
+            print(f"error: chaos does not read {name}, allowed are {', '.join(VARIABLES)}; leave {name} out", file=sys.stderr)
+            sys.exit(2)
+
+
 def main() -> int:
     surroundings.use(os.environ)
+    refuse_unread()
     count, only = number_of("FAULTS", FAULTS), os.environ.get("KIND", "")
     own_mounts()
     seed = os.environ.get("SEED") or secrets.token_hex(4)
