@@ -16,6 +16,7 @@ DEV := $(SITE) .venv/.dev
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
 # What may be typed after a target; scripts/run/options.py says what each may be.
+export SEED FAULTS KIND
 export SCHEDULER PARTITION ACCOUNT QOS TIME CONSTRAINT
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
 export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY COST_PER_GPU_HOUR REMOTE BRANCH TAKE_BRANCH BUNDLE
@@ -185,6 +186,10 @@ test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repe
 
 test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell)
 	@KIT_NEEDS_BROWSER=1 $(PY) -m pytest -c tests/pytest.ini tests/site
+
+.PHONY: chaos
+chaos: $(DEV) ## Let faults happen to whole runs, a user's next command after each, and count what was lost (SEED= FAULTS= KIND=)
+	@$(PY) -m tests.chaos
 
 .PHONY: clocks
 clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios

@@ -42,6 +42,9 @@ KINDS = ("measure", "reference", "judge", "weights", "convert", "profile")
 WITHOUT_RUNS = ("weights", "convert")
 
 
+#: How the name of a file begins that is not whole yet.
+PARTIAL = ".partial-"
+
 T = typing.TypeVar("T")
 
 
@@ -233,7 +236,7 @@ def to_json(document: object) -> str:
 def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
     """Write the whole `text` to `path`, or nothing: a temporary file beside it, fsync, rename."""
     path = os.fspath(path)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".partial-")
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=PARTIAL)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

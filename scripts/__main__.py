@@ -11,3 +11,6 @@ except ModuleNotFoundError as error:
         raise
     print(f"error: {sys.executable} has no {error.name}; type make VERB, which installs the tools into .venv, or make .venv/.run", file=sys.stderr)
     sys.exit(3)
+except KeyboardInterrupt:  # while the modules were imported; from then on scripts/errors.py answers
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)

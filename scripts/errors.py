@@ -51,6 +51,12 @@ def run_command(command: Callable[[], int | None]) -> None:
         if error.errno == errno.ENOSPC:
             print(f"error: no space left on device ({error.filename or 'the output'}); free some and type the same again", file=sys.stderr)
             sys.exit(1)
+        if error.errno in (errno.EROFS, errno.EDQUOT):
+            print(
+                f"error: {shown(error.filename or 'the output')} cannot be written ({error.strerror}); make room or make it writable, and type the same again",
+                file=sys.stderr,
+            )
+            sys.exit(1)
         if error.errno == errno.ENAMETOOLONG:
             print(f"error: the name {str(error.filename)[:60]!r}… is too long for a file; type a shorter path", file=sys.stderr)
             sys.exit(UsageError.exit_code)

@@ -61,6 +61,8 @@ def load(job):
     llm = vllm.LLM(
         model=job.model["path"],
         dtype=job.load["dtype"],
+        load_format="safetensors",
+        trust_remote_code=False,
         skip_tokenizer_init=True,
         tensor_parallel_size=job.device_count,
         max_model_len=cache_tokens,

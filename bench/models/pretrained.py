@@ -1,18 +1,39 @@
 """Load a checkpoint with the job's dtype (the first step of every backend), and look into the loaded model."""
 
+import os
+
 from bench import compat
 from bench.measuring import ranks
 
+#: How the names of files end that a loader would read as pickles.
+PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+
 
 def load_model(job, dtype_name=None, **arguments):
-    """The job's checkpoint through `AutoModelForCausalLM.from_pretrained(path, **arguments)`, in evaluation mode."""
+    """The job's checkpoint through `AutoModelForCausalLM.from_pretrained(path, **arguments)`, in evaluation mode.
+
+    Raises ValueError where its weights are not in safetensors; no code of the checkpoint runs.
+    """
+    refuse_pickles(job.model["path"])
     import torch
     import transformers
 
     name = dtype_name or job.load["dtype"]
     dtype = compat.dtype_argument(transformers.__version__, name, getattr(torch, name))
-    model = transformers.AutoModelForCausalLM.from_pretrained(job.model["path"], **dtype, **arguments)
+    model = transformers.AutoModelForCausalLM.from_pretrained(job.model["path"], trust_remote_code=False, **dtype, **arguments)
     return model.eval()
+
+
+def refuse_pickles(folder):
+    """Raise ValueError unless a folder's weights are in safetensors alone: a pickle is a program, and the libraries load it where nothing else is there.
+
+    Not `from_pretrained(use_safetensors=True)`, which the oldest pins do not know.
+    """
+    names = sorted(os.listdir(folder))
+    pickled = [name for name in names if name.endswith(PICKLES)]
+    if pickled or not any(name.endswith(".safetensors") for name in names):
+        found = pickled[0] if pickled else "no *.safetensors"
+        raise ValueError("the model's folder holds {}; allowed are weights in safetensors, type make models, which converts pickles".format(found))
 
 
 def load_onto(job, device):

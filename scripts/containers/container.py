@@ -108,13 +108,15 @@ def run(
     read-only. `linked_dirs` are the targets of links in `models_dir`, read-only at their own paths. `memory_bytes` limits its memory, /tmp
     included. `cores` are the processor cores that it stays on, "" for all. Raises KitError with the next command; the container is removed in every case.
     """
-    info = client.info()
+    with docker_errors.answering(run_id):
+        info = client.info()
+        device_requests = gpu_requests.requests(client, gpus, gpu_mode)
     user = restrictions.user(info, work_dir)
     restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder])
     settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock, cores) | {
         "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),
-        "device_requests": gpu_requests.requests(client, gpus, gpu_mode),
+        "device_requests": device_requests,
     }
     with _owner() as owner, signals.raised():
         labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}
@@ -136,8 +138,8 @@ def run(
 def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
     """Start a container and follow it until it ends or its time is up."""
     stream = container.attach(stream=True, logs=False)  # before the start: otherwise the first lines are lost
-    started_at = time.time()
-    deadline = time.monotonic() + timeout_s
+    started_at, started_monotonic = time.time(), time.monotonic()
+    deadline = started_monotonic + timeout_s
     container.start()
     timed_out = False
     try:
@@ -151,7 +153,7 @@ def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None
         with contextlib.suppress(APIError):  # the container may have just ended
             container.kill()
         container.wait(timeout=60)
-    finished_at = time.time()
+    finished_at = started_at + time.monotonic() - started_monotonic  # the clock may be set meanwhile
     container.reload()
     state = container.attrs["State"]
     return Outcome(state["ExitCode"], state["OOMKilled"], timed_out, started_at, finished_at)

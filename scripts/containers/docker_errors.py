@@ -1,6 +1,8 @@
 """Docker's errors, each as one line with the next command."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
@@ -54,6 +56,17 @@ def unreachable(error: DockerException | OSError, host: str) -> NothingRuns:
         f"no Docker answers at {host}; install Docker Engine 25 or newer, start it with `sudo systemctl start docker`, "
         "or set DOCKER_HOST if it listens elsewhere"
     )
+
+
+@contextlib.contextmanager
+def answering(doing: str) -> Iterator[None]:
+    """Within the block a Docker that stops answering, or fails by itself, is one KitError; `doing` names what it was asked for."""
+    try:
+        yield
+    except SILENCE as error:
+        raise gone(doing) from error
+    except APIError as error:
+        raise KitError(f"Docker failed during {doing}: {' '.join(str(error.explanation or error).split())}; type the same again, or see its log") from error
 
 
 def gone(run_id: str) -> KitError:

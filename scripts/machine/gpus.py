@@ -157,7 +157,7 @@ def driver() -> dict[str, str] | None:
 def select(count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False) -> Iterator[list[Gpu]]:
     """Hold `count` free GPUs, or exactly those of `ids`, until the end of the block.
 
-    A GPU is free where no other run of this user holds it and no foreign process works on it; `allow_busy` skips the second condition.
+    A GPU is free where no other run of the kit holds it, whoever runs it, and no foreign process works on it; `allow_busy` skips the second condition.
     Raises PreflightError, which names the value, the GPUs of this machine, and the next command.
     """
     typed = f"GPU_IDS={','.join(map(str, ids))}" if ids else f"GPUS={count}"
@@ -203,8 +203,8 @@ def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> lis
 
 def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     """Lock a GPU until `held` closes; returns why that is impossible, or None."""
-    path = locks.folder() / f"{gpu.uuid}.lock"
-    lock = locks.take(path)
+    path = locks.gpu_folder() / f"{gpu.uuid}.lock"
+    lock = locks.take(path, locks.FOR_EVERYBODY)
     if lock is None:
         return f"is held by another run of this kit, {locks.holder(path)}"
     reason = None if allow_busy else foreign_use(gpu)

@@ -1,7 +1,8 @@
 """Locks that die with their holder: one file each, held by flock.
 
-The locks of one user (GPUs, containers) lie in one folder per user. That folder lies in /tmp: logind empties XDG_RUNTIME_DIR when the
-user logs out, even during a run. The lock of a shared resource lies beside the resource, and is FOR_EVERYBODY.
+The locks of one user's containers lie in one folder per user. That folder lies in /tmp: logind empties XDG_RUNTIME_DIR when the
+user logs out, even during a run. The lock of a shared resource lies beside the resource, and is FOR_EVERYBODY. The GPUs of a machine
+are shared by its users, so their locks lie in one folder for everybody.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import fcntl
 import os
 import platform
 import pwd
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,9 @@ from scripts.errors import PreflightError
 
 #: File modes of a lock: another user can only try a lock whose file that user may open.
 FOR_THIS_USER, FOR_EVERYBODY = 0o600, 0o666
+
+#: The folder of the locks of GPUs. It is sticky, as /tmp is: nobody removes or replaces the lock of another user.
+GPUS = Path("/tmp/llm-repro-gpus")
 
 #: A sweep holds each lock for a moment; `take` waits this long before it calls a lock held.
 MOMENT_S = 0.1
@@ -37,6 +42,22 @@ def folder() -> Path:
     if path.is_symlink() or path.stat().st_uid != os.getuid():
         raise PreflightError(f"{path} belongs to somebody else; remove it, or type KIT_LOCKS=/another/folder")
     return path
+
+
+def gpu_folder() -> Path:
+    """The folder of the locks of GPUs, made where it is missing: KIT_LOCKS where it is typed, else one for all users. Raises PreflightError."""
+    if surroundings.current().text("KIT_LOCKS"):
+        return folder()
+    if not GPUS.is_dir():
+        made = Path(tempfile.mkdtemp(prefix=f".{GPUS.name}-", dir=GPUS.parent))
+        made.chmod(0o1777)  # before it has its name: another user may need it at once
+        try:
+            made.rename(GPUS)
+        except OSError:
+            made.rmdir()  # another process was faster
+    if GPUS.is_symlink() or not GPUS.is_dir() or not os.access(GPUS, os.W_OK):
+        raise PreflightError(f"{GPUS}, where every user's runs lock their GPUs, is no folder that all may write; remove it, or type KIT_LOCKS=/another/folder")
+    return GPUS
 
 
 def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
@@ -106,8 +127,8 @@ def abandoned(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
 
 
 def sweep() -> None:
-    """Remove this user's locks that no living process holds."""
-    for path in folder().glob("*.lock"):
+    """Remove the locks that no living process holds; those of other users stay, and can be taken."""
+    for path in (*folder().glob("*.lock"), *GPUS.glob("*.lock")):
         with contextlib.suppress(OSError), abandoned(path):
             pass
 

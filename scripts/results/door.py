@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from bench.job import InvalidDocument
+from bench.job import PARTIAL, InvalidDocument
 
 MIB = 1 << 20
 
@@ -141,7 +141,7 @@ def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
 
 
 def _write(chunks: Iterable[bytes], target: Path) -> None:
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
+    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as out:
             out.writelines(chunks)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.job import Job
+from bench.job import PARTIAL, Job
 from bench.models import weights
 from scripts.errors import KitError
 from scripts.machine import locks, permissions, removal
@@ -49,8 +49,7 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
     try:
         permissions.make(path.parent)
         with locks.held(root / ".lock"):
-            for leftover in root.glob(f"{WORK}*"):
-                removal.remove(leftover)
+            _remove_leftovers(root)
             work = Path(tempfile.mkdtemp(dir=root, prefix=WORK))
             try:
                 work.chmod(0o755)
@@ -63,6 +62,22 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
             raise
         raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
+
+
+def sweep(root: Path) -> None:
+    """Remove the lock, the work folder and the halves of files that a killed command left in the models' folder; those of a living one stay."""
+    lock = root / ".lock"
+    if lock.exists():
+        with contextlib.suppress(OSError), locks.abandoned(lock, locks.FOR_EVERYBODY) as is_abandoned:
+            if is_abandoned:
+                _remove_leftovers(root)
+
+
+def _remove_leftovers(root: Path) -> None:
+    """What a dead holder of the lock of `root` left."""
+    for pattern in (f"{WORK}*", f"references/{PARTIAL}*", f"readings/{PARTIAL}*"):
+        for leftover in root.glob(pattern):
+            removal.remove(leftover)
 
 
 def _random_path(model: dict[str, Any], root: Path) -> Path:

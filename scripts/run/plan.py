@@ -13,7 +13,7 @@ from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks
 from scripts.machine.steps import Steps
 from scripts.names import nearest
-from scripts.run import cost, run_folders, runner
+from scripts.run import checkpoints, cost, engines, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -170,7 +170,9 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
 
     Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
     """
+    engines.sweep(asked)  # before the folders in which such a container writes
     locks.sweep()
+    checkpoints.sweep(asked.models)
     for folder in run_folders.sweep_unfinished(asked.runs):
         print(f"note: {folder.name} did not finish; its log is {folder / 'log.txt'}", file=sys.stderr)
     sized = [[sizes_and_sized(case, asked) for case in group] for group in groups(planned)]

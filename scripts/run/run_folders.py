@@ -2,13 +2,16 @@
 
 runs/<prefix>-<NN>/.lock   held by the run's runner as long as it lives, whoever runs it
 runs/<prefix>-<NN>/work    what the guest may write; gone with its runner, or swept by the next
+runs/<prefix>-<NN>/.partial-…  half of a file that is being written; the same
 runs/.claim.lock           held while a new run gets its number
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.job import PARTIAL
 from scripts import results
 from scripts.errors import KitError
 from scripts.machine import locks, removal
@@ -69,14 +72,51 @@ def refuse_twice(prefix: str, runs: Path) -> None:
 
 
 def sweep_unfinished(runs: Path) -> Iterator[Path]:
-    """Work folders that killed runners left; their runs stay, named as unfinished by the report. Those of living runners stay too."""
-    for work in runs.glob(f"*/{WORK}"):
-        path = work.parent / LOCK
+    """Remove what killed runners left: work folders, locks, halves of files, folders of runs that asked nothing yet. Yields the unfinished runs that stay.
+
+    The report names those as unfinished. All of a living runner stays.
+    """
+    empty = []
+    for folder in _folders(runs):
+        names = {path.name for path in _inside(folder)}
+        if not names:
+            empty.append(folder)
+        if not names & {LOCK, WORK}:
+            continue
         with contextlib.suppress(OSError):  # another user's folder, which is his to sweep
-            lock = locks.take(path, locks.FOR_EVERYBODY)
+            lock = locks.take(folder / LOCK, locks.FOR_EVERYBODY)
             if lock:
                 with lock:
-                    resume.keep(work)
-                    removal.remove(work)
-                    locks.remove(path)
-                yield work.parent
+                    finished = _cleared(folder)
+                if not finished:
+                    yield folder
+    if empty:
+        with contextlib.suppress(OSError), locks.held(runs / CLAIM):  # a new run has an empty folder for a moment
+            for folder in empty:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+def _cleared(folder: Path) -> bool:
+    """Clear a dead runner's folder, whose lock this process holds; False where an unfinished run stays there."""
+    resume.keep(folder / WORK)
+    for path in (folder / WORK, *folder.glob(f"{PARTIAL}*")):
+        removal.remove(path)
+    log = folder / "log.txt"
+    if not any((folder / name).exists() for name in ("job.json", "result.json")) and not (log.exists() and log.stat().st_size):
+        removal.remove(folder)  # it was killed before it asked anything
+        return True
+    locks.remove(folder / LOCK)
+    return (folder / "result.json").exists()
+
+
+def _folders(runs: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(runs) as entries:
+        yield from (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return [folder]

@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -120,11 +120,8 @@ def _writable(runs: Path) -> None:
     """Fail before measuring, not after."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        probe = runs / f".probe-{os.getpid()}"
-        try:
-            probe.write_bytes(b"\0" * 65536)
-        finally:
-            probe.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=runs, buffering=0) as probe:  # without a name, so that a killed runner leaves none
+            probe.write(b"\0" * 65536)
     except OSError as error:
         raise KitError(f"{runs} cannot be written ({error.strerror}): make it writable and free some space, then type the same again") from error
 

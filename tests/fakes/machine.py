@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PREAMBLE = """
 import json, os, sys, time
 from scripts import surroundings
-from scripts.machine import gpus
+from scripts.machine import gpus, locks
 from scripts.errors import KitError
 surroundings.use(os.environ)
 answer = None

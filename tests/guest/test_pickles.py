@@ -237,3 +237,42 @@ def test_a_row_with_real_weights_keeps_what_it_wrote_beside_the_reference(guest,
     assert len(wrote["system"]) == 4 and wrote["system"] == wrote["reference"]
     random = tiny_job("bloom", checkpoints["bloom"], reference=references["bloom"], backend="transformers")
     assert "wrote" not in guest.run(random).figures
+
+
+def a_program(path, ran):
+    """A pickle that makes a file when it is read."""
+
+    class Program:
+        def __reduce__(self):
+            return (Path.touch, (ran,))
+
+    path.write_bytes(pickle.dumps({"lm_head.weight": Program()}))
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside safetensors"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_a_job_loads_no_pickle(guest, checkpoints, folders, tmp_path, name, beside):
+    _, folder = folders
+    with_config_of(checkpoints["bloom"], [folder])
+    a_program(folder / name, tmp_path / "ran")
+    if beside:
+        (folder / "model.safetensors").symlink_to(checkpoints["bloom"] / "model.safetensors")
+    result = guest.run(tiny_job("bloom", folder))
+    assert result.status == "failed" and f"holds {name}; allowed are weights in safetensors" in result.reason
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("model_type", ["bloom", "unheard-of"])
+def test_no_code_that_comes_with_a_model_runs(guest, checkpoints, folders, tmp_path, model_type):
+    _, folder = folders
+    for path in checkpoints["bloom"].iterdir():
+        (folder / path.name).symlink_to(path)
+    (folder / "config.json").unlink()
+    code = {name: f"evil.{name}" for name in ("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer")}
+    with_config_of(checkpoints["bloom"], [folder], auto_map=code, model_type=model_type)
+    (folder / "evil.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom transformers import BloomConfig as AutoConfig, BloomForCausalLM as AutoModelForCausalLM\n"
+    )
+    result = guest.run(tiny_job("bloom", folder))
+    assert result.status == ("ok" if model_type == "bloom" else "failed"), result.reason
+    assert not (tmp_path / "ran").exists()

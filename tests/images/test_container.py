@@ -429,3 +429,16 @@ def test_a_sweep_keeps_away_from_containers_of_others(client: docker.DockerClien
     finally:
         for one in made:
             one.remove(force=True)
+
+
+def test_docker_stopped_between_two_jobs_is_one_line(client: docker.DockerClient, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not address.startswith("unix://"):
+        pytest.skip("Docker is not on a socket of this machine")
+    relay = Relay(tmp_path / "relay.sock", address.removeprefix("unix://"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
+    monkeypatch.setenv("KIT_LOCKS", str(tmp_path / "locks"))
+    through_relay = container.connect()
+    relay.cut()
+    with pytest.raises(KitError, match="Docker stopped answering during test.*type the same command"):
+        container.run(through_relay, image, ["true"], run_id="test", work_dir=tmp_path, bench_dir=ROOT / "bench", timeout_s=60)

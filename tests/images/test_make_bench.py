@@ -155,6 +155,18 @@ def test_a_runner_killed_outright_leaves_nothing_once_the_next_one_comes(client,
     assert [one["status"] for one in results(places)] == ["ok"]
 
 
+def test_a_killed_runner_s_container_goes_also_where_nothing_is_left_to_measure(client, places):
+    assert make("DEVICE=cpu", **places)[0] == 0
+    process = start("DEVICE=cpu", "FORCE=1", **places)
+    until(lambda: containers_of(client, places))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    code, output = make("DEVICE=cpu", **places)
+    assert code == 0 and "measured before" in output and "killed runner left" in output, output
+    assert not containers_of(client, places)
+    assert [one["status"] for one in results(places)] == ["ok"]
+
+
 def test_ctrl_c_leaves_nothing(client, places):
     process = start("DEVICE=cpu", **places)
     until(lambda: containers_of(client, places))

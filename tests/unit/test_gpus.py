@@ -1,9 +1,11 @@
 """GPUs against a make-believe driver: a real shared library, loaded as the real one is, in a child process."""
 
 import json
+import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,64 @@ def test_a_killed_run_frees_its_gpus(machine: Machine, hold: Callable) -> None:
     other.kill()
     other.wait()
     assert machine.ask(SELECT.format("count=8")) == list(range(8))
+
+
+#: A process of another user: the files of this one's may be closed to him, so all that is needed is loaded before.
+AS_USER = """
+from pathlib import Path
+locks.GPUS = Path({folder!r})
+gpus.list_gpus()
+os.setgroups([]), os.setgid({uid}), os.setuid({uid})
+{lines}
+"""
+
+
+@pytest.fixture
+def as_user(machine: Machine, tmp_path: Path) -> Iterator[Callable[[int, str], subprocess.Popen]]:
+    """A function that runs lines as a user of this machine who types no KIT_LOCKS."""
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: only root can be two other users")
+    running = []
+    with tempfile.TemporaryDirectory(prefix="llm-repro-users-", dir="/tmp") as name:
+        os.chmod(name, 0o1777)
+
+        def start(uid: int, lines: str) -> subprocess.Popen:
+            running.append(machine.start(AS_USER.format(folder=f"{name}/gpus", uid=uid, lines=lines), KIT_LOCKS=""))
+            return running[-1]
+
+        yield start
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def test_two_users_of_a_machine_never_hold_the_same_gpu_and_a_killed_run_frees_its_own(as_user: Callable) -> None:
+    def asks(uid: int, arguments: str) -> object:
+        return json.loads(as_user(uid, SELECT.format(arguments)).communicate(timeout=60)[0])
+
+    holder = as_user(4321, "with gpus.select(ids=[0, 1]): print('holding', flush=True); sys.stdin.read()")
+    assert holder.stdout.readline() == "holding\n"
+    assert asks(4322, "count=1") == [2]
+    refused = asks(4322, "ids=[1]")
+    assert refused["exit_code"] == 3 and f"GPU 1 is held by another run of this kit, pid {holder.pid} of 4321" in refused["error"]
+    assert asks(0, "count=1") == [2], "root is a user like any other"
+    holder.kill()
+    holder.wait()
+    assert asks(4322, "ids=[0, 1]") == [0, 1]
+    assert asks(4321, "ids=[0, 1]") == [0, 1]
+
+
+def test_a_folder_of_locks_that_not_all_may_write_is_refused_with_the_way_out(as_user: Callable) -> None:
+    assert json.loads(as_user(0, "locks.GPUS.mkdir(mode=0o755); answer = 'made'").communicate(timeout=60)[0]) == "made"
+    refused = json.loads(as_user(4322, SELECT.format("count=1")).communicate(timeout=60)[0])
+    assert refused["exit_code"] == 3 and "KIT_LOCKS=/another/folder" in refused["error"]
+
+
+def test_a_user_sweeps_his_own_locks_of_gpus_and_takes_those_of_others(as_user: Callable) -> None:
+    for uid in (4321, 4322):
+        as_user(uid, f"with gpus.select(ids=[{uid - 4321}]): print('holding', flush=True); os.kill(os.getpid(), 9)").wait()
+    lines = "locks.folder = lambda: Path('/nowhere')\nlocks.sweep()\nanswer = sorted(path.name for path in locks.GPUS.iterdir())"
+    assert json.loads(as_user(4322, lines).communicate(timeout=60)[0]) == [f"{uuid(0)}.lock"]
 
 
 @pytest.mark.parametrize(

@@ -35,3 +35,12 @@ def test_branches_on_versions_stand_in_compat_alone():
         if path.name not in ("compat.py",):
             text = path.read_text(encoding="utf-8")
             assert "compat.release(" not in text, f"{path.name} compares a version itself"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(BENCH)))
+def test_no_code_of_a_model_is_trusted_and_no_pickle_is_run(path):
+    for call in (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)):
+        typed = {keyword.arg: getattr(keyword.value, "value", ...) for keyword in call.keywords}
+        assert typed.get("trust_remote_code", False) is False, f"{path.name}, line {call.lineno}"
+        name = ast.unparse(call.func)
+        assert name not in ("pickle.load", "pickle.loads") and (name != "torch.load" or typed.get("weights_only") is True), f"{path.name}, line {call.lineno}"

@@ -29,6 +29,13 @@ def test_output_comes_line_by_line_with_the_exit_code():
     assert (outcome.exit_code, outcome.timed_out, sorted(lines)) == (3, False, ["one", "two"])
 
 
+def test_a_clock_that_is_set_back_does_not_change_how_long_a_job_ran(monkeypatch):
+    now = iter([5000.0])
+    monkeypatch.setattr(host.time, "time", lambda: next(now, 100.0))
+    outcome, _ = run("pass")
+    assert outcome.started_at == 5000.0 and 0 < outcome.finished_at - outcome.started_at < 20
+
+
 def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     _, lines = run(

@@ -107,3 +107,16 @@ def test_locks_that_hold_on_one_node_alone_are_refused_for_a_shared_folder(tmp_p
     told = pytest.raises(PreflightError, match=f"lies on {tmp_path} .{kind}, .*type RUNS= and MODELS=") if refused else contextlib.nullcontext()
     with told:
         locks.refuse_local(tmp_path / "runs", mounts)
+
+
+def test_what_a_killed_command_left_in_the_models_folder_goes_and_what_a_living_one_has_stays(tmp_path: Path) -> None:
+    left = [tmp_path / ".work-a", tmp_path / "references" / ".partial-a", tmp_path / "readings" / ".partial-b"]
+    for path in left:
+        path.mkdir(parents=True)
+    process = holding(tmp_path / ".lock")
+    checkpoints.sweep(tmp_path)
+    assert all(path.exists() for path in left)
+    end(process)
+    checkpoints.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["readings", "references"]
+    checkpoints.sweep(tmp_path / "not made yet")

@@ -26,6 +26,7 @@ from pathlib import Path
 from scripts.run import run_folders
 with run_folders.claimed(sys.argv[2], Path(sys.argv[1]), lambda: None, anew=False) as folder:
     (folder / "work").mkdir()
+    (folder / "job.json").write_text("{}")
     print(folder.name, flush=True)
     sys.stdin.read()
 """
@@ -55,7 +56,36 @@ def test_the_work_of_a_living_run_stays_whoever_runs_it_and_a_dead_one_s_goes(tm
     process.kill()
     process.wait()
     assert list(run_folders.sweep_unfinished(tmp_path)) == [work.parent]
-    assert not work.exists() and not list(work.parent.iterdir())
+    assert [path.name for path in work.parent.iterdir()] == ["job.json"]
+
+
+def killed(folder: Path, *names: str) -> Path:
+    """The folder of a run whose runner was killed at some moment."""
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text("" if name.startswith(".") else "text")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "stay", "unfinished"),
+    [
+        ((), None, False),
+        ((".lock",), None, False),
+        ((".lock", ".partial-x"), None, False),
+        ((".lock", "log.txt"), ["log.txt"], True),
+        ((".lock", "log.txt", "job.json"), ["job.json", "log.txt"], True),
+        ((".lock", "job.json", ".partial-x"), ["job.json"], True),
+        ((".lock", "job.json", "result.json"), ["job.json", "result.json"], False),
+        (("job.json", "result.json"), ["job.json", "result.json"], False),
+    ],
+    ids=lambda value: " ".join(value or ["nothing"]) if not isinstance(value, bool) else "",
+)
+def test_a_runner_that_is_killed_at_any_moment_leaves_no_lock_and_no_half(tmp_path: Path, names: tuple, stay: list | None, unfinished: bool) -> None:
+    folder = killed(tmp_path / f"{PREFIX}-01", *names)
+    assert list(run_folders.sweep_unfinished(tmp_path)) == ([folder] if unfinished else []), "a finished run is not called unfinished"
+    assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == stay
+    assert not (tmp_path / run_folders.CLAIM).exists()
 
 
 def test_a_folder_of_results_is_the_same_by_any_name(tmp_path: Path, another: Callable) -> None:

@@ -5,13 +5,16 @@ the GPUs, on which the job is kept.
 """
 
 import collections
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import docker
+
 from bench.job import InvalidDocument, Job, Result, to_json, write_whole
-from scripts.containers import container
+from scripts.containers import container, docker_errors
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
 from scripts.images import build
@@ -41,15 +44,16 @@ class DockerEngine:
             raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
 
     def is_built(self) -> bool:
-        return build.exists(self.client, self.image.tag)
+        with docker_errors.answering("a look for its image"):
+            return build.exists(self.client, self.image.tag)
 
     def prepare(self) -> None:
         """Clear what dead runners left, build the image unless it is there."""
-        for run_id in container.sweep(self.client):
-            print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
-        build.build(self.image, self.asked.wheels)
-        permissions.make(self.models)
-        self.facts = build.image_facts(self.client, self.image)
+        with docker_errors.answering("the preparation of its image"):
+            _sweep(self.client)
+            build.build(self.image, self.asked.wheels)
+            permissions.make(self.models)
+            self.facts = build.image_facts(self.client, self.image)
 
     def guest_path(self, path: Path, work: Path) -> str:
         """Where the guest finds a file that lies under the models or the job's own folder."""
@@ -131,6 +135,18 @@ class HostEngine:
 
 
 Engine = DockerEngine | HostEngine
+
+
+def sweep(asked: Options) -> None:
+    """Remove the containers that killed runners left, also where nothing is left to measure. Without a Docker that answers there are none to see."""
+    if asked.engine == "docker":
+        with contextlib.suppress(KitError), docker_errors.answering("a sweep"):
+            _sweep(container.connect())
+
+
+def _sweep(client: docker.DockerClient) -> None:
+    for run_id in container.sweep(client):
+        print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
 
 
 def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:

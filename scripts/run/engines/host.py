@@ -51,7 +51,8 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
     """
     if not shutil.which(folder / python if python.parent.name else python):
         raise KitError(f"{python} does not start ({os.strerror(errno.ENOENT)}); type PYTHON_HOST=/path/to/python")
-    began, deadline = time.time(), time.monotonic() + timeout_s
+    began, began_monotonic = time.time(), time.monotonic()
+    deadline = began_monotonic + timeout_s
     with cores.kept_on(near):
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", warden.__file__, str(python), *command],
@@ -67,7 +68,7 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
     finally:
         _end(process)
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode  # as a shell and Docker say it
-    return Outcome(code, False, timed_out, began, time.time())
+    return Outcome(code, False, timed_out, began, began + time.monotonic() - began_monotonic)  # the clock may be set meanwhile
 
 
 def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable[[str], None]) -> bool:

@@ -1,0 +1,173 @@
+"""A seeded campaign: draw faults, let each happen in a place of its own, ask the oracle, count."""
+
+import contextlib
+import os
+import random
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.chaos import containers, oracle, worlds
+from tests.chaos.faults import PYTHON_STARTS_S, WHOLE_S, Kind
+from tests.chaos.oracle import Breach
+from tests.chaos.place import BOUND_S, DOCKER, HOST, REAL, ROOT, Command, Place, copy, removed_at_end
+from tests.chaos.worlds import World
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The fault of a number in a campaign; the seed and the number decide everything that is drawn for it."""
+
+    seed: str
+    number: int
+    kind: Kind
+
+    def draw(self) -> random.Random:
+        return random.Random(f"{self.seed} {self.number} {self.kind.name}")
+
+
+@dataclass
+class Outcome:
+    """`struck`: the fault came while the command ran."""
+
+    fault: Fault
+    struck: bool = False
+    words: str = ""
+    breaches: list[Breach] = field(default_factory=list)
+
+
+def drawn(seed: str, count: int, kinds: Sequence[Kind]) -> list[Fault]:
+    """So many faults: as many of each kind as its share says, at least one of each where `count` allows, in a drawn order."""
+    draw = random.Random(seed)
+    first = list(kinds)
+    draw.shuffle(first)
+    rest = draw.choices(first, [kind.share for kind in first], k=max(0, count - len(first)))
+    chosen = [*first, *rest][:count]
+    draw.shuffle(chosen)
+    return [Fault(seed, number, kind) for number, kind in enumerate(chosen, 1)]
+
+
+class Campaign:
+    """`folder` holds all places; what they share is made for the kinds that are tried, and gone at the end of a `with` block."""
+
+    def __init__(self, folder: Path, kinds: Sequence[Kind]) -> None:
+        self.folder, self.kinds = folder, kinds
+        self.kits = dict.fromkeys((HOST, REAL), ROOT)
+        self.templates: dict[tuple[str, int], Place] = {}
+        self.own_engine: containers.OwnEngine | None = None
+        self.engine_is_mine = threading.Lock()
+        self.held = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            if worlds.compiler():
+                worlds.compile_clock(self.folder)
+            if any(kind.engine == DOCKER for kind in self.kinds):
+                self.kits[DOCKER] = containers.copy_kit(self.folder)
+                self.held.enter_context(containers.images(self.kits[DOCKER]))
+            if any(kind.own_engine for kind in self.kinds):
+                self.own_engine = containers.OwnEngine(self.folder / "engine")
+                self.held.callback(self.own_engine.end)
+                self.held.enter_context(containers.images(self.kits[DOCKER], self.own_engine.host))
+            self._run_templates()
+        except BaseException:
+            self.held.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()
+
+    def _run_templates(self) -> None:
+        """An honest run for each engine and number of ranks: its models and its result are what others find there."""
+        for engine, ranks in sorted({(kind.engine, ranks) for kind in self.kinds for ranks in kind.ranks}):
+            place = Place(self.folder / f"template-{engine}-{ranks}", self.kits[engine], engine, ranks)
+            command = place.start()
+            if command.wait() != 0:
+                raise SystemExit(f"error: an honest run without a fault fails:\n{command.text()}")
+            self.templates[engine, ranks] = place
+
+    def perform(self, faults: Sequence[Fault]) -> Iterator[Outcome]:
+        with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
+            yield from pool.map(self.suffer, faults)
+
+    def suffer(self, fault: Fault) -> Outcome:
+        """One fault, the command after it, and what the oracle says."""
+        draw, kind = fault.draw(), fault.kind
+        folder = Path(tempfile.mkdtemp(prefix=f"{fault.number}-", dir=self.folder)) / "place"
+        with removed_at_end(folder.parent):
+            place = Place(folder, self.kits[kind.engine], kind.engine, draw.choice(kind.ranks))
+            place.own_engine = self.own_engine if kind.own_engine else None
+            world = kind.world(place)
+            try:
+                with self.engine_is_mine if kind.own_engine else contextlib.nullcontext():
+                    return self._suffer(fault, place, world, draw)
+            finally:
+                place.end_processes()
+                world.heal()
+                world.end()
+
+    def _suffer(self, fault: Fault, place: Place, world: World, draw: random.Random) -> Outcome:
+        kind, template = fault.kind, self.templates[place.engine, place.ranks]
+        with_models, with_result, make = draw.random() < 0.6, draw.random() < 0.5, kind.make and draw.random() < 0.5
+        if with_models or place.engine == REAL:
+            copy(template.models, place.models)
+        if with_result:
+            copy(template.runs, place.runs)
+        moment, wait_s = draw.choice(kind.moments or ("start",)), draw.random()
+        place.teach(kind.manners(draw))
+        outcome = Outcome(fault, words=f"{kind.name}, ranks {place.ranks}, {moment}, {place.manners}")
+        before = oracle.stored(place)
+
+        forced = {"FORCE": "1"} if with_result else {}
+        command = place.start(make=make, terminal=kind.terminal, before=world.before, **forced)
+        outcome.struck = not kind.moments or self._strike(fault, command, place, world, moment, wait_s, draw)
+        code = command.wait()
+        outcome.breaches += self._judged(command, code, place, before)
+
+        world.heal()
+        dishonest = oracle.dishonest(place.manners.get("measure", {}))
+        if dishonest and (code == 0 or "ok" in _new(place, before).values()):
+            outcome.breaches.append((oracle.FALSE, f"exit code {code} and rows {_new(place, before)} of a guest that was not honest: {place.manners}"))
+        if kind.survives and code != 0:
+            outcome.breaches.append((oracle.FALSE, f"exit code {code} of an honest run"))
+        place.unteach()
+        between = oracle.stored(place)
+        again = place.start()
+        code = again.wait()
+        outcome.breaches += self._judged(again, code, place, between)
+        if code != 0 or "ok" not in oracle.statuses(place).values():
+            outcome.breaches.append((oracle.STUCK, f"the next command ended with {code}:\n{again.text()[-1500:]}"))
+        outcome.breaches += oracle.left(place)
+        if place.engine == DOCKER:
+            outcome.breaches += containers.left(place)
+        if outcome.breaches:
+            outcome.words += f"\n--- the command with the fault\n{command.text()[-1500:]}\n--- the next\n{again.text()[-1500:]}"
+        return outcome
+
+    def _strike(self, fault: Fault, command: Command, place: Place, world: World, moment: str, wait_s: float, draw: random.Random) -> bool:
+        if not place.until(moment, command):
+            return False
+        with_wait = PYTHON_STARTS_S + wait_s * WHOLE_S if moment == "start" else wait_s * fault.kind.after_s
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.process.wait(with_wait)
+        struck = command.running()
+        fault.kind.strike(command, place, world, draw)
+        return struck
+
+    def _judged(self, command: Command, code: int | None, place: Place, before: dict[Path, bytes]) -> list[Breach]:
+        output = command.text()
+        breaches = [(oracle.HUNG, f"no end within {BOUND_S:.0f} s")] if code is None else []
+        breaches += oracle.lost(before) + oracle.promised(output) + oracle.false(place)
+        return breaches + oracle.processes_left(place) + oracle.tracebacks(output)
+
+
+def _new(place: Place, before: dict[Path, bytes]) -> dict[str, str]:
+    """{run: status} of the results that were not there before."""
+    there = {path.parent.name for path in before}
+    return {run: status for run, status in oracle.statuses(place).items() if run not in there}
