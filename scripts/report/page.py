@@ -148,8 +148,8 @@ def method_page(records: Sequence[Record]) -> Markdown:
 
 
 def _first_judged(records: Sequence[Record]) -> str:
-    """ "all 187 results": how many were first judged by an earlier version of the rules."""
-    earlier = sum(rules_version.first_judged_by(record) < rules_version.VERSION for record in records)
+    """ "all 187 results": how many were first judged by version 1 of the rules."""
+    earlier = sum(rules_version.first_judged_by(record) == 1 for record in records)
     return "" if not earlier else f"all {earlier}" if earlier == len(records) else f"{earlier} of the {len(records)}"
 
 

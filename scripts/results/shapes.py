@@ -73,6 +73,7 @@ class Conditions(Shape):
     """scripts/machine/conditions.py says what it holds."""
 
     marks: list[str] | None = None
+    disturbed: list[str] | None = None
 
 
 class EnergyOfGpu(Shape):

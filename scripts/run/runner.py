@@ -152,7 +152,7 @@ def _measure(ready: Ready, folder: Path) -> Record:
             resumed = not ready.anew and resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             facts = host_facts.at_start(engine, ready.asked_at)
-            with gpus.MemorySampler(engine.gpus) as sampler, conditions.Watch(engine.gpus, engine.cores) as watch:
+            with gpus.MemorySampler(engine.gpus) as sampler, conditions.Watch(engine.gpus, engine.cores, owns=engine.owns) as watch:
                 began = time.monotonic()
                 outcome = engine.run(job, work, display.line)
                 ran_s = time.monotonic() - began
