@@ -187,6 +187,10 @@ test-site: $(DEV) ## Open the site of the committed results in a headless Chromi
 clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios
 	@$(PY) -m scripts clocks
 
+.PHONY: calibrate
+calibrate: $(RUN) ## Time nothing and a fixed kernel on this machine, five processes each; print the noise floor (DEVICE= ENGINE= STACK=)
+	@$(PY) -m scripts calibrate
+
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay
 	rm -rf .venv .envs .pytest_cache tests/.pytest_cache .ruff_cache bench/.ruff_cache .mypy_cache .import_linter_cache reports/demo

@@ -79,7 +79,7 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
         asked = options_of(typed)
         with signals.raised():  # so that containers and locks are let go
             _heed_allocation(asked)
-            return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
+            return command(typed.get("backend") or typed.get("slug") or "", asked)
 
     with_options.__doc__ = command.__doc__
     verb: Verb = with_options

@@ -395,6 +395,15 @@ class Wrote(Shape):
     reference: list[tuple[Count, str]] | None = None
 
 
+class Kernel(Shape):
+    """What a calibration timed: so many products of square matrices, or "none"."""
+
+    kernel: str
+    size: AtLeastOne | None = None
+    products: AtLeastOne | None = None
+    dtype: str | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -413,6 +422,7 @@ class Figures(Shape):
     products: Products | None = None
     token_times: TokenTimes | None = None
     wrote: Wrote | None = None
+    kernel: Kernel | None = None
 
 
 class Torch(Shape):
