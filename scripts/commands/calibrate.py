@@ -8,7 +8,7 @@ import click
 from scripts import articles, results, stats
 from scripts.commands.measure import measuring
 from scripts.errors import KitError, UsageError
-from scripts.run import cost, plan
+from scripts.run import cost, plan, several
 from scripts.run.options import Options
 from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
@@ -20,7 +20,10 @@ STACK_OF_HOST = "demo"
 @click.command
 @measuring
 def calibrate(slug: str, asked: Options) -> int:
-    """Time nothing and a fixed kernel, in five fresh processes each; print the noise floor of this machine."""
+    """Time nothing and a fixed kernel, in five fresh processes each; print the noise floor of this machine.
+
+    With JOBS=n the kernel then runs n times at once: how much longer it takes is what other jobs cost here.
+    """
     for name, typed in (("PLAN", asked.plan), ("SCHEDULER", asked.scheduler == "slurm")):
         if typed:
             raise UsageError(f"{name} is typed with calibrate, allowed are bench and article; try make article-{calibration.SLUG} REPEATS=5 {name}=…")
@@ -28,8 +31,11 @@ def calibrate(slug: str, asked: Options) -> int:
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=calibration.SLUG, weights="random", stack=own, repeats=repeats)
     planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(calibration.SLUG).cases)), asked, every=True)
-    measured = plan.run_all(planned, asked, keep_going=True)
+    measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
     failed = max((plan.EXIT_CODES[record.status] for record in measured), default=1)
+    if asked.jobs > 1:
+        kernel = [case for case in planned if case.case.name == KERNEL]
+        failed = max(failed, several.perform(kernel * asked.jobs, dataclasses.replace(asked, force=True)))
     lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == calibration.SLUG])
     if not lines:
         raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")
@@ -45,6 +51,8 @@ def report_lines(records: list[results.Record]) -> list[str]:
     lines = []
     for one in calibration.of_groups(groups, KERNEL):
         lines += [one.group.heading, f"  fixed kernel       {_spread(one)}", f"  noise floor        {_floor(one)}"]
+        for others, ratio in one.longer_beside().items():
+            lines.append(f"  beside {others} other{'s' * (others > 1)}     {stats.in_words(ratio, least=2)} times as long as alone")
         if nothing := empty.get(one.group.slug):
             lines += [f"  the kit's clock    {_spread(nothing)}", f"  the kit around it  {_around(nothing)}"]
     return lines

@@ -17,7 +17,7 @@ from scripts.commands.values import Verb, option
 from scripts.errors import KitError, UsageError
 from scripts.machine import allocation, gpus, locks, signals
 from scripts.paths import ROOT
-from scripts.run import outlook, plan, runner
+from scripts.run import outlook, plan, runner, several
 from scripts.run.engines import nsight
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.slurm import follow
@@ -45,6 +45,7 @@ CHOICES = (
     option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
+    option("JOBS", values.count(most=64), "cases at once, on GPUs or cores of their own; their runs are marked and judge nothing", 1),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("FORCE", values.switch(), "1 measures again what is there", False),
     option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
@@ -61,6 +62,7 @@ CHOICES = (
     option("MODEL_PATH", values.folder(), "a folder with the model's own weights; the kit checks them and does not copy them"),
     RUNS,
     click.option("--receipt", type=values.folder(), hidden=True),
+    click.option("--shared-with", type=values.count(most=64), hidden=True),
 )
 
 
@@ -126,12 +128,17 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
     in_slurm = asked.scheduler == "slurm"
     if asked.plan:
-        print(*outlook.lines(planned, asked), *(follow.lines(follow.tasks_of(planned, asked)) if in_slurm else ()), sep="\n")
+        at_once = follow.lines(follow.tasks_of(planned, asked)) if in_slurm else several.lines(planned, asked) if asked.jobs > 1 else ()
+        print(*outlook.lines(planned, asked), *at_once, sep="\n")
         return 0
     if in_slurm:
         return follow.perform(planned, asked)
     with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
+    if asked.jobs > 1:
+        code = several.perform(planned, asked)
+        print(results.where_shown(asked.runs))
+        return code
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
     if asked.receipt:
         write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
@@ -148,6 +155,8 @@ def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
     if asked.plan:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
+    if asked.jobs > 1:
+        raise UsageError(f"JOBS is {asked.jobs} with profile, allowed are bench and article; leave JOBS out")
     if asked.scheduler == "slurm":
         raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
     planned = plan.plan([backend], asked, every=False)

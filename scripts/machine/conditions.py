@@ -94,7 +94,7 @@ class Sample:
 class Watch(gpus.Sampler):
     """Watches this machine for as long as a `with` block in which a job runs on `watched` GPUs, kept on `cores`.
 
-    `owns` tells of a process on a GPU whether it is the job's; None where that cannot be told.
+    `owns` tells of a process on a GPU whether it is the job's; None where that cannot be told. `shared_with` other jobs of the kit may run beside it.
     """
 
     def __init__(
@@ -104,9 +104,10 @@ class Watch(gpus.Sampler):
         interval_s: float = INTERVAL_S,
         look_s: float = LOOK_S,
         owns: Callable[[int], bool | None] = lambda pid: None,
+        shared_with: int = 0,
     ) -> None:
         super().__init__(watched, interval_s, "conditions")
-        self._cores, self._look_s, self._owns = cores, look_s, owns
+        self._cores, self._look_s, self._owns, self._shared_with = cores, look_s, owns, shared_with
         self._samples: dict[str, list[Sample]] = {gpu.uuid: [] for gpu in watched}
         self._settings: dict[str, dict[str, float | None]] = {gpu.uuid: {} for gpu in watched}
         self._ecc_errors: dict[str, list[float | None]] = {gpu.uuid: [] for gpu in watched}
@@ -201,6 +202,10 @@ class Watch(gpus.Sampler):
         return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **state, **ranges}
 
     def _load_marks(self) -> Iterable[Mark]:
+        if self._shared_with:
+            yield Mark(
+                f"shared machine: up to {self._shared_with} other {'job' if self._shared_with == 1 else 'jobs'} of the same command ran beside it (JOBS)"
+            )
         most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
         for when, busy in (("before it began", self._before), ("after it ended", self._after)):
             if busy > most:

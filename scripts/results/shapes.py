@@ -104,6 +104,7 @@ class Host(Shape):
     judge_s      of the job that judges the tokens, after it
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
     differences  from the pins, a line each
+    shared_with  how many other jobs of the same command may have run beside it (JOBS)
     rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
 
@@ -125,6 +126,7 @@ class Host(Shape):
     gpus: list[Gpu] | None = None
     gpu_memory: list[GpuMemory] | None = None
     conditions: Conditions | None = None
+    shared_with: Count | None = None
     energy: list[Energy] | None = None
 
 
