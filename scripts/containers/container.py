@@ -79,8 +79,8 @@ def sweep(client: docker.DockerClient) -> list[str]:
 def is_ours(client: docker.DockerClient, pid: int, proc: Path = Path("/proc")) -> bool | None:
     """Does a process of this machine run in a container that this process made? None where that cannot be told."""
     try:
-        named = re.search("[0-9a-f]{64}", (proc / str(pid) / "cgroup").read_text())
-        labels = client.containers.get(named[0]).labels if named else {}
+        named = re.findall("[0-9a-f]{64}", (proc / str(pid) / "cgroup").read_text())
+        labels = client.containers.get(named[-1]).labels if named else {}  # the last: an engine may run in a container itself
     except NotFound:
         return False
     except (OSError, DockerException):
