@@ -8,8 +8,10 @@ import click
 from scripts import articles, results, stats
 from scripts.commands.measure import measuring
 from scripts.errors import KitError, UsageError
+from scripts.machine import cores
 from scripts.run import cost, plan, several
 from scripts.run.options import Options
+from scripts.run.runner import Planned
 from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
 
@@ -33,15 +35,34 @@ def calibrate(slug: str, asked: Options) -> int:
     planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(calibration.SLUG).cases)), asked, every=True)
     measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
     failed = max((plan.EXIT_CODES[record.status] for record in measured), default=1)
-    if asked.jobs > 1:
-        kernel = [case for case in planned if case.case.name == KERNEL]
-        failed = max(failed, several.perform(kernel * asked.jobs, dataclasses.replace(asked, force=True)))
     lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == calibration.SLUG])
     if not lines:
         raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")
+    if asked.jobs > 1:
+        code, of_others = beside_others([case for case in planned if case.case.name == KERNEL], asked)
+        failed, lines = max(failed, code), lines + of_others
     print(*lines, sep="\n")
     print(results.where_shown(asked.runs), file=sys.stderr)
     return failed
+
+
+def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]]:
+    """(exit code, what it says) of the kernel alone and as many times at once as JOBS says, on as many cores each. The runs lie beside the other results."""
+    apart = dataclasses.replace(asked, folder=asked.runs.parent / f"beside-{asked.jobs}" / "runs")
+    with cores.kept_on(several.cores_of_one(kernel * asked.jobs, apart)):
+        plan.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)
+    code = several.perform(kernel * asked.jobs, dataclasses.replace(apart, force=True))
+    return code, lines_of_others(results.load_all(apart.runs)[0])
+
+
+def lines_of_others(records: list[results.Record]) -> list[str]:
+    """How many times as long the kernel takes beside others as alone, for each engine, stack and device."""
+    lines = []
+    for one in calibration.of_groups(row_groups.build(records, articles.load_all())):
+        for others, ratio in one.longer_beside().items():
+            words = f"beside {others} other job{'s' * (others > 1)} the kernel took {stats.in_words(ratio, least=2)} times as long as alone"
+            lines += [one.group.heading, f"  {words} ({len(one.beside)} and {one.runs} runs)"]
+    return lines
 
 
 def report_lines(records: list[results.Record]) -> list[str]:
@@ -51,8 +72,6 @@ def report_lines(records: list[results.Record]) -> list[str]:
     lines = []
     for one in calibration.of_groups(groups, KERNEL):
         lines += [one.group.heading, f"  fixed kernel       {_spread(one)}", f"  noise floor        {_floor(one)}"]
-        for others, ratio in one.longer_beside().items():
-            lines.append(f"  beside {others} other{'s' * (others > 1)}     {stats.in_words(ratio, least=2)} times as long as alone")
         if nothing := empty.get(one.group.slug):
             lines += [f"  the kit's clock    {_spread(nothing)}", f"  the kit around it  {_around(nothing)}"]
     return lines

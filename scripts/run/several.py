@@ -106,6 +106,11 @@ def _exit_code(ended: Sequence[Running]) -> int:
     return max([plan.EXIT_CODES.get(status, 1) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
 
 
+def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:
+    """The cores that the first job gets on a CPU; "" on GPUs, whose jobs share all cores."""
+    return "" if asked.device == "cuda" else cores.text(set(_places(asked, _at_once(planned, asked))[0]))
+
+
 def _places(asked: Options, at_once: int) -> list[list[int]]:
     """What jobs take from: a list for each GPU, or the cores of each job on a CPU. Raises UsageError where there are too few cores."""
     if asked.device == "cuda":

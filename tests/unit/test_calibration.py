@@ -8,7 +8,7 @@ import pytest
 
 from bench.forms import fixed_kernel
 from scripts import articles, stats
-from scripts.commands.calibrate import report_lines
+from scripts.commands.calibrate import lines_of_others, report_lines
 from scripts.commands.line import invoke
 from scripts.errors import UsageError
 from scripts.run import jobs
@@ -63,6 +63,17 @@ def test_runs_on_a_disturbed_machine_make_no_floor_in_silence() -> None:
     records = a_calibration(6)
     records[0].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
     assert "1 of 6 runs are marked, so the machine is not quiet" in "\n".join(report_lines(records))
+
+
+def test_others_at_once_are_told_by_the_ratio_of_the_runs_beside_them_to_those_alone() -> None:
+    alone, beside = repeated(record(job("fixed-kernel", article="calibration"), 10.0)), repeated(record(job("fixed-kernel", article="calibration"), 12.5), 6)
+    for one in beside:
+        one.host["shared_with"] = 2
+    records = [*alone, *(dataclasses.replace(one, id=f"{one.id[:-2]}{one.number + 10}") for one in beside)]
+    (told,) = [line for line in lines_of_others(records) if "times as long" in line]
+    assert "beside 2 other jobs the kernel took 1.25 (1.2" in told and "(6 and 5 runs)" in told
+    assert lines_of_others(alone) == []
+    assert "(50 calls of 5 runs)" in "\n".join(report_lines(records)), "the floor is that of a machine without others"
 
 
 def test_a_calibration_speaks_for_its_machine_and_engine_alone() -> None:

@@ -33,8 +33,7 @@ class DockerEngine:
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
-        # A container does not inherit the cores that this process was kept on beside others (JOBS).
-        self.cores = cores.near(gpus) or (cores.text(os.sched_getaffinity(0)) if asked.shared_with and not gpus else "")
+        self.cores = cores.near(gpus) or ("" if gpus else cores.own())
         self.facts: dict[str, Any] | None = None
         try:
             self.client = container.connect()
