@@ -44,6 +44,7 @@ OURS = f"runner-{os.getpid()}-0a1b2c3d.lock"
         (f"0::/docker/{OUTER}\n", OURS, False),
         ("0::/user.slice/user-1000.slice\n", OURS, False),
     ],
+    ids=["ours", "ours, in an engine within a container", "another process's", "another engine's", "no container"],
 )
 def test_a_process_is_ours_in_a_container_that_this_process_made(tmp_path: Path, cgroup: str, owner: str, ours: bool) -> None:
     assert container.is_ours(FakeClient(owner), process(tmp_path, cgroup), tmp_path) is ours
