@@ -19,7 +19,7 @@ DEV := $(SITE) .venv/.dev
 export SEED FAULTS KIND
 export SCHEDULER PARTITION ACCOUNT QOS TIME CONSTRAINT
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY COST_PER_GPU_HOUR REMOTE BRANCH TAKE_BRANCH BUNDLE
+export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS JOBS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY COST_PER_GPU_HOUR REMOTE BRANCH TAKE_BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 OPTIONS := $(shell sed -n '/:=/!s/^export //p' $(firstword $(MAKEFILE_LIST)))
@@ -53,6 +53,7 @@ help: ## Print this help
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  TIMED_RUNS=n            in place of the article's own; verdicts count REPEATS"
 	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
+	@echo "  JOBS=n                  cases at once, each on GPUs (or cores) of its own; their runs judge nothing"
 	@echo "  SCHEDULER=slurm         on a cluster; PARTITION= ACCOUNT= QOS= TIME= CONSTRAINT=, as docs/clusters.md says"
 	@echo "  PLAN=1                  prints rows, runs there and to go, and the expected time; starts nothing"
 
@@ -194,6 +195,10 @@ chaos: $(DEV) ## Let faults happen to whole runs, a user's next command after ea
 .PHONY: clocks
 clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios
 	@$(PY) -m scripts clocks
+
+.PHONY: calibrate
+calibrate: $(RUN) ## Time nothing and a fixed kernel on this machine, five processes each; print the noise floor (DEVICE= ENGINE= STACK=)
+	@$(PY) -m scripts calibrate
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay

@@ -177,6 +177,34 @@ def _t_quantile(freedom: float) -> float:
     return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
+def mad(samples: Sequence[float]) -> float:
+    """The median absolute deviation from the median."""
+    values = numpy.asarray(samples, dtype=float)
+    return float(numpy.median(numpy.abs(values - numpy.median(values))))
+
+
+def noise_floor(values: Sequence[float]) -> float | None:
+    """By which share two rows of as many runs must differ to lie apart, where both scatter as these runs of the same work do; None for fewer than LEAST_RUNS.
+
+    The half width of Welch's t interval on the logarithms (`quotient_over_runs`) of two such rows.
+    """
+    if len(values) < LEAST_RUNS:
+        return None
+    variance = _variance_of_mean(numpy.log(numpy.asarray(values, dtype=float)).tolist())
+    return math.expm1(_t_quantile(2 * (len(values) - 1)) * math.sqrt(2 * variance))
+
+
+def runs_to_decide(ratio: Estimate, runs: int) -> int | None:
+    """About how many runs of each row let the interval of a ratio end before 1, if ratio and scatter stay; None where no number of runs can be said.
+
+    The width of an interval falls with the root of the number of runs.
+    """
+    if ratio.low is None or ratio.high is None or not ratio.low <= 1 <= ratio.high or ratio.value == 1:
+        return None
+    half = (math.log(ratio.high) - math.log(ratio.low)) / 2
+    return max(runs + 1, math.ceil(runs * (half / math.log(ratio.value)) ** 2))
+
+
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """An estimate in another unit, the bounds of its interval with it."""
     low, high = (None if bound is None else bound * factor for bound in (estimate.low, estimate.high))

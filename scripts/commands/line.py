@@ -16,6 +16,7 @@ from scripts.errors import KitError, UsageError, run_command
 
 #: {module of scripts/commands: its verbs}
 MODULES = {
+    "calibrate": ("calibrate",),
     "cluster": ("manifest", "status"),
     "demo": ("demo", "clocks"),
     "images": ("archive", "build", "images", "pull", "push", "rebuild", "restore", "sbom", "verify"),

@@ -19,7 +19,7 @@ from scripts.images import build
 from scripts.machine import allocation, gpus, locks, signals
 from scripts.models import store
 from scripts.paths import ROOT
-from scripts.run import outlook, plan, runner
+from scripts.run import outlook, plan, runner, several
 from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.slurm import follow
@@ -53,6 +53,7 @@ OF_MACHINE = (
     option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
+    option("JOBS", values.count(most=64), "cases at once, on GPUs or cores of their own; their runs are marked and judge nothing", 1),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
@@ -67,6 +68,7 @@ OF_MACHINE = (
     option("MODEL_PATH", values.folder(), "a folder with the model's own weights; the kit checks them and does not copy them"),
     RUNS,
     click.option("--receipt", type=values.folder(), hidden=True),
+    click.option("--shared-with", type=values.count(most=64), hidden=True),
 )
 
 CHOICES = (*OF_ROWS, *OF_MACHINE)
@@ -88,7 +90,7 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
         with signals.raised():  # so that containers and locks are let go
             _refuse_missing(asked)
             _heed_allocation(asked)
-            return command(typed["backend"] if "backend" in typed else typed["slug"], asked)
+            return command(typed.get("backend") or typed.get("slug") or "", asked)
 
     with_options.__doc__ = command.__doc__
     verb: Verb = with_options
@@ -150,12 +152,17 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
     in_slurm = asked.scheduler == "slurm"
     if asked.plan:
-        print(*outlook.lines(planned, asked), *(follow.lines(follow.tasks_of(planned, asked)) if in_slurm else ()), sep="\n")
+        at_once = follow.lines(follow.tasks_of(planned, asked)) if in_slurm else several.lines(planned, asked) if asked.jobs > 1 else ()
+        print(*outlook.lines(planned, asked), *at_once, sep="\n")
         return 0
     if in_slurm:
         return follow.perform(planned, asked)
     with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
+    if asked.jobs > 1:
+        code = several.perform(planned, asked)
+        print(results.where_shown(asked.runs))
+        return code
     records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
     if asked.receipt:
         write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
@@ -172,6 +179,8 @@ def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
     if asked.plan:
         raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
+    if asked.jobs > 1:
+        raise UsageError(f"JOBS is {asked.jobs} with profile, allowed are bench and article; leave JOBS out")
     if asked.scheduler == "slurm":
         raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
     if asked.items:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import platform
 import queue
+import re
 import threading
 import time
 import uuid
@@ -75,10 +76,27 @@ def sweep(client: docker.DockerClient) -> list[str]:
     return removed
 
 
+def is_ours(client: docker.DockerClient, pid: int, proc: Path = Path("/proc")) -> bool | None:
+    """Does a process of this machine run in a container that this process made? None where that cannot be told."""
+    try:
+        named = re.findall("[0-9a-f]{64}", (proc / str(pid) / "cgroup").read_text())
+        labels = client.containers.get(named[-1]).labels if named else {}  # the last: an engine may run in a container itself
+    except NotFound:
+        return False
+    except (OSError, DockerException):
+        return None
+    return Path(labels.get(OWNER_LABEL, "")).name.startswith(_owner_name())
+
+
+def _owner_name() -> str:
+    """How the names of the locks of this process's containers begin."""
+    return f"runner-{os.getpid()}-"
+
+
 @contextlib.contextmanager
 def _owner() -> Iterator[Path]:
     """A lock that this process holds while its container exists: a sweep sees by it that the runner lives."""
-    path = locks.folder() / f"runner-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
+    path = locks.folder() / f"{_owner_name()}{uuid.uuid4().hex[:8]}.lock"
     with locks.held(path, locks.FOR_THIS_USER):
         yield path
 

@@ -5,9 +5,13 @@ cores                that the job was kept on (scripts/machine/cores.py); null f
 load_average_after   of one minute
 busy_cores_before    how many cores computed just before the job began and just after it ended, so for others
 busy_cores_after
+pressure             of memory and cpu: the share of the calls' time in which some task waited for it (scripts/machine/pressure.py)
 gpus                 a GPU each: {uuid, samples, error, throttled: {reason: samples within the calls}} and, of temperature_c, power_w,
-                     sm_clock_mhz and memory_clock_mhz, {before, after} and {least, most} within the calls; null where it cannot be read
+                     sm_clock_mhz and memory_clock_mhz, {before, after} and {least, most} within the calls; null where it cannot be read.
+                     power_limit_w: {enforced, default}; persistence_mode; ecc_uncorrected: errors of memory since the driver was loaded,
+                     {before, after}; foreign_pids: processes of others that computed on it while the job ran
 marks                a line for each thing that makes the times doubtful
+disturbed            those of them for which the run judges nothing (docs/verdict-rules.md); results of before version 3 of the rules have none
 """
 
 import contextlib
@@ -21,7 +25,7 @@ from typing import Any, Self
 import pynvml
 
 from scripts.errors import NothingRuns
-from scripts.machine import energy, gpus
+from scripts.machine import energy, gpus, pressure
 from scripts.machine.gpus import Gpu
 
 #: Seconds over which busy cores are counted: long for the kernel's clock of 10 ms, short beside a run.
@@ -32,6 +36,12 @@ INTERVAL_S = 0.2
 
 #: Others compute where more than one core and this share of all are busy while the job does not run.
 SHARE_OF_CORES = 0.05
+
+#: Others are looked for on a GPU at every so many samples; the driver takes longer for a list of processes.
+LOOKS_BETWEEN_LISTS = 5
+
+#: Memory is short where some task waited for it in more than this share of the calls' time.
+SHARE_OF_WAITS = 0.01
 
 #: Reasons of NVML for a clock below the highest. An idle GPU is none, and clocks that a user set are his choice.
 REASONS = {
@@ -44,6 +54,9 @@ REASONS = {
 }
 CHOSEN = ("applications_clocks_setting",)
 
+#: A GPU that reaches its own default limit of power runs as it was built; the run is marked and judges.
+OWN_LIMIT = "sw_power_cap"
+
 #: {name: how NVML is asked}
 READINGS: dict[str, Callable[[Any], float]] = {
     "temperature_c": lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
@@ -51,6 +64,21 @@ READINGS: dict[str, Callable[[Any], float]] = {
     "sm_clock_mhz": lambda handle: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
     "memory_clock_mhz": lambda handle: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
 }
+
+#: The same of what stays as it is during a run.
+SETTINGS: dict[str, Callable[[Any], float]] = {
+    "enforced": lambda handle: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+    "default": lambda handle: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000,
+    "persistence_mode": pynvml.nvmlDeviceGetPersistenceMode,
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A thing that makes a run's times doubtful, in words; the run judges nothing where it `disturbs`."""
+
+    words: str
+    disturbs: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,33 +92,73 @@ class Sample:
 
 
 class Watch(gpus.Sampler):
-    """Watches this machine for as long as a `with` block in which a job runs on `watched` GPUs, kept on `cores`."""
+    """Watches this machine for as long as a `with` block in which a job runs on `watched` GPUs, kept on `cores`.
 
-    def __init__(self, watched: Sequence[Gpu], cores: str = "", interval_s: float = INTERVAL_S, look_s: float = LOOK_S) -> None:
+    `owns` tells of a process on a GPU whether it is the job's; None where that cannot be told. `shared_with` other jobs of the kit may run beside it.
+    """
+
+    def __init__(
+        self,
+        watched: Sequence[Gpu],
+        cores: str = "",
+        interval_s: float = INTERVAL_S,
+        look_s: float = LOOK_S,
+        owns: Callable[[int], bool | None] = lambda pid: None,
+        shared_with: int = 0,
+    ) -> None:
         super().__init__(watched, interval_s, "conditions")
-        self._cores, self._look_s = cores, look_s
+        self._cores, self._look_s, self._owns, self._shared_with = cores, look_s, owns, shared_with
         self._samples: dict[str, list[Sample]] = {gpu.uuid: [] for gpu in watched}
+        self._settings: dict[str, dict[str, float | None]] = {gpu.uuid: {} for gpu in watched}
+        self._ecc_errors: dict[str, list[float | None]] = {gpu.uuid: [] for gpu in watched}
+        self._pids: dict[str, dict[int, bool | None]] = {gpu.uuid: {} for gpu in watched}
         self._in_use: list[int] = []
         self._before = self._after = 0.0
+        self._pressure = pressure.Watch(interval_s=interval_s)
 
     def __enter__(self) -> Self:
         self._in_use = [gpu.index for gpu in self._gpus if _used_by_others(gpu)]
         self._before = busy_cores(self._look_s)
-        return super().__enter__()
+        super().__enter__()
+        self._pressure.__enter__()
+        return self
 
     def __exit__(self, *raised: object) -> None:
+        self._pressure.__exit__(*raised)
         super().__exit__(*raised)
         self._after = busy_cores(self._look_s)
 
     def _watch(self) -> None:
         super()._watch()
         self._look()  # once more after the job
+        for gpu in self._gpus:
+            with contextlib.suppress(pynvml.NVMLError):
+                self._ecc_errors[gpu.uuid].append(_reading(_ecc_uncorrected, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)))
 
     def _keep(self, uuid: str, handle: Any) -> None:
+        taken = len(self._samples[uuid])
+        if not taken:
+            self._settings[uuid] = {name: _reading(read, handle) for name, read in SETTINGS.items()}
+            self._ecc_errors[uuid].append(_reading(_ecc_uncorrected, handle))
+        elif taken % LOOKS_BETWEEN_LISTS == 0:
+            self._list_processes(uuid, handle)
         values = {name: _reading(read, handle) for name, read in READINGS.items()}
         reasons = _reading(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         millijoules = _reading(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons), None if millijoules is None else int(millijoules)))
+
+    def _list_processes(self, uuid: str, handle: Any) -> None:
+        """Keep for each process that computes on a GPU whether it is the job's."""
+        with contextlib.suppress(pynvml.NVMLError):
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                if self._pids[uuid].get(process.pid) is None:
+                    self._pids[uuid][process.pid] = self._owns(process.pid)
+
+    def _foreign_pids(self, uuid: str) -> list[int]:
+        """Processes of others on a GPU. Where none on any GPU is known to be the job's, the driver's numbers are not those of this machine's processes."""
+        if not any(owned for of_gpu in self._pids.values() for owned in of_gpu.values()):
+            return []
+        return sorted(pid for pid, owned in self._pids[uuid].items() if owned is False)
 
     def energy(self, measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """[{new_tokens, gpus: [what scripts/machine/energy.py gives]}] of a result's measurements, as far as they tell the window of their timed calls."""
@@ -103,15 +171,18 @@ class Watch(gpus.Sampler):
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
         """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
-        of_gpus = [self._of(gpu, calls) for gpu in self._gpus]
+        of_gpus, waits = [self._of(gpu, calls) for gpu in self._gpus], self._pressure.shares(calls)
+        marks = [*self._load_marks(), *self._throttle_marks(of_gpus), *self._state_marks(of_gpus), *_pressure_marks(waits["memory"])]
         return {
             "governors": governors(),
             "cores": self._cores or None,
             "load_average_after": round(os.getloadavg()[0], 2),
             "busy_cores_before": round(self._before, 2),
             "busy_cores_after": round(self._after, 2),
+            "pressure": waits,
             "gpus": of_gpus,
-            "marks": [*self._load_marks(), *self._throttle_marks(of_gpus)],
+            "marks": [mark.words for mark in marks],
+            "disturbed": [mark.words for mark in marks if mark.disturbs],
         }
 
     def _of(self, gpu: Gpu, calls: Sequence[float] | None) -> dict[str, Any]:
@@ -120,20 +191,53 @@ class Watch(gpus.Sampler):
         counts = {name: sum(bool((sample.reasons or 0) & bit) for sample in within) for name, bit in REASONS.items()}
         throttled = {name: count for name, count in counts.items() if count}
         ranges = {name: _range([sample.values[name] for sample in samples], [sample.values[name] for sample in within]) for name in READINGS}
-        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **ranges}
+        settings, errors = self._settings[gpu.uuid], self._ecc_errors[gpu.uuid]
+        mode = settings.get("persistence_mode")
+        state = {
+            "power_limit_w": {name: settings.get(name) for name in ("enforced", "default")},
+            "persistence_mode": None if mode is None else bool(mode),
+            "ecc_uncorrected": None if None in errors or len(errors) < 2 else {"before": errors[0], "after": errors[-1]},
+            "foreign_pids": self._foreign_pids(gpu.uuid),
+        }
+        return {"uuid": gpu.uuid, "samples": len(within), "error": self._errors.get(gpu.uuid), "throttled": throttled, **state, **ranges}
 
-    def _load_marks(self) -> Iterable[str]:
+    def _load_marks(self) -> Iterable[Mark]:
+        if self._shared_with:
+            yield Mark(
+                f"shared machine: up to {self._shared_with} other {'job' if self._shared_with == 1 else 'jobs'} of the same command ran beside it (JOBS)"
+            )
         most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
         for when, busy in (("before it began", self._before), ("after it ended", self._after)):
             if busy > most:
-                yield f"foreign load: {busy:.1f} of {os.cpu_count()} cores computed just {when}"
-        yield from (f"foreign load: others used GPU {index} when it began" for index in self._in_use)
+                yield Mark(f"foreign load: {busy:.1f} of {os.cpu_count()} cores computed just {when}")
+        yield from (Mark(f"foreign load: others used GPU {index} when it began") for index in self._in_use)
 
-    def _throttle_marks(self, of_gpus: list[dict[str, Any]]) -> Iterable[str]:
+    def _throttle_marks(self, of_gpus: list[dict[str, Any]]) -> Iterable[Mark]:
         for gpu, summary in zip(self._gpus, of_gpus, strict=True):
             for name, count in summary["throttled"].items():
                 if name not in CHOSEN:
-                    yield f"throttled: GPU {gpu.index} lowered its clock in {count} of {summary['samples']} samples ({name})"
+                    yield Mark(f"throttled: GPU {gpu.index} lowered its clock in {count} of {summary['samples']} samples ({name})", disturbs=name != OWN_LIMIT)
+
+    def _state_marks(self, of_gpus: list[dict[str, Any]]) -> Iterable[Mark]:
+        for gpu, summary in zip(self._gpus, of_gpus, strict=True):
+            enforced, default = summary["power_limit_w"]["enforced"], summary["power_limit_w"]["default"]
+            if enforced and default and enforced < default:
+                yield Mark(f"power limit: GPU {gpu.index} is held to {enforced:g} W, its default is {default:g} W")
+            errors = summary["ecc_uncorrected"]
+            if errors and errors["after"] > errors["before"]:
+                yield Mark(f"ECC: GPU {gpu.index} had {errors['after'] - errors['before']:g} uncorrected errors of memory during the run")
+            if pids := summary["foreign_pids"]:
+                yield Mark(f"foreign load: others computed on GPU {gpu.index} during the run (pid {', '.join(map(str, pids))})")
+
+
+def _pressure_marks(share: float | None) -> Iterable[Mark]:
+    if share is not None and share > SHARE_OF_WAITS:
+        yield Mark(f"memory pressure: tasks of this machine waited for memory in {100 * share:.1f} % of the calls' time")
+
+
+def _ecc_uncorrected(handle: Any) -> float:
+    """Uncorrected errors of memory since the driver was loaded."""
+    return int(pynvml.nvmlDeviceGetTotalEccErrors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC))
 
 
 def _used_by_others(gpu: Gpu) -> bool:

@@ -27,6 +27,12 @@ def near(gpus: Sequence[Gpu], devices: Path = DEVICES) -> str:
     return text(chosen) if chosen and chosen != allowed else ""
 
 
+def own() -> str:
+    """The cores that this process is kept on, which a container does not inherit; "" where that is every core of the machine."""
+    allowed = os.sched_getaffinity(0)
+    return text(allowed) if len(allowed) < (os.cpu_count() or 1) else ""
+
+
 def _folder(gpu: Gpu) -> str:
     """`00000000:3B:00.0`, as NVML says it, is the folder `0000:3b:00.0`. Raises ValueError where NVML said nothing."""
     domain, bus, place = gpu.pci_bus_id.lower().split(":")

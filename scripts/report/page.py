@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from scripts import pins
 from scripts.articles import Article
-from scripts.report import failures, pages
+from scripts.report import failures, noise, pages
 from scripts.report.cells import MARK, NONE
 from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
@@ -15,6 +15,8 @@ from scripts.report.verdict_marks import legend
 from scripts.report.view import View
 from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
+from scripts.verdicts import calibration
+from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import SIZE_FACTOR
 from scripts.verdicts.row_groups import Group
@@ -71,9 +73,10 @@ def body(content: Content, runs_link: str) -> Body:
     for slug in content.by_article:
         with failures.part(f"the page of {slug}", runs_of(content.by_article[slug])):
             whole[pages.of_article(slug)] = article_page(slug, content)
+    calibrations = calibration.of_groups(content.groups)
     for group in content.groups:
         article, verdicts = content.known.get(group.key.article), content.verdicts.get(group.key.article)
-        whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures)
+        whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures, calibrations)
         with failures.part(f"the environment of {group.heading}", runs_of([group])):
             whole[pages.of_environment(group)] = provenance.environment(group, article)
     with failures.part("the tables of all runs", content.records):
@@ -148,8 +151,8 @@ def method_page(records: Sequence[Record]) -> Markdown:
 
 
 def _first_judged(records: Sequence[Record]) -> str:
-    """ "all 187 results": how many were first judged by an earlier version of the rules."""
-    earlier = sum(rules_version.first_judged_by(record) < rules_version.VERSION for record in records)
+    """ "all 187 results": how many were first judged by version 1 of the rules."""
+    earlier = sum(rules_version.first_judged_by(record) == 1 for record in records)
     return "" if not earlier else f"all {earlier}" if earlier == len(records) else f"{earlier} of the {len(records)}"
 
 
@@ -191,7 +194,9 @@ def _nearest(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group
     return max(groups, key=lambda group: told[group.slug])
 
 
-def setting_page(group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str]) -> Markdown:
+def setting_page(
+    group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str], calibrations: Sequence[Calibration]
+) -> Markdown:
     """One group: its plots, its main table, what failed, and every other number behind a click."""
     runs, cannot_judge = runs_of([group]), group.cannot_judge()
     folds = []
@@ -215,6 +220,7 @@ def setting_page(group: Group, article: Article | None, verdicts: ArticleVerdict
             systems=systems.section(group, article),
             deviates=any(row.deviations() for row in group.rows),
             mark=MARK,
+            noise=noise.section(group, calibrations, judged),
             folds=blocks(*folds),
         )
 

@@ -73,6 +73,7 @@ class Conditions(Shape):
     """scripts/machine/conditions.py says what it holds."""
 
     marks: list[str] | None = None
+    disturbed: list[str] | None = None
 
 
 class EnergyOfGpu(Shape):
@@ -103,6 +104,7 @@ class Host(Shape):
     judge_s      of the job that judges the tokens, after it
     prepare_s    before it: choosing GPUs, checks, and building or writing what was not there
     differences  from the pins, a line each
+    shared_with  how many other jobs of the same command may have run beside it (JOBS)
     rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
 
@@ -124,6 +126,7 @@ class Host(Shape):
     gpus: list[Gpu] | None = None
     gpu_memory: list[GpuMemory] | None = None
     conditions: Conditions | None = None
+    shared_with: Count | None = None
     energy: list[Energy] | None = None
 
 
@@ -394,6 +397,15 @@ class Wrote(Shape):
     reference: list[tuple[Count, str]] | None = None
 
 
+class Kernel(Shape):
+    """What a calibration timed: so many products of square matrices, or "none"."""
+
+    kernel: str
+    size: AtLeastOne | None = None
+    products: AtLeastOne | None = None
+    dtype: str | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -412,6 +424,7 @@ class Figures(Shape):
     products: Products | None = None
     token_times: TokenTimes | None = None
     wrote: Wrote | None = None
+    kernel: Kernel | None = None
 
 
 class Torch(Shape):

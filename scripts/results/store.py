@@ -176,14 +176,16 @@ def ended_like(readable: str, runs: Path = RUNS) -> Iterator[Record]:
     yield from _ended([name for name in _folders(runs) if name.startswith(readable + ".")], runs)
 
 
-def enough(prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Record | None:
+def enough(
+    prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None, counts: Callable[[Record], bool] = lambda record: True
+) -> Record | None:
     """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated.
 
     An id keeps the hash that its kit gave it. `prefix_of` says which prefix a stored run would have today, so that a run which an
-    earlier schema wrote under another hash counts too where it asked the very same.
+    earlier schema wrote under another hash counts too where it asked the very same. A run for which `counts` is False is as if it was not there.
     """
     latest = None
-    for number, record in enumerate(ended(prefix, runs, prefix_of), 1):
+    for number, record in enumerate(filter(counts, ended(prefix, runs, prefix_of)), 1):
         latest = latest or record
         if number == count or latest.status != "ok":
             return latest

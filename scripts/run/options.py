@@ -28,6 +28,7 @@ class Options:
     `repeats` is how many runs each row shall have, a fresh process each.
     `model_path` is a folder that has the real weights already; None fetches them.
     `scheduler` is local or slurm; partition, account, qos, time and constraint are for SLURM.
+    `jobs` is how many cases run at once, `shared_with` how many others of the same command may run beside this one.
     `receipt` is a file that gets {run: status} when the command has come to its end.
     `gpus` and `gpu_ids` None, `variant` and `article` empty and `batch_sizes` None mean the case's own.
     """
@@ -65,6 +66,8 @@ class Options:
     time: str = ""
     constraint: str = ""
     receipt: Path | None = None
+    jobs: int = 1
+    shared_with: int = 0
 
     def __post_init__(self) -> None:
         if self.model_path and self.weights == "random":
@@ -80,6 +83,8 @@ class Options:
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
         if self.device == "cpu" and (self.gpus or 0) > MOST_ON_A_CPU:
             raise UsageError(f"GPUS is {self.gpus} with DEVICE=cpu, allowed is a whole number from 1 to {MOST_ON_A_CPU}; try GPUS=2")
+        if self.jobs > 1 and self.scheduler == "slurm":
+            raise UsageError(f"JOBS is {self.jobs} with SCHEDULER=slurm, which itself runs tasks at once; leave JOBS out")
         for name in OF_SLURM:
             if getattr(self, name) and self.scheduler == "local":
                 raise UsageError(f"{name.upper()} is {getattr(self, name)!r}, which only SLURM reads; type SCHEDULER=slurm, or leave {name.upper()} out")

@@ -76,7 +76,7 @@ def _rows_of_case(planned: Planned, asked: Options, device_model: str) -> list[R
 def _row(planned: Planned, asked: Options, device_model: str) -> tuple[Row, str]:
     """(the row, the status that its latest run ended with; "" where it has none)."""
     job, prefix = runner.question(planned, asked, device_model)
-    ended = [] if asked.force else list(results.ended(prefix, asked.runs, jobs.prefix_of))
+    ended = [] if asked.force else [run for run in results.ended(prefix, asked.runs, jobs.prefix_of) if runner.counts(run, asked)]
     status = ended[0].status if ended else ""
     # What ran out of memory or is unsupported is not repeated.
     done = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)

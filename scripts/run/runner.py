@@ -74,7 +74,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
         _writable(runs)
 
         def measured() -> Record | None:
-            return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of)
+            return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of, lambda record: counts(record, options))
 
         earlier = measured()
         if not earlier:
@@ -89,6 +89,11 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
                 earlier = folder
         print("  measured before; FORCE=1 measures it again", file=sys.stderr)
         return earlier
+
+
+def counts(record: Record, options: Options) -> bool:
+    """Is a stored run one of those that are asked for? A run beside others (JOBS) judges nothing, so it stands for no run of its own."""
+    return bool(options.shared_with or options.jobs > 1 or not record.host.get("shared_with"))
 
 
 def question(planned: Planned, options: Options, device_model: str) -> tuple[Job, str]:
@@ -149,7 +154,10 @@ def _measure(ready: Ready, folder: Path) -> Record:
             resumed = not ready.anew and resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             facts = host_facts.at_start(engine, ready.asked_at)
-            with gpus.MemorySampler(engine.gpus) as sampler, conditions.Watch(engine.gpus, engine.cores) as watch:
+            with (
+                gpus.MemorySampler(engine.gpus) as sampler,
+                conditions.Watch(engine.gpus, engine.cores, owns=engine.owns, shared_with=engine.asked.shared_with) as watch,
+            ):
                 began = time.monotonic()
                 outcome = engine.run(job, work, display.line)
                 ran_s = time.monotonic() - began
@@ -161,6 +169,7 @@ def _measure(ready: Ready, folder: Path) -> Record:
             judge_s = time.monotonic() - began
         _keep_traces(work, folder)
         facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
+        facts["shared_with"] = engine.asked.shared_with
         facts["energy"] = watch.energy(result.measurements if result else [])
         facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)

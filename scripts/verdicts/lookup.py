@@ -8,7 +8,7 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.verdicts import token_times
 from scripts.verdicts.parts import NotTested
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row_groups import Group, Row, disturbed_by
 
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2
@@ -64,8 +64,12 @@ def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
     """Why these rows judge nothing, or ""; without `new_tokens` each run counts, whatever its calls are."""
     if any(row.recipe < LEAST_RECIPE for row in rows):
         return f"weights of recipe {min(row.recipe for row in rows)}"
-    fewest = min(len(row.ok_runs if new_tokens is None else row.run_means_ms(new_tokens)) for row in rows)
-    return f"{fewest} run{'s' * (fewest != 1)}, {stats.LEAST_RUNS} are needed" if fewest < stats.LEAST_RUNS else ""
+    row = min(rows, key=lambda row: len(row.undisturbed(new_tokens)))
+    fewest, disturbed = len(row.undisturbed(new_tokens)), sum(bool(disturbed_by(run)) for run in row.ok_runs)
+    if fewest >= stats.LEAST_RUNS:
+        return ""
+    beside = f" beside {disturbed} on a disturbed machine" if disturbed else ""
+    return f"{fewest} run{'s' * (fewest != 1)}{beside}, {stats.LEAST_RUNS} are needed"
 
 
 def devices_for(group: Group, article: Article, named: Sequence[Named], new_tokens: int) -> int:
@@ -82,7 +86,7 @@ def devices_for(group: Group, article: Article, named: Sequence[Named], new_toke
     def rank(number: int) -> tuple[int, int, int]:
         rows_or_reasons = (group.row_of(case, _count(article, case, number), batch_size) for case, batch_size in named)
         rows = [row for row in rows_or_reasons if isinstance(row, Row)]
-        measured = sum(row.status in ENDS or len(row.run_means_ms(new_tokens)) >= stats.LEAST_RUNS for row in rows)
+        measured = sum(row.status in ENDS or len(row.undisturbed(new_tokens)) >= stats.LEAST_RUNS for row in rows)
         calls = sum(len(row.timed_ms(new_tokens)) for row in rows)
         return (measured, len(rows), calls) if measured < len(named) else (measured, measured, sys.maxsize)
 

@@ -86,9 +86,13 @@ class Row:
         """The runs with the status ok."""
         return [run for run in self.runs if run.status == "ok"]
 
+    def undisturbed(self, new_tokens: int | None = None) -> list[Record]:
+        """The ok runs that may judge, by the state of their machine; of those with timed calls of so many new tokens, where a number is given."""
+        return [run for run in self.ok_runs if not disturbed_by(run) and (new_tokens is None or series(run).get(new_tokens))]
+
     def runs_of(self, new_tokens: int) -> list[Record]:
-        """The ok runs with timed calls of so many new tokens, oldest first."""
-        return [run for run in self.ok_runs if series(run).get(new_tokens)]
+        """The runs with timed calls of so many new tokens that count, oldest first: the undisturbed ones, or all ok ones where each was disturbed."""
+        return self.undisturbed(new_tokens) or [run for run in self.ok_runs if series(run).get(new_tokens)]
 
     def run_means_ms(self, new_tokens: int) -> list[float]:
         """The mean timed call of each of these runs, in ms."""
@@ -276,6 +280,16 @@ def wrong_output(check: Mapping[str, Any]) -> str:
     return f"output failed its check ({check.get('reason') or 'no reason given'})"
 
 
+def marks_of(record: Record) -> list[str]:
+    """What makes a run's times doubtful, by the state of its machine (scripts/machine/conditions.py)."""
+    return (record.host.get("conditions") or {}).get("marks") or []
+
+
+def disturbed_by(record: Record) -> list[str]:
+    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none."""
+    return (record.host.get("conditions") or {}).get("disturbed") or []
+
+
 def peak_used_bytes(record: Record) -> dict[str, int]:
     """{GPU UUID: the most it held during a run}, without GPUs that gave no sample."""
     sampled = record.host.get("gpu_memory") or []
@@ -328,13 +342,14 @@ def _identity(record: Record) -> tuple[str | None, str]:
 
 
 def _median_run(runs: tuple[Record, ...]) -> Record:
-    """The median run by the mean of its shortest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
+    """The median of the undisturbed runs by the mean of its shortest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
 
     A single run on a busy machine then does not decide a row. Where the latest run has another status than ok, the latest run counts.
     """
-    ended = [record for record in runs if record.status == "ok" and series(record)]
-    if runs[-1] not in ended:
+    timed = [record for record in runs if record.status == "ok" and series(record)]
+    if runs[-1] not in timed:
         return runs[-1]
+    ended = [record for record in timed if not disturbed_by(record)] or timed
     by_mean = sorted(ended, key=lambda record: statistics.fmean(series(record)[min(series(record))]))
     middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
     return max(middle, key=ended.index)

@@ -1,4 +1,4 @@
-"""The rule that turns a claim of an article into a verdict: version 2 of docs/verdict-rules.md.
+"""The rule that turns a claim of an article into a verdict: versions 2 and 3 of docs/verdict-rules.md.
 
 A claim is a list of relations between cases (bench/articles/*.toml), each of which makes a part or two; it is judged within one group of rows,
 for one number of new tokens. Each kind of relation is a class of scripts/verdicts/relations.

@@ -10,6 +10,9 @@
  *   FAKE_NVML_THROTTLED  a file with NVML's bits of why the clocks are low, and a temperature; absent: clocks are not told
  *   FAKE_NVML_WATTS      the energy counter grows by so many W, in steps of 100 ms; unset: there is no counter
  *   FAKE_NVML_BUS        "BITS MHZ" of the memory; unset: not told
+ *   FAKE_NVML_COMERS     a file; while it exists, its processes compute in place of those of FAKE_NVML_PROCESSES
+ *   FAKE_NVML_LIMITS     "ENFORCED DEFAULT" limit of power in mW; unset: not told
+ *   FAKE_NVML_ECC        a file with the number of uncorrected errors of memory; absent: no ECC
  *   FAKE_NVML_INIT       a return code for nvmlInit
  */
 #define _POSIX_C_SOURCE 200809L
@@ -144,6 +147,22 @@ int nvmlDeviceGetTotalEnergyConsumption(device *handle, unsigned long long *mill
     return SUCCESS;
 }
 
+static int limits(unsigned *enforced, unsigned *standard) { return sscanf(setting("FAKE_NVML_LIMITS"), "%u %u", enforced, standard) == 2 ? SUCCESS : NOT_SUPPORTED; }
+
+int nvmlDeviceGetEnforcedPowerLimit(device *handle, unsigned *milliwatts) { unsigned other; (void)handle; return limits(milliwatts, &other); }
+int nvmlDeviceGetPowerManagementDefaultLimit(device *handle, unsigned *milliwatts) { unsigned other; (void)handle; return limits(&other, milliwatts); }
+int nvmlDeviceGetPersistenceMode(device *handle, unsigned *on) { (void)handle; *on = 1; return SUCCESS; }
+
+int nvmlDeviceGetTotalEccErrors(device *handle, int kind, int counter, unsigned long long *errors)
+{
+    FILE *file = fopen(setting("FAKE_NVML_ECC"), "r");
+    (void)handle;
+    if (!file) return NOT_SUPPORTED;
+    int found = kind == 1 && counter == 0 ? fscanf(file, "%llu", errors) : 0;
+    fclose(file);
+    return found == 1 ? SUCCESS : UNKNOWN;
+}
+
 static int bus(unsigned *bits, unsigned *mhz) { return sscanf(setting("FAKE_NVML_BUS"), "%u %u", bits, mhz) == 2 ? SUCCESS : NOT_SUPPORTED; }
 
 int nvmlDeviceGetMemoryBusWidth(device *handle, unsigned *bits) { unsigned mhz; (void)handle; return bus(bits, &mhz); }
@@ -178,7 +197,13 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *handle, unsigned *room, proc
 {
     unsigned found = 0, capacity = *room, gpu, pid;
     unsigned long long bytes;
-    for (const char *at = setting("FAKE_NVML_PROCESSES"); sscanf(at, "%u:%u:%llu", &gpu, &pid, &bytes) == 3; at++) {
+    char comers[256] = "";
+    FILE *file = fopen(setting("FAKE_NVML_COMERS"), "r");
+    if (file) {
+        if (!fgets(comers, sizeof comers, file)) *comers = 0;
+        fclose(file);
+    }
+    for (const char *at = file ? comers : setting("FAKE_NVML_PROCESSES"); sscanf(at, "%u:%u:%llu", &gpu, &pid, &bytes) == 3; at++) {
         if ((int)gpu == handle->index) {
             if (list && found < capacity) list[found] = (process){pid, bytes, 0xffffffff, 0xffffffff};
             found++;

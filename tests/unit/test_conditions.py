@@ -1,10 +1,11 @@
 """What the machine does beside a run, and when its times are doubtful."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from scripts.machine import conditions
+from scripts.machine import conditions, pressure, processes
 from scripts.units import GIB
 from tests.fakes.cdi import uuid
 from tests.fakes.machine import Machine
@@ -16,18 +17,28 @@ def machine(fake_nvml: Path, tmp_path: Path) -> Machine:
 
 
 WATCH = """
-from scripts.machine import conditions
-with conditions.Watch(gpus.list_gpus(), "0-3", interval_s=0.01, look_s=0.01) as watch:
-    time.sleep(0.2)
+from scripts.machine import conditions, pressure, processes
+with conditions.Watch(gpus.list_gpus(), "0-3", interval_s=0.01, look_s=0.01, owns={{11: True, 77: False}}.get) as watch:
+    time.sleep(0.1)
+    exec({meanwhile!r})
+    time.sleep(0.1)
     calls = [time.time(), time.time() + {seconds}]
     time.sleep({seconds})
 answer = watch.summary(calls)
 """
 
 
-def watched(machine, tmp_path, said, gpus=1, **settings):
+def watched(machine, tmp_path, said="0 40", gpus=1, meanwhile="", **settings):
+    """What a watch of 0.4 s says, in which a program of `meanwhile` changes the machine before the calls."""
     (tmp_path / "throttled").write_text(said)
-    return machine.ask(WATCH.format(seconds=0.2), gpus=gpus, FAKE_NVML_THROTTLED=str(tmp_path / "throttled"), **settings)
+    files = {"FAKE_NVML_THROTTLED": "throttled", "FAKE_NVML_COMERS": "comers", "FAKE_NVML_ECC": "ecc"}
+    places = {name: str(tmp_path / file) for name, file in files.items()}
+    return machine.ask(WATCH.format(seconds=0.2, meanwhile=meanwhile.format(folder=tmp_path)), gpus=gpus, **places, **settings)
+
+
+def of_gpu(found, kind="marks"):
+    """The marks that name a GPU; those of this machine's own load come and go."""
+    return [mark for mark in found[kind] if "GPU" in mark]
 
 
 def test_a_gpu_that_lowers_its_clock_for_heat_is_marked(machine: Machine, tmp_path):
@@ -48,13 +59,81 @@ def test_an_idle_gpu_and_clocks_that_a_user_set_are_no_throttling(machine: Machi
 
 
 def test_what_a_driver_does_not_tell_is_null_and_costs_nothing(machine: Machine):
-    (gpu,) = machine.ask(WATCH.format(seconds=0.05), gpus=1)["gpus"]
+    (gpu,) = machine.ask(WATCH.format(seconds=0.05, meanwhile=""), gpus=1)["gpus"]
     assert (gpu["temperature_c"], gpu["sm_clock_mhz"], gpu["throttled"]) == (None, None, {})
 
 
 def test_a_gpu_that_others_use_is_marked(machine: Machine, tmp_path):
     found = watched(machine, tmp_path, "0 40", gpus=2, FAKE_NVML_PROCESSES=f"1:77:{GIB}")
-    assert [mark for mark in found["marks"] if "GPU" in mark] == ["foreign load: others used GPU 1 when it began"]
+    assert of_gpu(found) == of_gpu(found, "disturbed") == ["foreign load: others used GPU 1 when it began"]
+
+
+COMES = "open('{folder}/comers', 'w').write('0:11:1,0:77:1,0:99:1')"
+
+
+def test_a_process_of_others_that_comes_while_the_job_runs_is_marked(machine: Machine, tmp_path):
+    found = watched(machine, tmp_path, meanwhile=COMES)
+    assert found["gpus"][0]["foreign_pids"] == [77], "11 is the job's, of 99 nobody knows whose"
+    assert of_gpu(found) == of_gpu(found, "disturbed") == ["foreign load: others computed on GPU 0 during the run (pid 77)"]
+
+
+def test_where_no_process_is_known_to_be_the_jobs_the_drivers_numbers_say_nothing(machine: Machine, tmp_path):
+    found = watched(machine, tmp_path, meanwhile=COMES.replace("0:11:1,", ""))
+    assert found["gpus"][0]["foreign_pids"] == [] and of_gpu(found) == []
+
+
+def test_a_power_limit_below_the_default_is_marked_and_the_gpus_own_limit_disturbs_nothing(machine: Machine, tmp_path):
+    found = watched(machine, tmp_path, f"{0x4} 40", FAKE_NVML_LIMITS="350000 700000")
+    assert found["gpus"][0]["power_limit_w"] == {"enforced": 350, "default": 700} and found["gpus"][0]["persistence_mode"] is True
+    assert of_gpu(found, "disturbed") == ["power limit: GPU 0 is held to 350 W, its default is 700 W"]
+    own = watched(machine, tmp_path, f"{0x4} 40", FAKE_NVML_LIMITS="700000 700000")
+    assert [mark.partition(":")[0] for mark in of_gpu(own)] == ["throttled"] and of_gpu(own, "disturbed") == []
+    hot = watched(machine, tmp_path, f"{0x20} 90", FAKE_NVML_LIMITS="700000 700000")
+    assert of_gpu(hot) == of_gpu(hot, "disturbed") != []
+
+
+def test_errors_of_memory_that_ecc_could_not_correct_are_marked_where_they_came_in_the_run(machine: Machine, tmp_path):
+    (tmp_path / "ecc").write_text("3")
+    before = watched(machine, tmp_path)
+    assert before["gpus"][0]["ecc_uncorrected"] == {"before": 3, "after": 3} and of_gpu(before) == []
+    found = watched(machine, tmp_path, meanwhile="open('{folder}/ecc', 'w').write('5')")
+    assert of_gpu(found, "disturbed") == ["ECC: GPU 0 had 2 uncorrected errors of memory during the run"]
+
+
+def test_a_process_is_known_by_those_above_it(tmp_path):
+    assert processes.descends_from(os.getpid(), os.getppid()) is True
+    assert processes.descends_from(os.getppid(), os.getpid()) is False
+    assert processes.descends_from(1234, 5, tmp_path) is None
+    (tmp_path / "1234").mkdir()
+    (tmp_path / "1234" / "stat").write_text("1234 (a) b) S 5 1 1")
+    assert processes.descends_from(1234, 5, tmp_path) is True
+
+
+def stalled(folder, memory_us):
+    for kind, waited_us in (("memory", memory_us), ("cpu", 0)):
+        (folder / kind).write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={waited_us}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n")
+
+
+def test_the_time_in_which_tasks_waited_for_memory_is_that_of_the_calls(tmp_path):
+    stalled(tmp_path, 10)
+    with pressure.Watch(tmp_path, interval_s=60) as watch:
+        stalled(tmp_path, 20_010)
+        watch._look()
+        stalled(tmp_path, 900_000)
+    watch._looks = [(100.0 + second, said) for second, (_, said) in enumerate(watch._looks)]
+    assert watch.shares([100.1, 100.9]) == {"memory": 0.02, "cpu": 0.0}
+    assert watch.shares(None)["memory"] == 0.45
+    assert pressure.waited_us("memory", tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(("share", "marked"), [(None, False), (0.01, False), (0.011, True)])
+def test_short_memory_is_marked(monkeypatch, share, marked):
+    monkeypatch.setattr(pressure.Watch, "shares", lambda self, window: {"memory": share, "cpu": 0.5})
+    with conditions.Watch([]) as watch:
+        pass
+    found = watch.summary(None)
+    assert any(mark.startswith("memory pressure") for mark in found["disturbed"]) == marked
+    assert found["pressure"] == {"memory": share, "cpu": 0.5}
 
 
 @pytest.fixture
@@ -67,7 +146,7 @@ def busy(monkeypatch):
         monkeypatch.setattr(conditions.os, "cpu_count", lambda: 64)
         with conditions.Watch([]) as watch:
             pass
-        return watch.summary(None)["marks"]
+        return [mark for mark in watch.summary(None)["disturbed"] if mark.startswith("foreign")]
 
     return marks
 

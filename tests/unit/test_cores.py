@@ -64,3 +64,12 @@ def test_a_job_of_the_host_stays_on_its_cores_and_this_process_does_not():
 def test_a_container_gets_its_cores_and_a_choice_only_where_there_is_one():
     assert restrictions.settings(8 * GIB, None, GIB, cores="0-3")["cpuset_cpus"] == "0-3"
     assert "cpuset_cpus" not in restrictions.settings(8 * GIB, None, GIB)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="NOT TESTED: to be kept on fewer cores needs two")
+def test_the_cores_that_this_process_is_kept_on_are_told_where_they_are_not_all() -> None:
+    one = str(min(os.sched_getaffinity(0)))
+    before = cores.own()
+    with cores.kept_on(one):
+        assert cores.own() == one
+    assert cores.own() == before

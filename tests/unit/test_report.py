@@ -217,7 +217,7 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     words = [word for _, word in lines]
     assert len(words) == 5 and all(SIGNS[word] == sign for sign, word in lines), below
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
-    assert f"{counts}, of 5 claims by version 2 of [the rules](method.md)" in first
+    assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
     assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: measured 4\.9\d* \(4.* to .*\), published 3\.83 × layer-parallel\n", below), (
         below
     )
@@ -297,13 +297,13 @@ def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(
 
 
 def test_the_report_names_its_rules_and_what_earlier_ones_judged_first(of_five_runs: str, tmp_path: Path) -> None:
-    assert "follow version 2 of the rules (docs/verdict-rules.md), of 2026-11-23." in of_five_runs
+    assert "follow version 3 of the rules (docs/verdict-rules.md), of 2026-11-23." in of_five_runs
     assert "Version 1 of the rules judged" not in of_five_runs, "version 1 judged no result of recipe 2"
     one, other = record(job("int8"), 50.0), record(job("deepspeed", 2), 10.0)
     for each in (one, other):
         each.job.model["recipe"] = 1
     assert "Version 1 of the rules judged all 2 results first." in page(tmp_path, [one, other])
-    one.host["rules_version"] = 2
+    one.host["rules_version"] = 3
     assert "Version 1 of the rules judged 1 of the 2 results first." in page(tmp_path, [one, other])
 
 
@@ -453,3 +453,12 @@ def test_a_report_judges_each_group_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(judging, "judge_group", lambda group, article: judged.append(group.slug) or judge(group, article))
     page(tmp_path, [record(job("int8"), 50.0), record(job("deepspeed", 2), 10.0), record(job("int8", variant="controlled"), 50.0)])
     assert len(judged) == len(set(judged)) == 2
+
+
+def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -> None:
+    runs = synthetic.repeated(record(job("int8"), 50.0), 3)
+    runs[0].host["conditions"] = {"marks": ["foreign load: <b>"], "disturbed": ["foreign load: <b>"]}
+    runs[1].host["conditions"] = {"marks": ["throttled: a"], "disturbed": []}
+    text = page(tmp_path, runs)
+    assert "- int8 on 1: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
+    assert "- int8 on 1: 1 of 3 runs are marked and count: throttled: a" in text

@@ -1,4 +1,4 @@
-"""Version 2 of the rules of the verdicts, at their edges, on made-up runs."""
+"""Versions 2 and 3 of the rules of the verdicts, at their edges, on made-up runs."""
 
 import dataclasses
 import math
@@ -590,3 +590,53 @@ def test_rows_of_different_gpus_are_in_different_groups(facts: dict) -> None:
 def test_a_cpu_or_a_tiny_model_judges_no_claim(facts: dict, reason: str) -> None:
     (group,) = row_groups.build([record(job("deepspeed", **facts))], articles.load_all())
     assert group.cannot_judge() == reason
+
+
+# ------------------------------------------------------------------------------------------------ disturbed machines
+HOT = "throttled: GPU 0 lowered its clock in 3 of 9 samples (hw_thermal_slowdown)"
+
+
+def marked(runs: list[Record], *numbers: int, disturbed: bool = True, slower: float = 10.0) -> list[Record]:
+    """The runs, of which these numbers are marked and took so many times as long."""
+    for run in runs:
+        if run.number in numbers:
+            run.host["conditions"] = {"marks": [HOT], "disturbed": [HOT] if disturbed else []}
+            for measurement in run.guest.measurements:
+                measurement["timed_ms"] = [ms * slower for ms in measurement["timed_ms"]]
+    return runs
+
+
+def test_a_run_on_a_disturbed_machine_judges_nothing_and_the_others_do_as_if_it_was_not_there() -> None:
+    fast, slow = pair(10.0, 30.0)
+    alone = judge_runs([FASTER], [*repeated(fast), *repeated(slow)])
+    beside = judge_runs([FASTER], [*marked(repeated(fast, 7), 6, 7), *repeated(slow)])
+    assert alone.word == beside.word == HOLDS
+    assert beside.parts[0].ratio.value == pytest.approx(3.0, rel=0.02)
+
+
+def test_a_row_of_four_undisturbed_runs_is_not_tested_and_says_why() -> None:
+    fast, slow = pair(10.0, 30.0)
+    part = judge_runs([FASTER], [*marked(repeated(fast, 5), 3), *repeated(slow)]).parts[0]
+    assert (part.word, part.why) == (NOT_TESTED, "4 runs beside 1 on a disturbed machine, 5 are needed")
+    none_left = judge_runs([FASTER], [*marked(repeated(fast, 5), 1, 2, 3, 4, 5), *repeated(slow)]).parts[0]
+    assert none_left.why == "0 runs beside 5 on a disturbed machine, 5 are needed"
+
+
+def test_a_mark_that_disturbs_nothing_changes_no_verdict() -> None:
+    fast, slow = pair(10.0, 30.0)
+    runs = [*marked(repeated(fast), 1, 2, 3, 4, 5, disturbed=False, slower=1.0), *repeated(slow)]
+    assert judge_runs([FASTER], runs).word == HOLDS
+
+
+def test_the_peak_of_a_disturbed_run_may_hold_the_memory_of_others() -> None:
+    runs = repeated(record(job("int8"), 50.0, peak_gib=10.0), 6)
+    marked(runs, 6)[5].host["gpu_memory"][0]["peak_used_bytes"] = 40 * synthetic.GIB
+    assert judge_runs([FITS], runs).word == HOLDS
+
+
+def test_the_run_that_counts_is_an_undisturbed_one() -> None:
+    runs = marked(repeated(record(job("int8"), 50.0), 4), 2, 3, 4)
+    (row,) = group_of(runs).rows
+    assert row.record.number == 1 and len(row.run_means_ms(1)) == 1
+    (every,) = group_of(marked(repeated(record(job("int8"), 50.0), 3), 1, 2, 3)).rows
+    assert len(every.run_means_ms(1)) == 3, "a row of marked runs shows them"

@@ -10,7 +10,7 @@ from scripts.report import cells, published
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
-from scripts.verdicts.row_groups import Group, Row, gpus, wrong_output
+from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of, wrong_output
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,14 @@ def remarks(group: Group) -> Markdown:
         if row.empty_devices:
             held = gpus(row.count - row.empty_devices)
             notes.append(Markdown("- {}: its library put the whole model on {} and left {} empty").format(cells.on(row), held, row.empty_devices))
-    return lines(*notes)
+    return lines(*notes, *_marked(group))
+
+
+def _marked(group: Group) -> Iterator[Markdown]:
+    """Rows with runs on a disturbed machine, and with marks that change no verdict: how many, and the first mark."""
+    for row in group.rows:
+        disturbed = [run for run in row.ok_runs if disturbed_by(run)]
+        marked = [run for run in row.ok_runs if marks_of(run) and run not in disturbed]
+        for runs, mark_of, what in ((disturbed, disturbed_by, "judge nothing"), (marked, marks_of, "count")):
+            if runs:
+                yield Markdown("- {}: {} of {} runs are marked and {}: {}").format(cells.on(row), len(runs), len(row.ok_runs), what, mark_of(runs[0])[0])

@@ -6,6 +6,7 @@ the GPUs, on which the job is kept.
 
 import collections
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from scripts.containers import container, docker_errors
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
 from scripts.images import build
-from scripts.machine import cores, permissions
+from scripts.machine import cores, permissions, processes
 from scripts.machine.gpus import Gpu
 from scripts.models import links
 from scripts.paths import ROOT
@@ -35,7 +36,7 @@ class DockerEngine:
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
-        self.cores = cores.near(gpus)
+        self.cores = cores.near(gpus) or ("" if gpus else cores.own())
         self.facts: dict[str, Any] | None = None
         try:
             self.client = container.connect()
@@ -79,6 +80,10 @@ class DockerEngine:
             memlock=self.asked.memlock,
             on_line=on_line,
         )
+
+    def owns(self, pid: int) -> bool | None:
+        """Is a process of this machine in a container of this runner? None where that cannot be told."""
+        return container.is_ours(self.client, pid)
 
     def _linked_dirs(self, job: Job) -> list[Path]:
         """Where the files of the job's model lie that the models' folder only has links to."""
@@ -124,6 +129,10 @@ class HostEngine:
         if self.wrapper and job.kind == "profile":
             command = nsight.command(list(self.wrapper), str(work), command)
         return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line, self.cores)
+
+    def owns(self, pid: int) -> bool | None:
+        """Is a process of this machine below this one? None where it is not there to be asked."""
+        return processes.descends_from(pid, os.getpid())
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""

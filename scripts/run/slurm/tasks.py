@@ -16,7 +16,7 @@ from scripts.run.options import OF_SLURM, Options
 from scripts.run.runner import Planned
 
 #: What a task does not take over from the command as it was typed.
-OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler", "scheduler", *OF_SLURM)
+OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler", "scheduler", "jobs", *OF_SLURM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,11 @@ def split(planned: Sequence[Planned], asked: Options) -> Iterator[Task]:
         for case in alone:
             for repeat in range(1, asked.repeats + 1):
                 yield _task([case], asked, repeat, repeat)
+
+
+def of_case(case: Planned, asked: Options) -> Task:
+    """One case with all its repeats."""
+    return _task([case], asked, 0, asked.repeats)
 
 
 def compared(article: Article, names: Sequence[str]) -> list[set[str]]:

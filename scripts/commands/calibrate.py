@@ -1,0 +1,97 @@
+"""calibrate: how steady this machine is, and what the kit itself takes."""
+
+import dataclasses
+import sys
+
+import click
+
+from scripts import articles, results, stats
+from scripts.commands.measure import measuring
+from scripts.errors import KitError, UsageError
+from scripts.machine import cores
+from scripts.run import cost, plan, several
+from scripts.run.options import Options
+from scripts.run.runner import Planned
+from scripts.verdicts import calibration, row_groups
+from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
+
+#: One place to run it without typing a stack: the demo's environment, which this engine brings along.
+STACK_OF_HOST = "demo"
+
+
+@click.command
+@measuring
+def calibrate(slug: str, asked: Options) -> int:
+    """Time nothing and a fixed kernel, in five fresh processes each; print the noise floor of this machine.
+
+    With JOBS=n the kernel then runs n times at once: how much longer it takes is what other jobs cost here.
+    """
+    for name, typed in (("PLAN", asked.plan), ("SCHEDULER", asked.scheduler == "slurm")):
+        if typed:
+            raise UsageError(f"{name} is typed with calibrate, allowed are bench and article; try make article-{calibration.SLUG} REPEATS=5 {name}=…")
+    own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
+    repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
+    asked = dataclasses.replace(asked, article=calibration.SLUG, weights="random", stack=own, repeats=repeats)
+    planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(calibration.SLUG).cases)), asked, every=True)
+    measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
+    failed = max((plan.EXIT_CODES[record.status] for record in measured), default=1)
+    lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == calibration.SLUG])
+    if not lines:
+        raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")
+    if asked.jobs > 1:
+        code, of_others = beside_others([case for case in planned if case.case.name == KERNEL], asked)
+        failed, lines = max(failed, code), lines + of_others
+    print(*lines, sep="\n")
+    print(results.where_shown(asked.runs), file=sys.stderr)
+    return failed
+
+
+def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]]:
+    """(exit code, what it says) of the kernel alone and as many times at once as JOBS says, on as many cores each. The runs lie beside the other results."""
+    apart = dataclasses.replace(asked, folder=asked.runs.parent / f"beside-{asked.jobs}" / "runs")
+    with cores.kept_on(several.cores_of_one(kernel * asked.jobs, apart)):
+        plan.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)
+    code = several.perform(kernel * asked.jobs, dataclasses.replace(apart, force=True))
+    return code, lines_of_others(results.load_all(apart.runs)[0])
+
+
+def lines_of_others(records: list[results.Record]) -> list[str]:
+    """How many times as long the kernel takes beside others as alone, for each engine, stack and device."""
+    lines = []
+    for one in calibration.of_groups(row_groups.build(records, articles.load_all())):
+        for others, ratio in one.longer_beside().items():
+            words = f"beside {others} other job{'s' * (others > 1)} the kernel took {stats.in_words(ratio, least=2)} times as long as alone"
+            lines += [one.group.heading, f"  {words} ({len(one.beside)} and {one.runs} runs)"]
+    return lines
+
+
+def report_lines(records: list[results.Record]) -> list[str]:
+    """What the runs of a calibration say of their machines, a block for each engine, stack and device."""
+    groups = row_groups.build(records, articles.load_all())
+    empty = {one.group.slug: one for one in calibration.of_groups(groups, EMPTY)}
+    lines = []
+    for one in calibration.of_groups(groups, KERNEL):
+        lines += [one.group.heading, f"  fixed kernel       {_spread(one)}", f"  noise floor        {_floor(one)}"]
+        if nothing := empty.get(one.group.slug):
+            lines += [f"  the kit's clock    {_spread(nothing)}", f"  the kit around it  {_around(nothing)}"]
+    return lines
+
+
+def _spread(one: Calibration) -> str:
+    calls_ms = one.calls_ms
+    median_ms = stats.percentile(calls_ms, 50)
+    p99_ms = stats.percentile(calls_ms, 99)
+    return f"median {median_ms:.4g} ms, MAD {stats.percent(stats.mad(calls_ms) / median_ms)} %, p99 {p99_ms:.4g} ms ({len(calls_ms)} calls of {one.runs} runs)"
+
+
+def _floor(one: Calibration) -> str:
+    if one.noise_floor is None:
+        return f"not known: {one.runs} undisturbed runs, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
+    disturbed = sum(bool(row_groups.disturbed_by(run)) for run in one.row.ok_runs)
+    beside = f"; {disturbed} of {len(one.row.ok_runs)} runs are marked, so the machine is not quiet" if disturbed else ""
+    return f"{stats.percent(one.noise_floor)} %: rows of {one.runs} runs that lie nearer to each other cannot be told apart{beside}"
+
+
+def _around(nothing: Calibration) -> str:
+    parts = cost.beside_calls(nothing.row.record)
+    return ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())

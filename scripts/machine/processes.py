@@ -1,0 +1,17 @@
+"""Which process a process comes from, by the kernel's own files."""
+
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def descends_from(pid: int, ancestor: int, proc: Path = PROC) -> bool | None:
+    """Is a process another one, or below it? None where that cannot be told: it has just ended, or lives in another namespace of processes."""
+    while pid > 0:
+        if pid == ancestor:
+            return True
+        try:
+            pid = int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            return None
+    return False

@@ -1,0 +1,51 @@
+"""What a setting's page says of the noise of its machine, and of claims that its runs are too noisy for."""
+
+from collections.abc import Iterator, Sequence
+
+from scripts import stats
+from scripts.report.cells import percent
+from scripts.report.text import Markdown, blocks, lines, link
+from scripts.verdicts import calibration
+from scripts.verdicts.calibration import Calibration
+from scripts.verdicts.judging import Judged
+from scripts.verdicts.parts import UNDECIDED
+from scripts.verdicts.row_groups import Group
+
+#: Nobody repeats a row more often.
+MOST_RUNS = 1000
+
+
+def section(group: Group, known: Sequence[Calibration], judged: Sequence[Judged]) -> Markdown:
+    """The noise floor of the group's machine where `make calibrate` measured it, and each undecided direction with what would decide it; may be empty."""
+    of_machine = calibration.of_machine(known, group)
+    return blocks(_floor(of_machine) if of_machine else Markdown(), lines(*_too_noisy(group, judged)))
+
+
+def _floor(of_machine: Calibration) -> Markdown:
+    calls_ms, floor = of_machine.calls_ms, of_machine.noise_floor
+    median_ms = stats.percentile(calls_ms, 50)
+    median, p99 = (stats.significant(value) for value in (median_ms, stats.percentile(calls_ms, 99)))
+    spread = f"{median} ms, MAD {percent(stats.mad(calls_ms) / median_ms)} %, 99th percentile {p99} ms, {len(calls_ms)} calls of {of_machine.runs} runs"
+    calibrated = link("calibration", f"#{of_machine.group.slug}")
+    if floor is None:
+        words = Markdown("A fixed kernel took here in the median {} ({}); {} runs tell a noise floor.")
+        return words.format(spread, calibrated, stats.LEAST_RUNS)
+    words = Markdown(
+        "**Noise floor of this machine: {} %.** Rows of {} runs that lie nearer to each other cannot be told apart. A fixed kernel took in the median {} ({})."
+    )
+    return words.format(percent(floor), of_machine.runs, spread, calibrated)
+
+
+def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
+    words = Markdown(
+        "- Claim {}, {}: {} runs are too noisy for it. If ratio and scatter stay, {} would decide it; so may a quieter machine (`make calibrate`)."
+    )
+    for one in judged:
+        for part in one.verdict.parts:
+            if part.word == UNDECIDED and part.ratio and part.cases:
+                rows = [row for row in group.rows if row.case in part.cases and row.runs_of(one.new_tokens)]
+                runs = min((len(row.undisturbed(one.new_tokens)) for row in rows), default=0)
+                needed = stats.runs_to_decide(part.ratio, runs)
+                how = f"about REPEATS={needed}" if needed and needed <= MOST_RUNS else "no number of runs that anybody makes"
+                if needed:
+                    yield words.format(one.claim["id"], part.name, runs, how)

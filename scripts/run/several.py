@@ -1,0 +1,181 @@
+"""JOBS=n: cases of a command at once, each by a command of the kit of its own, on GPUs (or, on a CPU, cores) that no other of them has.
+
+Their runs are marked as measured on a shared machine and judge nothing (docs/verdict-rules.md). A job ends with this process, however
+this process ends.
+"""
+
+import ctypes
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from scripts import results, surroundings
+from scripts.errors import PreflightError, UsageError
+from scripts.machine import cores, gpus, signals
+from scripts.machine.warden import PR_SET_PDEATHSIG
+from scripts.paths import ROOT
+from scripts.run import plan
+from scripts.run.options import OPTION_NAMES, Options
+from scripts.run.runner import Planned
+from scripts.run.slurm import tasks
+from scripts.run.slurm.tasks import Task
+
+#: Seconds between two looks at the jobs.
+LOOK_EVERY_S = 0.1
+
+#: Seconds that an interrupted job gets to remove its container and to let its locks go.
+PATIENCE_S = 60.0
+
+
+@dataclasses.dataclass
+class Running:
+    """A job that has started; `own` are the numbers of its GPUs, or of its cores."""
+
+    task: Task
+    own: list[int]
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def receipt(self) -> dict[str, str]:
+        """{run: status} of what the job measured, or found measured; {} where it came to no end."""
+        try:
+            return dict(json.loads((self.folder / "receipt.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+    def why(self) -> str:
+        """The last error that the job printed."""
+        lines = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if "error:" in line), f"ended with {self.process.returncode}")
+
+
+def split(planned: Sequence[Planned], asked: Options) -> list[Task]:
+    """A task for each case in each variant, with all its repeats; those that a claim rests on first."""
+    for_one = dataclasses.replace(asked, gpu_ids=None, shared_with=_at_once(planned, asked) - 1)
+    return [tasks.of_case(case, for_one) for group in plan.groups(planned) for case in group]
+
+
+def _at_once(planned: Sequence[Planned], asked: Options) -> int:
+    return min(asked.jobs, len(planned))
+
+
+def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
+    """The jobs, for PLAN=1."""
+    wanted = split(planned, asked)
+    yield f"{len(wanted)} jobs, {_at_once(planned, asked)} at once, whose runs are marked as of a shared machine and judge nothing:"
+    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in wanted)
+
+
+def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] = (sys.executable, "-m", "scripts")) -> int:
+    """Run the cases, JOBS at once; returns the exit code of the command. Raises PreflightError or UsageError before anything starts."""
+    wanted, free = split(planned, asked), _places(asked, _at_once(planned, asked))
+    for task in wanted:
+        if task.gpus > len(free):
+            raise PreflightError(f"{task.title} needs {task.gpus} GPUs, JOBS has {len(free)}; type GPUS=n with fewer, or leave JOBS out")
+    running: list[Running] = []
+    ended: list[Running] = []
+    with tempfile.TemporaryDirectory(prefix="llm-repro-jobs-") as folder:
+        try:
+            while wanted or running:
+                with signals.held_back():  # a job that is started is known
+                    running += _started(wanted, free, asked, len(running), command, Path(folder, str(len(wanted))))
+                for job in [job for job in running if job.process.poll() is not None]:
+                    running.remove(job)
+                    free += [job.own] if not job.task.gpus else [[number] for number in job.own]
+                    ended.append(job)
+                    _tell(job, ended, running, wanted, asked.runs)
+                time.sleep(LOOK_EVERY_S)
+        finally:
+            _end(running)
+        return _exit_code(ended)
+
+
+def _exit_code(ended: Sequence[Running]) -> int:
+    statuses = [status for job in ended for status in job.receipt().values()]
+    refused = [job.process.returncode for job in ended if not job.receipt()]
+    if refused:
+        print(f"{len(refused)} of {len(ended)} jobs left no result; the reasons stand above, and the same command again runs them", file=sys.stderr)
+    return max([plan.EXIT_CODES.get(status, 1) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
+
+
+def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:
+    """The cores that the first job gets on a CPU; "" on GPUs, whose jobs share all cores."""
+    return "" if asked.device == "cuda" else cores.text(set(_places(asked, _at_once(planned, asked))[0]))
+
+
+def _places(asked: Options, at_once: int) -> list[list[int]]:
+    """What jobs take from: a list for each GPU, or the cores of each job on a CPU. Raises UsageError where there are too few cores."""
+    if asked.device == "cuda":
+        idle = [gpu.index for gpu in gpus.given() if asked.allow_busy or not gpus.foreign_use(gpu)] if not asked.gpu_ids else asked.gpu_ids
+        return [[number] for number in idle]
+    allowed = sorted(os.sched_getaffinity(0))
+    if at_once > len(allowed):
+        raise UsageError(f"JOBS is {asked.jobs}, allowed is a whole number from 1 to {len(allowed)}, the cores of this machine; try JOBS={len(allowed)}")
+    each = len(allowed) // at_once
+    return [allowed[number * each : (number + 1) * each] for number in range(at_once)]
+
+
+def _started(wanted: list[Task], free: list[list[int]], asked: Options, running: int, command: Sequence[str], folder: Path) -> list[Running]:
+    """The next task as a job, where there is room for it; it is taken from `wanted`, and its GPUs or cores from `free`."""
+    if not wanted or running >= asked.jobs or len(free) < (wanted[0].gpus or 1):
+        return []
+    task = wanted.pop(0)
+    own = sorted(number for _ in range(task.gpus or 1) for number in free.pop(0))
+    chosen = ["--gpu-ids", ",".join(map(str, own))] if task.gpus else []
+    folder.mkdir()
+    with (folder / "log.txt").open("wb") as log, cores.kept_on("" if task.gpus else cores.text(set(own))):
+        process = subprocess.Popen(
+            [*command, *task.arguments, *chosen, "--receipt", str(folder / "receipt.json")],
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C comes here alone, and from here to every job once
+            preexec_fn=_die_with_parent,
+        )
+    print(f"{task.title}: starts on {'GPU' if task.gpus else 'cores'} {','.join(map(str, own))}", file=sys.stderr, flush=True)
+    return [Running(task, own, process, folder)]
+
+
+def _environment() -> dict[str, str]:
+    """The variables of this process without the options of its command: a job gets its own as arguments, and would split itself again."""
+    of_options = {OPTION_NAMES.get(field.name, field.name).upper() for field in dataclasses.fields(Options)} | {"KIT_TYPED", "KIT_NAME"}
+    return {name: text for name, text in surroundings.current().variables.items() if name not in of_options}
+
+
+def _die_with_parent() -> None:
+    """A killed runner would leave its jobs behind; they get the signal on which they clean up."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _tell(job: Running, ended: Sequence[Running], running: Sequence[Running], wanted: Sequence[Task], runs: Path) -> None:
+    """A line for a job that has ended, after the counts of all."""
+    receipt = job.receipt()
+    counts = f"[{len(ended)} of {len(ended) + len(running) + len(wanted)} ended, {len(running)} running]"
+    if not receipt:
+        print(f"{counts} {job.task.title}: no result: {job.why()}", file=sys.stderr, flush=True)
+        return
+    statuses = ", ".join(f"{count} {status}" for status, count in Counter(receipt.values()).items())
+    print(f"{counts} {job.task.title}: {statuses}; {plan.line_of(results.load(runs / list(receipt)[-1]))}", flush=True)
+
+
+def _end(running: Sequence[Running], kill: Callable[[int, int], None] = os.killpg) -> None:
+    """Interrupt jobs and wait until they have let go of what they held; kill what does not end."""
+    for job in running:
+        job.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE_S
+    for job in running:
+        try:
+            job.process.wait(max(0.1, deadline - time.monotonic()))
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            kill(job.process.pid, signal.SIGKILL)
+            job.process.wait()

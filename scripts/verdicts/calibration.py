@@ -1,0 +1,75 @@
+"""How steady a machine is, by `make calibrate`: the rows of bench/articles/calibration.toml, and the machine that they speak for."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scripts import stats
+from scripts.results import Record
+from scripts.verdicts.row_groups import Group, Row, series
+
+SLUG = "calibration"
+
+#: The cases: calls that do nothing, and the fixed piece of work.
+EMPTY, KERNEL = "empty", "fixed-kernel"
+
+#: The calls of a row of the calibration count as calls of one new token; a kernel makes none.
+NEW_TOKENS = 1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One row of a calibration, by its runs without other jobs beside them; `calls_ms` are their timed calls, `beside` the runs with others (JOBS)."""
+
+    group: Group
+    row: Row
+
+    @property
+    def calls_ms(self) -> list[float]:
+        return [call for run in self.alone for call in series(run)[NEW_TOKENS]]
+
+    @property
+    def alone(self) -> list[Record]:
+        return [run for run in self.row.runs_of(NEW_TOKENS) if not run.host.get("shared_with")]
+
+    @property
+    def beside(self) -> list[Record]:
+        return [run for run in self.row.ok_runs if run.host.get("shared_with")]
+
+    @property
+    def runs(self) -> int:
+        return len(self.alone)
+
+    @property
+    def noise_floor(self) -> float | None:
+        """The share by which two rows of as many runs must differ here; None for too few runs."""
+        return stats.noise_floor(means_ms(self.alone))
+
+    def longer_beside(self) -> dict[int, stats.Estimate]:
+        """{number of other jobs: how many times as long a run beside them took as alone}."""
+        numbers = sorted({run.host["shared_with"] for run in self.beside})
+        shared = {number: [run for run in self.beside if run.host["shared_with"] == number] for number in numbers}
+        return {number: stats.ratio_over_runs(means_ms(runs), means_ms(self.alone)) for number, runs in shared.items()}
+
+    def speaks_for(self, group: Group) -> bool:
+        """Was it measured on the same kind of machine in the same way, whatever the libraries?"""
+        own, other = self.group.key, group.key
+        return (own.engine, own.device, own.model, own.facts, own.host) == (other.engine, other.device, other.model, other.facts, other.host)
+
+
+def means_ms(runs: Iterable[Record]) -> list[float]:
+    """The mean call of each run."""
+    return [statistics.fmean(series(run)[NEW_TOKENS]) for run in runs]
+
+
+def of_groups(groups: Iterable[Group], case: str = KERNEL) -> list[Calibration]:
+    """The rows of a case of the calibration that have times."""
+    of_calibration = [group for group in groups if group.key.article == SLUG]
+    every = [Calibration(group, row) for group in of_calibration for row in group.rows if row.case == case]
+    return [one for one in every if one.alone]
+
+
+def of_machine(known: Sequence[Calibration], group: Group) -> Calibration | None:
+    """The calibration of the machine of a group: that of the same libraries before others."""
+    fitting = [one for one in known if one.speaks_for(group)]
+    return min(fitting, key=lambda one: one.group.key.stack != group.key.stack, default=None)

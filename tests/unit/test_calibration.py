@@ -1,0 +1,105 @@
+"""What a calibration says of a machine, and where the report says it."""
+
+import copy
+import dataclasses
+import re
+
+import pytest
+
+from bench.forms import fixed_kernel
+from scripts import articles, stats
+from scripts.commands.calibrate import lines_of_others, report_lines
+from scripts.commands.line import invoke
+from scripts.errors import UsageError
+from scripts.run import jobs
+from scripts.verdicts import calibration, row_groups
+from tests import reports, synthetic
+from tests.synthetic import job, record, repeated
+
+
+def a_calibration(count: int = 5, kernel_ms: float = 10.0, scatter: float = 0.01, **asked: object) -> list:
+    """Runs of both cases of a calibration."""
+    asked = {"article": "calibration", "variant": "controlled", "timed_runs": 100, **asked}
+    kernel = repeated(record(job("fixed-kernel", **asked), kernel_ms), count, scatter)
+    return [*kernel, *repeated(record(job("empty", **asked), 0.0002), count)]
+
+
+def test_a_form_of_no_model_times_nothing_by_the_kits_clock() -> None:
+    article = articles.find("calibration")
+    asked = jobs.measuring_job(article, article.case("empty"), "controlled", jobs.Target("current", "cpu", 1, "random", "full"))
+    (measured,), tokens, figures = fixed_kernel.run(dataclasses.replace(asked, timed_runs=7), None, lambda **event: None)
+    assert len(measured["timed_ms"]) == 7 and 0 < min(measured["timed_ms"]) < 1
+    assert tokens is None and figures["kernel"]["kernel"] == "none" and figures["kernel"]["dtype"] == "float32"
+
+
+def test_the_noise_floor_is_where_the_interval_of_two_equal_rows_ends() -> None:
+    values = [10.0, 10.3, 9.8, 10.1, 9.9]
+    assert stats.noise_floor(values) == pytest.approx(stats.ratio_over_runs(values, values).high - 1)
+    assert stats.noise_floor(values[:4]) is None
+    assert stats.noise_floor([7.0] * 5) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "runs", "needed"),
+    [((1.05, 0.95, 1.16), 5, 21), ((0.9, 0.8, 1.01), 5, 7), ((1.2, 1.1, 1.3), 5, None), ((1.0, 0.9, 1.1), 5, None), ((1.05, None, None), 4, None)],
+)
+def test_the_runs_that_would_decide_grow_with_the_square_of_the_width(ratio: tuple, runs: int, needed: int | None) -> None:
+    assert stats.runs_to_decide(stats.Estimate(*ratio), runs) == needed
+
+
+def test_a_calibration_is_told_with_its_spread_and_what_the_kit_takes() -> None:
+    records = a_calibration()
+    for one in records:
+        one.host.update(prepare_s=0.5, container_s=0.75)
+    told = "\n".join(report_lines(records))
+    assert re.search("fixed kernel       median (9.9|10.0)", told) and "(500 calls of 5 runs)" in told
+    assert "noise floor        1.2 %: rows of 5 runs" in told
+    assert "the kit's clock    median 0.0002" in told
+    assert "the kit around it  prepare 0.50 s, container 0.75 s" in told
+    assert "type REPEATS=10" in "\n".join(report_lines(a_calibration(3)))
+
+
+def test_runs_on_a_disturbed_machine_make_no_floor_in_silence() -> None:
+    records = a_calibration(6)
+    records[0].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
+    assert "1 of 6 runs are marked, so the machine is not quiet" in "\n".join(report_lines(records))
+
+
+def test_others_at_once_are_told_by_the_ratio_of_the_runs_beside_them_to_those_alone() -> None:
+    alone, beside = repeated(record(job("fixed-kernel", article="calibration"), 10.0)), repeated(record(job("fixed-kernel", article="calibration"), 12.5), 6)
+    for one in beside:
+        one.host["shared_with"] = 2
+    records = [*alone, *(dataclasses.replace(one, id=f"{one.id[:-2]}{one.number + 10}") for one in beside)]
+    (told,) = [line for line in lines_of_others(records) if "times as long" in line]
+    assert "beside 2 other jobs the kernel took 1.25 (1.2" in told and "(6 and 5 runs)" in told
+    assert lines_of_others(alone) == []
+    assert "(50 calls of 5 runs)" in "\n".join(report_lines(records)), "the floor is that of a machine without others"
+
+
+def test_a_calibration_speaks_for_its_machine_and_engine_alone() -> None:
+    records = [*a_calibration(), *repeated(record(job("int8"), 50.0)), *repeated(record(job("int8"), 50.0, gpu_name="OTHER GPU"))]
+    by_host = copy.deepcopy(records[-1])
+    by_host.host["engine"], by_host.host["gpus"] = "host", records[0].host["gpus"]
+    groups = row_groups.build([*records, by_host], articles.load_all())
+    known = calibration.of_groups(groups)
+    spoken = {(group.key.model, group.key.engine): bool(calibration.of_machine(known, group)) for group in groups if group.key.article != "calibration"}
+    assert spoken == {("SYNTHETIC GPU", "docker"): True, ("SYNTHETIC GPU", "host"): False, ("OTHER GPU", "docker"): False}
+
+
+def test_the_report_states_the_floor_and_what_would_decide_a_claim(tmp_path) -> None:
+    from scripts.report import document
+
+    fast, slow = record(job("deepspeed", 2), 49.0), record(job("layer-parallel", 2), 50.0)
+    runs = [*a_calibration(scatter=0.02), *repeated(fast, 5, 0.05), *repeated(slow, 5, 0.05)]
+    runs += [run for case in ("transformers", "tensor-parallel", "int8") for run in repeated(record(job(case, 2 if case == "tensor-parallel" else 1), 90.0))]
+    synthetic.write(tmp_path / "runs", runs)
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
+    assert text.count("**Noise floor of this machine: 2.3 %.** Rows of 5 runs that lie nearer to each other cannot be told apart.") == 2
+    assert "5 runs are too noisy for it. If ratio and scatter stay, about REPEATS=" in text
+
+
+@pytest.mark.parametrize("typed", [["--plan", "1"], ["--scheduler", "slurm"]])
+def test_what_a_calibration_does_not_do_is_refused(typed: list[str]) -> None:
+    with pytest.raises(UsageError, match="with calibrate, allowed are bench and article"):
+        invoke(["calibrate", "--device", "cpu", *typed])

@@ -1,0 +1,184 @@
+"""JOBS=n: cases at once, each on cores or GPUs of its own, marked, and ended together."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts import paths, results
+from scripts.errors import PreflightError, UsageError
+from scripts.machine import gpus
+from scripts.run import plan, runner, several
+from scripts.run.options import Options
+from tests.typed import chosen
+
+#: An interpreter in name, which answers as a guest that timed the calibration's calls; `{meanwhile}` comes before its answer.
+GUEST = """#!{python}
+import json, os, sys, time
+if sys.argv[1] == "-c":
+    sys.exit(0)
+job = json.load(open(sys.argv[3]))
+began, folder = time.time(), {folder!r}
+open(os.path.join(folder, job["case"] + "." + job["id"][-2:] + ".began"), "w").write(repr(sorted(os.sched_getaffinity(0))))
+{meanwhile}
+timed = {{"new_tokens": 1, "cold_ms": 1.0, "warmup_ms": [0.01] * job["warmup_runs"], "timed_ms": [0.01] * job["timed_runs"]}}
+answer = {{"schema": 2, "id": job["id"], "status": "ok", "measurements": [timed], "memory": {{"devices": []}}, "figures": {{}}}}
+json.dump(answer, open(sys.argv[4], "w"))
+"""
+
+#: Wait until both cases have begun, which those of one after another never have.
+TOGETHER = """
+while len({{name.split(".")[0] for name in os.listdir(folder) if name.endswith("began")}}) < 2:
+    time.sleep(0.01)
+    assert time.time() < began + 30
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path):
+    """The command line of a calibration's cases by a guest that does this meanwhile."""
+
+    def words(meanwhile: str = "", **typed: str) -> dict[str, str]:
+        python = tmp_path / "python3"
+        python.write_text(GUEST.format(python=sys.executable, folder=str(tmp_path), meanwhile=meanwhile.format()))
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        own = {"RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models"), "PYTHON_HOST": str(python)}
+        fixed = {"ARTICLE": "calibration", "STACK": "current", "ENGINE": "host", "DEVICE": "cpu", "WEIGHTS": "random", "TIMED_RUNS": "5"}
+        return {**fixed, **own, **typed}
+
+    return words
+
+
+def planned(options: Options) -> list[runner.Planned]:
+    return plan.plan(["transformers"], options, every=True)
+
+
+needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="NOT TESTED: jobs at once need two cores")
+
+
+@needs_two_cores
+def test_cases_run_at_once_on_cores_of_their_own_and_their_runs_are_marked(asked, tmp_path: Path, capfd) -> None:
+    options = chosen(**asked(TOGETHER), JOBS="2")
+    assert several.perform(planned(options), options) == 0
+    began = {path.name.partition(".")[0]: set(json.loads(path.read_text())) for path in tmp_path.glob("*.began")}
+    assert len(began) == 2 and not began["empty"] & began["fixed-kernel"]
+    records, skipped = results.load_all(tmp_path / "runs")
+    assert len(records) == 2 and not skipped
+    for record in records:
+        assert record.host["shared_with"] == 1
+        assert "shared machine: up to 1 other job of the same command ran beside it (JOBS)" in record.host["conditions"]["disturbed"]
+    said = capfd.readouterr()
+    assert [line.partition("]")[0] for line in said.out.splitlines()] == ["[1 of 2 ended, 1 running", "[2 of 2 ended, 0 running"]
+    assert "1 ok; 1 new token(s): 0.01" in said.out and said.err.count("starts on cores") == 2
+
+
+@pytest.mark.slow
+@needs_two_cores
+def test_a_run_beside_others_stands_for_no_run_of_its_own(asked, tmp_path: Path) -> None:
+    words = asked(CASES="empty")
+    beside = chosen(**words, JOBS="2")
+    several.perform(planned(beside) * 2, chosen(**words, JOBS="2", FORCE="1"))
+    assert len(results.load_all(tmp_path / "runs")[0]) == 2
+    (alone,) = plan.run_all(planned(beside), chosen(**words), keep_going=False)
+    assert not alone.host["shared_with"] and len(results.load_all(tmp_path / "runs")[0]) == 3
+    (again,) = plan.run_all(planned(beside), chosen(**words), keep_going=False)
+    assert again.id == alone.id, "it was measured alone before"
+
+
+@needs_two_cores
+def test_a_case_that_fails_stops_no_other(asked, tmp_path: Path, capfd) -> None:
+    options = chosen(**asked("if job['case'] == 'empty': sys.exit(7)"), JOBS="2")
+    assert several.perform(planned(options), options) == 1
+    assert {record.job.case: record.status for record in results.load_all(tmp_path / "runs")[0]} == {"empty": "failed", "fixed-kernel": "ok"}
+    assert "1 failed; failed: the guest ended with exit code 7" in capfd.readouterr().out
+
+
+def test_a_job_that_cannot_start_is_named_with_its_reason(asked, tmp_path: Path, capfd) -> None:
+    options = chosen(**asked(CASES="empty"), JOBS="2")
+    refusing = [sys.executable, "-c", "import sys; print('error: there is no such thing'); sys.exit(3)"]
+    assert several.perform(planned(options), options, refusing) == 3
+    said = capfd.readouterr().err
+    assert "no result: error: there is no such thing" in said and "1 of 1 jobs left no result" in said
+
+
+@needs_two_cores
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_every_job_ends_with_the_command(asked, tmp_path: Path, number: int) -> None:
+    words = asked("open(os.path.join(folder, job['case'] + '.pid'), 'w').write(str(os.getpid())); time.sleep(600)")
+    typed = [part for name, value in {**words, "JOBS": "2"}.items() if name != "ARTICLE" for part in (f"--{name.lower().replace('_', '-')}", value)]
+    command = subprocess.Popen([sys.executable, "-m", "scripts", "article", "calibration", *typed], cwd=paths.ROOT, stderr=subprocess.PIPE, text=True)
+    pids = [tmp_path / f"{case}.pid" for case in ("empty", "fixed-kernel")]
+    while not all(path.exists() and path.read_text() for path in pids):
+        time.sleep(0.05)
+    command.send_signal(number)
+    assert command.wait(30) == (130 if number == signal.SIGINT else -number)
+    command.stderr.close()
+    deadline = time.monotonic() + 20
+    while any(Path("/proc", path.read_text()).exists() for path in pids):
+        assert time.monotonic() < deadline, "a guest lives on"
+        time.sleep(0.1)
+
+
+def test_a_plan_shows_the_jobs(asked) -> None:
+    options = chosen(**asked(), JOBS="2", REPEATS="3")
+    shown = list(several.lines(planned(options), options))
+    assert shown[0].startswith("2 jobs, 2 at once, whose runs are marked")
+    assert shown[1:] == ["  calibration/empty (controlled, current), CPU", "  calibration/fixed-kernel (controlled, current), CPU"]
+
+
+def test_a_job_gets_its_options_as_arguments_and_not_from_the_environment(monkeypatch) -> None:
+    for name, value in (("JOBS", "2"), ("GPU_IDS", "0,1"), ("HF_TOKEN", "kept"), ("CUDA_VISIBLE_DEVICES", "0,1")):
+        monkeypatch.setenv(name, value)
+    environment = several._environment()
+    assert not {"JOBS", "GPU_IDS"} & set(environment) and environment["HF_TOKEN"] == "kept" and environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+class FakeProcess:
+    """In place of a job: it ends at the next look but one, and notes who ran at once."""
+
+    running: list = []
+    seen: list = []
+
+    def __init__(self, command: list[str], **settings: object) -> None:
+        self.own = set(command[command.index("--gpu-ids") + 1].split(","))
+        self.left, self.pid, self.returncode = 2, 0, 3
+        FakeProcess.running.append(self)
+        FakeProcess.seen.append([process.own for process in FakeProcess.running])
+
+    def poll(self) -> int | None:
+        self.left -= 1
+        if self.left >= 0:
+            return None
+        FakeProcess.running.remove(self)
+        return self.returncode
+
+
+def test_jobs_never_share_a_gpu(monkeypatch) -> None:
+    options = chosen(ARTICLE="inference-tools", JOBS="3", GPU_IDS="0,2,5", WEIGHTS="random")
+    monkeypatch.setattr(several.subprocess, "Popen", FakeProcess)
+    cases = plan.plan(["layer-parallel", "transformers", "int8"], options, every=True)
+    several.perform(cases, options)
+    assert len(FakeProcess.seen) == len(cases) == 6 and max(map(len, FakeProcess.seen)) > 1
+    for at_once in FakeProcess.seen:
+        assert set().union(*at_once) <= {"0", "2", "5"} and sum(map(len, at_once)) == len(set().union(*at_once))
+
+
+def test_what_jobs_cannot_do_is_refused(monkeypatch, asked) -> None:
+    with pytest.raises(UsageError, match="JOBS is 2 with SCHEDULER=slurm"):
+        Options(jobs=2, scheduler="slurm")
+    many = chosen(**asked(), JOBS="64")
+    with pytest.raises(UsageError, match="JOBS is 64, allowed is a whole number from 1 to 1, the cores"):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
+        several.perform(planned(many), many)
+    one = Options(article="inference-tools", jobs=2, weights="random")
+    monkeypatch.setattr(gpus, "given", lambda: [gpus.Gpu(0, "GPU-0", "x", 1, 0, "9.0")])
+    monkeypatch.setattr(gpus, "foreign_use", lambda gpu: None)
+    with pytest.raises(PreflightError, match="needs 2 GPUs, JOBS has 1"):
+        several.perform(plan.plan(["layer-parallel"], one, every=False), one)
