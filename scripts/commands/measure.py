@@ -19,7 +19,7 @@ from scripts.machine import allocation, gpus, locks, signals
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner
 from scripts.run.engines import nsight
-from scripts.run.options import OPTION_NAMES, Options
+from scripts.run.options import OPTION_NAMES, UNUSED, Options
 from scripts.run.slurm import follow
 
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
@@ -42,7 +42,7 @@ CHOICES = (
     option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
     option("DEVICE", values.choice("cuda", "cpu"), "what the model runs on", "cuda"),
-    option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
+    option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman or Apptainer, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),

@@ -334,7 +334,7 @@ def test_docker_stopped_in_mid_run_is_said_and_swept_later(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
     through_relay = container.connect()
     folders = {"work_dir": tmp_path, "bench_dir": ROOT / "bench"}
-    with pytest.raises(KitError, match="Docker stopped answering during test"):
+    with pytest.raises(KitError, match="the container engine stopped answering during test"):
         container.run(through_relay, image, ["sh", "-c", "echo up; sleep 100"], run_id="test", timeout_s=60, on_line=lambda line: relay.cut(), **folders)
     assert left() == ["test"]
     assert container.sweep(client) == ["test"]
