@@ -2,39 +2,45 @@
 # Podman and Apptainer of Debian's next release, for a throwaway CI machine: Debian 12 has an older Podman and no Apptainer. Needs root.
 #
 #   .ci/next.sh make              make the tree of that release, unless it is there
-#   eval "$(.ci/next.sh start)"   start Podman's service, print `export CONTAINER_HOST=… PATH=…`: PATH begins with a folder that has `apptainer`
-#   .ci/next.sh stop              stop the service; images are kept
-#   .ci/next.sh enter COMMAND…    run a command among the programs of the tree, and the folders of this machine
+#   eval "$(.ci/next.sh start)"   start Podman's services, of root and of an ordinary user, and print variables for the tests
+#   .ci/next.sh stop              stop the services; images are kept
+#   .ci/next.sh enter COMMAND…    run a command among the programs of the tree and the folders of this machine
 #
 # The tree lies in ENGINE_DIR and is entered by pivot_root in a mount namespace of its own: Apptainer finds no mount point below a chroot.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
-tree=$dir/sid  # trixie and the release after it have no Apptainer
-socket=$dir/podman.sock
+tree=$dir/sid  # of Debian's releases in the making the only one with Apptainer
 packages=apptainer,catatonit,ca-certificates,conmon,fuse-overlayfs,netavark,passt,podman,runc,squashfuse,uidmap
+person=4321
+as_person="setpriv --reuid $person --regid $person --clear-groups --inh-caps=-all env HOME=/home/person XDG_RUNTIME_DIR=/run/person"
 
-# What a machine like this one refuses: crun wants cgroups of one kind, and raised limits want CAP_SYS_RESOURCE.
 configure() {
-    mkdir -p "$tree/etc/containers" "$tree/etc/cdi"
+    mkdir -p "$tree/etc/containers" "$tree/etc/cdi" "$tree/home/person"
+    # crun wants cgroups of one kind, and raised limits want CAP_SYS_RESOURCE, which a CI machine may lack.
     cat > "$tree/etc/containers/containers.conf" <<'CONF'
 [containers]
 default_ulimits = ["nofile=1024:20000", "nproc=1024:20000"]
-oom_score_adj = 0
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 CONF
     cp /etc/hosts /etc/resolv.conf "$tree/etc/"  # Apptainer wants them for a build
-    printf '{"default": [{"type": "insecureAcceptAnything"}]}\n' > "$tree/etc/containers/policy.json"
+    grep -q "^person:" "$tree/etc/passwd" || {
+        echo "person:x:$person:$person::/home/person:/bin/sh" >> "$tree/etc/passwd"
+        echo "person:x:$person:" >> "$tree/etc/group"
+        for name in subuid subgid; do echo "person:100000:65536" >> "$tree/etc/$name"; done
+    }
+    chown $person:$person "$tree/home/person"
     python3 "$here/../tests/fakes/cdi.py" "${FAKE_GPUS:-8}" "$tree/etc/cdi/nvidia.json"
 }
 
-enter() {
-    local name shared=(/dev /proc /sys /tmp)
+# In a mount namespace of its own: become a process of the tree.
+entered() { # COMMAND…
+    local name folder=$PWD shared=(/dev /proc /sys /tmp)
     for name in /*; do  # of this machine what Debian itself does not have: there lie the kit and whatever belongs to it
-        [[ -d $name && ! -L $name && ! $name =~ ^/(bin|boot|dev|etc|lib.*|lost.found|media|mnt|opt|proc|run|sbin|srv|sys|tmp|usr|var)$ ]] && shared+=("$name")
+        [[ -d $name && ! -L $name && ! $name =~ ^/(bin|boot|dev|etc|home|lib.*|lost.found|media|mnt|oldroot|opt|proc|run|sbin|srv|sys|tmp|usr|var)$ ]] && shared+=("$name")
     done
     mount --bind "$tree" "$tree"
     for name in "${shared[@]}"; do
@@ -43,48 +49,59 @@ enter() {
     done
     mkdir -p "$tree$dir" "$tree/oldroot"
     mount --bind "$dir" "$tree$dir"
-    mount -t tmpfs tmpfs "$tree/run"
-    local folder=$PWD
+    mount -t tmpfs -o mode=755 tmpfs "$tree/run"
+    mkdir "$tree/run/person" && chown $person:$person "$tree/run/person"
+    # Debian lets every user open FUSE.
+    mknod -m 666 "$tree/run/fuse" c 10 229 && mount --bind "$tree/run/fuse" "$tree/dev/fuse"
     cd "$tree"
     pivot_root . oldroot
     umount -l /oldroot
     cd "$folder" 2>/dev/null || cd /
-    exec "$@"
+    PATH=/usr/sbin:/usr/bin:/sbin:/bin exec "$@"
 }
 
-inside() { unshare --mount --propagation private "$here/next.sh" entered "$@"; }
+enter="unshare --mount --propagation private $here/next.sh entered"
 
-write_wrapper() {
-    mkdir -p "$dir/next-bin"
-    cat > "$dir/next-bin/apptainer" <<WRAPPER
-#!/bin/sh
-exec unshare --mount --propagation private "$here/next.sh" entered apptainer "\$@"
-WRAPPER
-    chmod 755 "$dir/next-bin/apptainer"
+write_wrappers() {
+    mkdir -p "$dir/next-bin" "$dir/next-bin-person"
+    printf '#!/bin/sh\nexec %s apptainer "$@"\n' "$enter" > "$dir/next-bin/apptainer"
+    printf '#!/bin/sh\nexec %s %s apptainer "$@"\n' "$enter" "$as_person" > "$dir/next-bin-person/apptainer"
+    chmod 755 "$dir"/next-bin*/apptainer
 }
 
-answers() { curl --silent --fail --max-time 5 --unix-socket "$socket" http://podman/_ping >/dev/null; }
+answers() { curl --silent --fail --max-time 5 --unix-socket "$1" http://podman/_ping >/dev/null; }
+
+serve() { # SOCKET [COMMAND…]
+    local socket=$1 log=$1.log
+    shift
+    answers "$socket" && return
+    rm -f "$socket"
+    # shellcheck disable=SC2086
+    env -u CONTAINER_HOST setsid nohup $enter "$@" podman system service --time=0 "unix://$socket" > "$log" 2>&1 < /dev/null &
+    for _ in $(seq 100); do answers "$socket" && return; sleep 0.2; done
+    tail -20 "$log" >&2
+    say "Podman's service did not start; its log is $log"
+    exit 1
+}
 
 start() {
     make_tree sid "$packages" "$tree"
     configure
-    write_wrapper
-    if ! answers; then
-        rm -f "$socket"
-        setsid nohup unshare --mount --propagation private "$here/next.sh" entered \
-            podman --storage-driver "${PODMAN_STORAGE:-overlay}" system service --time=0 "unix://$socket" > "$dir/podman.log" 2>&1 < /dev/null &
-        for _ in $(seq 100); do answers && break; sleep 0.2; done
-    fi
-    answers || { tail -20 "$dir/podman.log" >&2; say "Podman's service did not start; its log is $dir/podman.log"; exit 1; }
-    say "Podman answers at $socket"
-    echo "export CONTAINER_HOST=unix://$socket PATH=$dir/next-bin:\$PATH"
+    write_wrappers
+    mkdir -p "$dir/podman-person" && chown $person:$person "$dir/podman-person"
+    serve "$dir/podman.sock"
+    # shellcheck disable=SC2086
+    serve "$dir/podman-person/podman.sock" $as_person
+    say "$(curl --silent --unix-socket "$dir/podman.sock" http://podman/version | sed -E 's/.*"Version":"([0-9.]+)".*/Podman \1 answers/')"
+    echo "export CONTAINER_HOST=unix://$dir/podman.sock KIT_TEST_ROOTLESS=unix://$dir/podman-person/podman.sock KIT_TEST_CDI=$tree/etc/cdi"
+    echo "export KIT_TEST_PERSON_BIN=$dir/next-bin-person PATH=$dir/next-bin:\$PATH"
 }
 
 case ${1:-} in
     make) make_tree sid "$packages" "$tree" ;;
     start) start ;;
-    stop) pkill -f -- "system service --time=0 unix://$socket" || true ;;
-    enter) shift; inside "$@" ;;
-    entered) shift; enter "$@" ;;
+    stop) pkill -f -- "system service --time=0 unix://$dir/" || true ;;
+    enter) shift; exec $enter "$@" ;;
+    entered) shift; entered "$@" ;;
     *) say "usage: .ci/next.sh make|start|stop|enter COMMAND"; exit 2 ;;
 esac
