@@ -38,21 +38,24 @@ CONF
 
 # In a mount namespace of its own: become a process of the tree.
 entered() { # COMMAND…
-    local name folder=$PWD shared=(/dev /proc /sys /tmp)
+    local name folder=$PWD shared=(/dev/pts /dev/shm /proc /sys /tmp) upper=$tree/run/dev
     for name in /*; do  # of this machine what Debian itself does not have: there lie the kit and whatever belongs to it
         [[ -d $name && ! -L $name && ! $name =~ ^/(bin|boot|dev|etc|home|lib.*|lost.found|media|mnt|oldroot|opt|proc|run|sbin|srv|sys|tmp|usr|var)$ ]] && shared+=("$name")
     done
     mount --bind "$tree" "$tree"
+    mount -t tmpfs -o mode=755 tmpfs "$tree/run"
+    mkdir "$tree/run/person" && chown $person:$person "$tree/run/person"
+    # This machine's devices, FUSE open to every user as Debian has it, and the make-believe GPUs, which rootless Podman takes by their own names.
+    mkdir "$upper" "$tree/run/work"
+    mknod -m 666 "$upper/fuse" c 10 229
+    for name in $(seq 0 $((${FAKE_GPUS:-8} - 1))); do mknod -m 666 "$upper/nvidia$name" c 1 3; done
+    mount -t overlay -o "lowerdir=/dev,upperdir=$upper,workdir=$tree/run/work" overlay "$tree/dev"
     for name in "${shared[@]}"; do
         mkdir -p "$tree$name"
         mount --rbind "$name" "$tree$name"
     done
     mkdir -p "$tree$dir" "$tree/oldroot"
     mount --bind "$dir" "$tree$dir"
-    mount -t tmpfs -o mode=755 tmpfs "$tree/run"
-    mkdir "$tree/run/person" && chown $person:$person "$tree/run/person"
-    # Debian lets every user open FUSE.
-    mknod -m 666 "$tree/run/fuse" c 10 229 && mount --bind "$tree/run/fuse" "$tree/dev/fuse"
     cd "$tree"
     pivot_root . oldroot
     umount -l /oldroot

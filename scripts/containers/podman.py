@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import DockerException
@@ -36,6 +37,11 @@ def version(client: docker.DockerClient) -> tuple[int, ...]:
     """The version of the Podman behind a client, for example (5, 8, 6); () where the engine is another."""
     parts = [part for part in client.version().get("Components", []) if part.get("Name") == "Podman Engine"]
     return tuple(int(number) for number in re.findall(r"\d+", parts[0]["Version"])[:3]) if parts else ()
+
+
+def sets_limits(info: Mapping[str, Any]) -> bool:
+    """Do the limits of memory and cores hold? Without root Podman sets none where the kernel has cgroups of version 1, and does not say so."""
+    return info.get("CgroupVersion") != "1" or not any("rootless" in option for option in info.get("SecurityOptions") or [])
 
 
 def _address(variables: Mapping[str, str]) -> str:

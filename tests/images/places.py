@@ -6,7 +6,6 @@ As a program it is a runner to kill: python -m tests.images.places ENGINE WORK B
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 from scripts import surroundings
 from scripts.containers import apptainer, container, podman
 from scripts.containers.container import Outcome
-from scripts.errors import PreflightError
 from scripts.run.engines import host
 
 #: The ordinary user of .ci/next.sh.
@@ -22,15 +20,14 @@ PERSON = 4321
 
 #: What each engine does not do; docs/clusters.md tells users the same.
 #:
-#: isolation   a job sees and reaches what the user does
-#: memory      no limit of memory
-#: own_tmp     beside /tmp and its folder a job can write /var/tmp and /dev/shm, in memory
-#: sweep       a container outlives a killed runner until the next one comes
-#: exit_127    a command that is not there ends with 127
+#: isolation      a job sees and reaches what the user does
+#: memory         no limit of memory
+#: exit_127       a command that is not there ends with another code than 127
+#: run_in_memory  a job may also write /run, which lies in memory and ends with it
 EXCEPTIONS = {
     "docker": set(),
     "podman": {"exit_127"},
-    "podman-rootless": {"exit_127"},
+    "podman-rootless": {"exit_127", "run_in_memory"},
     "apptainer": {"memory", "exit_127"},
     "apptainer-person": {"memory", "exit_127"},
     "host": {"isolation", "memory"},

@@ -122,6 +122,8 @@ class PodmanEngine(DockerEngine):
                 f"Podman does not have the image {self.image.tag}; type make archive ONLY=images BACKEND={self.image.backend} "
                 f"STACK={self.image.stack} where Docker is, and make restore ENGINE=podman here"
             )
+        if not podman.sets_limits(self.client.info()):
+            print("note: Podman limits neither memory nor cores here: without root it needs cgroups of version 2", file=sys.stderr)
         permissions.make(self.models)
         # Podman computes a digest for every image, also where none came from a registry.
         self.facts = build.image_facts(self.client, self.image) | {"digest": ""}
