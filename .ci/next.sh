@@ -103,7 +103,8 @@ start() {
 case ${1:-} in
     make) make_tree sid "$packages" "$tree" ;;
     start) start ;;
-    stop) pkill -f -- "system service --time=0 unix://$dir/" || true ;;
+    stop) pkill -f -- "system service --time=0 unix://$dir/" || true
+        pkill -KILL -U $person || true ;;  # what keeps the ordinary user's namespaces
     enter) shift; exec $enter "$@" ;;
     entered) shift; entered "$@" ;;
     *) say "usage: .ci/next.sh make|start|stop|enter COMMAND"; exit 2 ;;

@@ -17,7 +17,7 @@ import zstandard
 from docker.errors import DockerException, ImageNotFound
 
 from scripts import pins
-from scripts.containers import apptainer, container, podman
+from scripts.containers import apptainer, container, docker_errors, podman
 from scripts.errors import KitError
 from scripts.images import archive, inventory, offline, pieces, sif, verify
 from scripts.machine import unpack
@@ -25,6 +25,9 @@ from scripts.pins import Image, Pins
 
 #: {engine that images are restored for: what says whether it is there}
 ENGINES: dict[str, Callable[[], Any]] = {"docker": container.connect, "podman": podman.connect, "apptainer": apptainer.program}
+
+#: Seconds for a load: Podman says nothing until all is loaded.
+LOAD_S = 3600
 
 #: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
 INDEXES = ("manifest.json", "index.json", "repositories")
@@ -155,12 +158,13 @@ def _names(kind: str, index: Any) -> Iterator[str]:
 def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Image]) -> Iterator[str]:
     """Load an archive and verify its images; a line for each difference of an image, which then is not kept."""
     before = {name: _id(client, name) for name in {image.tag for image in images} | {image.base for image in images}}
+    client.api.timeout = LOAD_S
     try:
         for line in client.api.load_image(pieces.joined(files)):
             if "error" in line:
-                raise KitError(f"Docker does not load {files[0]}: {line['error'].strip()}")
-    except DockerException as error:
-        raise KitError(f"Docker does not load {files[0]}: {error}") from error
+                raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
+    except (DockerException, *docker_errors.SILENCE) as error:
+        raise KitError(f"the engine does not load {files[0]}: {error}") from error
     try:
         for image in images:
             if _id(client, image.tag):
