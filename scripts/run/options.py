@@ -86,7 +86,7 @@ class Options:
         for name in UNUSED[self.engine]:
             value = getattr(self, name)
             if value != getattr(Options, name):
-                shown = repr(int(value) if isinstance(value, bool) else str(value))
+                shown = int(value) if isinstance(value, bool) else repr(str(value))
                 raise UsageError(f"{OPTION_NAMES.get(name, name).upper()} is {shown} with ENGINE={self.engine}, {INSTEAD[name]}")
         if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
             raise UsageError(f"GPUS is {self.gpus} and GPU_IDS names {len(self.gpu_ids)}; type one of them")
