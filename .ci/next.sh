@@ -13,10 +13,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 tree=$dir/sid  # of Debian's releases in the making the only one with Apptainer
 packages=apptainer,catatonit,ca-certificates,conmon,fuse-overlayfs,netavark,passt,podman,runc,squashfuse,uidmap
 person=4321
-as_person="setpriv --reuid $person --regid $person --clear-groups --inh-caps=-all env HOME=/home/person XDG_RUNTIME_DIR=/run/person"
+as_person="setpriv --reuid $person --regid $person --clear-groups --inh-caps=-all env HOME=/var/person XDG_RUNTIME_DIR=/run/person"
 
 configure() {
-    mkdir -p "$tree/etc/containers" "$tree/etc/cdi" "$tree/home/person"
+    mkdir -p "$tree/etc/containers" "$tree/etc/cdi" "$tree/var/person"
     # crun wants cgroups of one kind, and raised limits want CAP_SYS_RESOURCE, which a CI machine may lack.
     cat > "$tree/etc/containers/containers.conf" <<'CONF'
 [containers]
@@ -28,11 +28,11 @@ events_logger = "file"
 CONF
     cp /etc/hosts /etc/resolv.conf "$tree/etc/"  # Apptainer wants them for a build
     grep -q "^person:" "$tree/etc/passwd" || {
-        echo "person:x:$person:$person::/home/person:/bin/sh" >> "$tree/etc/passwd"
+        echo "person:x:$person:$person::/var/person:/bin/sh" >> "$tree/etc/passwd"
         echo "person:x:$person:" >> "$tree/etc/group"
         for name in subuid subgid; do echo "person:100000:65536" >> "$tree/etc/$name"; done
     }
-    chown $person:$person "$tree/home/person"
+    chown $person:$person "$tree/var/person"
     python3 "$here/../tests/fakes/cdi.py" "${FAKE_GPUS:-8}" "$tree/etc/cdi/nvidia.json"
 }
 
@@ -40,7 +40,7 @@ CONF
 entered() { # COMMAND…
     local name folder=$PWD shared=(/dev/pts /dev/shm /proc /sys /tmp) upper=$tree/run/dev
     for name in /*; do  # of this machine what Debian itself does not have: there lie the kit and whatever belongs to it
-        [[ -d $name && ! -L $name && ! $name =~ ^/(bin|boot|dev|etc|home|lib.*|lost.found|media|mnt|oldroot|opt|proc|run|sbin|srv|sys|tmp|usr|var)$ ]] && shared+=("$name")
+        [[ -d $name && ! -L $name && ! $name =~ ^/(bin|boot|dev|etc|lib.*|lost.found|media|mnt|oldroot|opt|proc|run|sbin|srv|sys|tmp|usr|var)$ ]] && shared+=("$name")
     done
     mount --bind "$tree" "$tree"
     mount -t tmpfs -o mode=755 tmpfs "$tree/run"

@@ -50,7 +50,9 @@ def stack(client, places: dict[str, str], tmp_path_factory: pytest.TempPathFacto
         if not build.exists(client, pins.load().image("layer-parallel", "current").tag):
             not_tested("the image of layer-parallel is not there: type make build-layer-parallel STACK=current")
         make("archive", f"ARCHIVES={folder}", "ONLY=images", "BACKEND=layer-parallel", "STACK=current")
-    stack = next(folder.glob(f"*{keeping.SUFFIX}*")).name.partition(keeping.SUFFIX)[0]
+    archived = sorted(path.name for path in folder.glob(f"*{keeping.SUFFIX}*"))
+    assert archived, f"{folder} holds no images"
+    stack = archived[0].partition(keeping.SUFFIX)[0]
     image = pins.load().image("layer-parallel", stack)
     engine = podman.connect()
     said = [make("restore", f"ARCHIVES={folder}", "ENGINE=podman"), make("restore", f"ARCHIVES={folder}", "ENGINE=apptainer", f"KIT_SIF={places['KIT_SIF']}")]

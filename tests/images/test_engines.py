@@ -108,7 +108,7 @@ def archive(client: docker.DockerClient, image: str, open_folder: Path) -> Path:
     """What `docker save` writes of the image."""
     path = open_folder / "image.tar"
     with path.open("wb") as stream:
-        for chunk in client.images.get(image).save(named=True):
+        for chunk in client.images.get(image).save(named=image):
             stream.write(chunk)
     return path
 
@@ -236,6 +236,15 @@ def test_a_job_reaches_no_network(place: Place, inside: dict, listening: tuple[s
 def test_a_job_has_no_privileges_and_can_get_none(place: Place, inside: dict) -> None:
     if isolates(place):
         assert set(inside["capabilities"]) == {"0" * 16} and inside["no_new_privileges"] == "1"
+
+
+def test_the_targets_of_links_in_the_models_folder_are_shown_at_their_own_paths(place: Place, run: Run, folders: dict[str, Path]) -> None:
+    if not isolates(place):
+        pytest.skip("the host engine shows a job no folders")
+    target = folders["secret"] / "token"
+    code = "import sys; print(open(sys.argv[2]).read()); open(sys.argv[2], 'a')"
+    _, lines = run(code, str(target), linked_dirs=[target.parent])
+    assert lines[0] == "a-secret" and lines[-1].startswith("OSError: [Errno 30] Read-only file system"), lines
 
 
 def test_a_job_gets_the_environment_of_image_and_kit(place: Place, inside: dict, client: docker.DockerClient, image: str) -> None:
