@@ -307,6 +307,11 @@ def still(folder: Path) -> bool:
     return before == {path: path.stat().st_size for path in folder.iterdir()}
 
 
+def soon_still(folder: Path) -> bool:
+    """The same within some seconds: the warden hears of its runner's death by a pipe that ends."""
+    return any(still(folder) for _ in range(20))
+
+
 def left(place: Place) -> list[str]:
     """The containers of this contract that are there."""
     if place.name not in WITH_A_DAEMON:
@@ -320,9 +325,9 @@ def mounted(folder: Path) -> list[str]:
 
 
 def test_a_job_that_takes_too_long_is_stopped_with_all_its_processes(place: Place, run: Run, folders: dict[str, Path]) -> None:
-    outcome, lines = run(BEATING, timeout_s=3)
+    outcome, lines = run(BEATING, timeout_s=6)
     assert outcome.timed_out and not outcome.oom_killed and lines == ["up"]
-    assert 3 <= outcome.finished_at - outcome.started_at < 20
+    assert 6 <= outcome.finished_at - outcome.started_at < 20
     assert (folders["work"] / "beat-of-a-daemon").exists() and still(folders["work"])
     assert left(place) == [] and mounted(folders["work"]) == []
 
@@ -353,9 +358,7 @@ def test_a_killed_runner_leaves_nothing_once_the_next_one_has_come(place: Place,
     if place.name in WITH_A_DAEMON:
         assert len(left(place)) == 1
         assert container.sweep(place.client()) == ["contract"]
-    else:
-        time.sleep(1)  # the warden hears of it by a pipe that ends
-    assert still(folders["work"]) and left(place) == []
+    assert soon_still(folders["work"]) and left(place) == []
 
 
 def test_a_folder_that_is_not_there_is_named(place: Place, run: Run, folders: dict[str, Path]) -> None:
