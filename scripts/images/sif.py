@@ -5,6 +5,7 @@ of, which is the same with Docker and Podman; its own sha256 stands beside the i
 """
 
 import json
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -28,8 +29,6 @@ LIMIT_BYTES = 1 << 40
 
 #: gzip, which every Apptainer reads, and fast: the default level takes three times as long for a tenth less.
 COMPRESSION = "-Xcompression-level 1"
-
-REFERENCE = "docker.io/"
 
 
 class Sif(msgspec.Struct, frozen=True):
@@ -88,7 +87,7 @@ def restore(files: Sequence[Path], images: Sequence[Image]) -> Iterator[str]:
             with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
                 with tarfile.open(fileobj=plain, mode="r|", tarinfo=unpack.Header) as packed:
                     unpack.unpack(packed, layout, LIMIT_BYTES)
-            found = dict(_manifests(layout))
+            found = dict(_images(layout))
         except (tarfile.TarError, zstandard.ZstdError, OSError, ValueError, KeyError, TypeError) as error:
             raise KitError(f"{files[0]} cannot be unpacked: {error}; type make archive again, with Docker 25 or newer") from error
         for image in images:
@@ -96,32 +95,45 @@ def restore(files: Sequence[Path], images: Sequence[Image]) -> Iterator[str]:
                 yield from _restore(image, layout, found[image.tag])
 
 
-def _manifests(layout: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, descriptor of its manifest) of each image of an OCI layout."""
+class _Archived(msgspec.Struct, frozen=True):
+    """An image of an archive: the descriptor of its manifest, its id and its configuration, `environment` among it."""
+
+    manifest: dict[str, Any]
+    id: str
+    config: dict[str, Any]
+    environment: dict[str, str]
+
+
+def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
+    """(name, image) of each image of an OCI layout; ValueError, KeyError or TypeError for a layout that is none."""
     for listed in json.loads((layout / "index.json").read_bytes())["manifests"]:
         name = (listed.get("annotations") or {}).get("io.containerd.image.name", "")
         descriptor = listed
-        while "manifests" in (inner := json.loads(_blob(layout, descriptor["digest"]).read_bytes())):
-            descriptor = inner["manifests"][0]  # builds without attestations have one
-        yield name.removeprefix(REFERENCE).removeprefix("library/"), descriptor
+        while "manifests" in (manifest := json.loads(_blob(layout, descriptor).read_bytes())):
+            descriptor = manifest["manifests"][0]  # builds without attestations have one
+        path = _blob(layout, manifest["config"])
+        config = json.loads(path.read_bytes())
+        environment = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
+        image = _Archived(dict(descriptor), f"sha256:{checksums.digest_of(path)}", config, environment)
+        yield name.removeprefix("docker.io/").removeprefix("library/"), image
 
 
-def _blob(layout: Path, digest: str) -> Path:
-    kind, _, name = digest.partition(":")
-    return layout / "blobs" / kind / name
+def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:
+    """The file that a descriptor names; ValueError for a name that could lead elsewhere."""
+    digest = str(descriptor["digest"])
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise ValueError(f"{digest[:80]!r} is no digest")
+    return layout / "blobs/sha256" / digest.removeprefix("sha256:")
 
 
-def _restore(image: Image, layout: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
-    config_path = _blob(layout, json.loads(_blob(layout, manifest["digest"]).read_bytes())["config"]["digest"])
-    config, image_id = json.loads(config_path.read_bytes()), checksums.digest_of(config_path)
-    write_whole(layout / "index.json", json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
+def _restore(image: Image, layout: Path, archived: _Archived) -> Iterator[str]:
+    write_whole(layout / "index.json", json.dumps({"schemaVersion": 2, "manifests": [archived.manifest]}))
     print(f"{image.tag}: the SIF is being built", flush=True)
     made = _build(layout)
-    own = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
-    lines = _differences(image, made, own, config)
+    lines = _differences(image, made, archived)
     yield from (f"{image.tag}: {line}" for line in lines)
     if not lines:
-        _keep(image, made, image_id, own, (config["config"].get("Labels") or {}).get("stand-in") == "true")
+        _keep(image, made, archived)
 
 
 def _build(layout: Path) -> Path:
@@ -135,29 +147,32 @@ def _build(layout: Path) -> Path:
     return made
 
 
-def _differences(image: Image, made: Path, own: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
+def _differences(image: Image, made: Path, archived: _Archived) -> list[str]:
     """Of a SIF's content from pins and lock, as verify.check lists them for an image of Docker; the Debian packages of the base are not compared."""
     try:
-        listed = apptainer.output_of(made, own, ["python3", "-c", verify.INSPECTION.read_text(encoding="utf-8")])
+        listed = apptainer.output_of(made, archived.environment, ["python3", "-c", verify.INSPECTION.read_text(encoding="utf-8")])
         content = json.loads(listed.splitlines()[-1])
-        content["user"] = 0 if config["config"].get("User", "").partition(":")[0] in ("", "0", "root") else 1  # Apptainer runs it as the caller
-        history = [{"CreatedBy": step.get("created_by")} for step in config.get("history") or []]
-        return verify.differences(image, content, None) + verify.traces({"Config": config["config"]}, history)
-    except (KitError, ValueError, KeyError, TypeError, IndexError) as error:
+        user = archived.config["config"].get("User", "").partition(":")[0]
+        content["user"] = 0 if user in ("", "0", "root") else 1  # Apptainer runs it as the caller
+        history = [{"CreatedBy": step.get("created_by")} for step in archived.config.get("history") or []]
+        return verify.differences(image, content, None) + verify.traces({"Config": archived.config["config"]}, history)
+    except (KitError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         return [f"does not say what it holds: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
 
 
-def _keep(image: Image, made: Path, image_id: str, own: dict[str, str], stand_in: bool) -> None:
+def _keep(image: Image, made: Path, archived: _Archived) -> None:
     """Give a SIF its name, in place of an earlier SIF of the image."""
-    target = folder() / f"{_stem(image)}-{image_id[:12]}.sif"
+    short = archived.id.removeprefix("sha256:")[:12]
+    target = folder() / f"{_stem(image)}-{short}.sif"
     made.chmod(0o644)
     about = made.stat()
-    known = Sif(image.tag, f"sha256:{image_id}", image.pins_id, stand_in, own, checksums.digest_of(made), about.st_size, about.st_mtime_ns)
+    stand_in = (archived.config["config"].get("Labels") or {}).get("stand-in") == "true"
+    known = Sif(image.tag, archived.id, image.pins_id, stand_in, archived.environment, checksums.digest_of(made), about.st_size, about.st_mtime_ns)
     for old in folder().glob(f"{_stem(image)}-*"):
         old.unlink()
     made.replace(target)
     write_whole(target.with_suffix(".json"), msgspec.json.encode(known).decode())
-    print(f"{image.tag}: {target}, of image sha256:{image_id[:12]}…, holds what its pins and its lock say", flush=True)
+    print(f"{image.tag}: {target}, of image {short}…, holds what its pins and its lock say", flush=True)
 
 
 def _stem(image: Image) -> str:

@@ -1,6 +1,7 @@
 """The engines in containers before a container starts: addresses, words for Apptainer, and what is said where something is missing."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -164,3 +165,36 @@ def test_a_copied_sif_is_the_same_and_a_changed_one_is_refused(tmp_path: Path, m
     path.with_suffix(".json").write_text("{")
     with pytest.raises(KitError, match="json is damaged"):
         sif.read(IMAGE)
+
+
+def blob(layout: Path, content: dict) -> dict:
+    """The descriptor of a JSON file that is written among the blobs of a layout."""
+    text = json.dumps(content).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    (layout / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+    (layout / "blobs/sha256" / digest).write_bytes(text)
+    return {"digest": f"sha256:{digest}", "size": len(text)}
+
+
+def manifest_of(layout: Path, **config: object) -> dict:
+    return blob(layout, {"config": blob(layout, {"config": config}), "layers": []})
+
+
+def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environment(tmp_path: Path) -> None:
+    plain = manifest_of(tmp_path, Env=["PATH=/bin", "OPTIONS=a=b"])
+    nested = blob(tmp_path, {"manifests": [manifest_of(tmp_path, User="10001")]})
+    names = ("docker.io/llm-repro/int8:current-0", "docker.io/library/python:3.12")
+    listed = [{**one, "annotations": {"io.containerd.image.name": name}} for name, one in zip(names, (plain, nested), strict=True)]
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": listed}))
+    found = dict(sif._images(tmp_path))
+    assert sorted(found) == ["llm-repro/int8:current-0", "python:3.12"]
+    first = found["llm-repro/int8:current-0"]
+    assert first.manifest["digest"] == plain["digest"] and first.environment == {"PATH": "/bin", "OPTIONS": "a=b"}
+    assert first.id == blob(tmp_path, {"config": {"Env": ["PATH=/bin", "OPTIONS=a=b"]}})["digest"]
+    assert found["python:3.12"].config == {"config": {"User": "10001"}}
+
+
+def test_a_digest_that_leads_out_of_an_archive_is_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:../../../etc/passwd"}]}))
+    with pytest.raises(ValueError, match="is no digest"):
+        dict(sif._images(tmp_path))
