@@ -21,8 +21,11 @@ from tests.images.test_engines import not_tested
 TINY = ("DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", "VARIANT=published", "GPUS=2")
 NAMES = ("docker", "podman", "apptainer", "host")
 
-#: Of the host's facts those that time and load decide.
-OF_THE_MOMENT = ("started_at", "began", "wall_s", "prepare_s", "container_s", "judge_s", "conditions", "machine")
+#: An image of several GB is restored twice before the first test.
+pytestmark = pytest.mark.timeout(1500)
+
+#: Of the host's facts those that time, load and the state of the clone decide.
+OF_THE_MOMENT = ("commit", "dirty", "started_at", "began", "wall_s", "prepare_s", "container_s", "judge_s", "conditions", "machine")
 
 
 def make(target: str, *arguments: str) -> str:
