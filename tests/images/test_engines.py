@@ -242,6 +242,7 @@ def test_the_targets_of_links_in_the_models_folder_are_shown_at_their_own_paths(
     if not isolates(place):
         pytest.skip("the host engine shows a job no folders")
     target = folders["secret"] / "token"
+    target.chmod(0o666)
     code = "import sys; print(open(sys.argv[2]).read()); open(sys.argv[2], 'a')"
     _, lines = run(code, str(target), linked_dirs=[target.parent])
     assert lines[0] == "a-secret" and lines[-1].startswith("OSError: [Errno 30] Read-only file system"), lines
