@@ -23,7 +23,7 @@ export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS JOBS PLAN PROFILER A B ACROSS 
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 OPTIONS := $(shell sed -n '/:=/!s/^export //p' $(firstword $(MAKEFILE_LIST)))
-KNOWN := $(OPTIONS) PYTHON PY KIT_LOCKS KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_HUB_CACHE HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT \
+KNOWN := $(OPTIONS) PYTHON PY KIT_LOCKS KIT_SIF KIT_NEEDS_DOCKER HF_TOKEN HF_HOME HF_HUB_CACHE HF_ENDPOINT DOCKER_HOST DOCKER_CONTEXT CONTAINER_HOST \
   PIP_% UV_% %_PROXY %_proxy CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE CC TMPDIR \
   MAKE% SHELL .SHELLFLAGS VPATH CURDIR SUFFIXES -%
 TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -44,7 +44,8 @@ help: ## Print this help
 	@echo "  STACK=article|<stack>   whose versions                         (default: the article's)"
 	@echo "  VARIANT=published|controlled                                   (default: published, where there is one)"
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
-	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu    ENGINE=docker|host  (default: full cuda docker)"
+	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu                    (default: full cuda)"
+	@echo "  ENGINE=docker|podman|apptainer|host    what a job runs in      (default: docker)"
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
 	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
 	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=, OUT=  other folders"
@@ -116,7 +117,7 @@ archive: $(RUN) ## Archive the built images and the files of their locks in arch
 	@$(PY) -m scripts archive
 
 .PHONY: restore
-restore: $(RUN) ## Restore the images of archives/ (or ARCHIVES=folder) without a network
+restore: $(RUN) ## Restore the images of archives/ (or ARCHIVES=folder) without a network (ENGINE=docker|podman|apptainer)
 	@$(PY) -m scripts restore
 
 .PHONY: push pull

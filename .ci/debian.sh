@@ -13,8 +13,8 @@ make_tree() { # RELEASE PACKAGE,… FOLDER
     mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' | awk '$1 == "bookworm" {print $2; exit}')
     say "Debian $release by debootstrap"
     rm -rf "$tree.partial"
-    debootstrap --variant=minbase --include="$packages" "$release" "$tree.partial" "$mirror" > "$dir/debootstrap.log" 2>&1 \
-        || { tail -20 "$dir/debootstrap.log" >&2; exit 1; }
+    debootstrap --variant=minbase --include="$packages" "$release" "$tree.partial" "$mirror" > "$dir/debootstrap-$release.log" 2>&1 \
+        || { tail -20 "$dir/debootstrap-$release.log" >&2; exit 1; }
     rm -rf "$tree.partial"/var/cache/apt/archives/*.deb "$tree.partial"/var/lib/apt/lists/*
     mv "$tree.partial" "$tree"
 }

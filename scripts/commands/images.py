@@ -116,9 +116,10 @@ def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pyth
 
 @click.command
 @ARCHIVES
-def restore(archives: Path) -> None:
+@option("ENGINE", values.choice(*restoring.ENGINES), "whose images: Apptainer's are SIF files", "docker")
+def restore(archives: Path, engine: str) -> None:
     """Restore the images of an archive folder without a network, and compare each with its pins and lock."""
-    restoring.restore(archives)
+    restoring.restore(archives, engine)
 
 
 REGISTRY = option("REGISTRY", values.text(), "a registry and a name in it, for example localhost:5000/kit", "")

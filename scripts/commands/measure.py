@@ -21,7 +21,7 @@ from scripts.models import store
 from scripts.paths import ROOT
 from scripts.run import outlook, plan, runner, several
 from scripts.run.engines import host, nsight
-from scripts.run.options import OPTION_NAMES, Options
+from scripts.run.options import OPTION_NAMES, UNUSED, Options
 from scripts.run.slurm import follow
 
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
@@ -50,7 +50,7 @@ OF_ROWS = (
 #: How this machine, or a cluster, runs it.
 OF_MACHINE = (
     option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ENGINE", values.choice("docker", "host"), "in a container, or in an interpreter of this machine", "docker"),
+    option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman or Apptainer, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
     option("JOBS", values.count(most=64), "cases at once, on GPUs or cores of their own; their runs are marked and judge nothing", 1),

@@ -130,7 +130,9 @@ def run(
         info = client.info()
         device_requests = gpu_requests.requests(client, gpus, gpu_mode)
     user = restrictions.user(info, work_dir)
-    restrictions.refuse_unreadable(user, [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder])
+    shown = [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder]
+    restrictions.refuse_missing(shown)
+    restrictions.refuse_unreadable(user, shown)
     settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock, cores) | {
         "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),

@@ -45,7 +45,7 @@ def explain(error: APIError, image_tag: str) -> KitError:
     for words, kit_message in KNOWN:
         if words in message:
             return PreflightError(kit_message.format(message=message))
-    return KitError(f"Docker refused to run {image_tag}: {message}")
+    return KitError(f"the container engine refused to run {image_tag}: {message}")
 
 
 def unreachable(error: DockerException | OSError, host: str) -> NothingRuns:
@@ -70,10 +70,10 @@ def answering(doing: str) -> Iterator[None]:
 
 
 def gone(run_id: str) -> KitError:
-    """The error for a Docker that stopped answering while a container ran."""
-    return KitError(f"Docker stopped answering during {run_id}; nothing was stored. Start it again and type the same command")
+    """The error for an engine that stopped answering while a container ran."""
+    return KitError(f"the container engine stopped answering during {run_id}; nothing was stored. Start it again and type the same command")
 
 
 def not_removed(container: str, why: str) -> KitError:
     """The error for a container that outlived its run."""
-    return KitError(f"the container {container} cannot be removed ({why}); type docker rm -f {container}")
+    return KitError(f"the container {container} cannot be removed ({why}); type `docker rm -f {container}`, or podman in place of docker")

@@ -1,4 +1,4 @@
-"""Ask Docker for GPUs: by CDI device name, or through the NVIDIA Container Toolkit.
+"""Ask Docker for GPUs: by CDI device name, or through the NVIDIA Container Toolkit; and Podman, which knows CDI names alone.
 
 GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chosen GPUs, else the toolkit), `cdi`, or
 `nvidia` (the toolkit).
@@ -12,28 +12,44 @@ import docker
 import yaml
 from docker.types import DeviceRequest
 
+from scripts.containers import podman
 from scripts.errors import PreflightError
 from scripts.machine import allocation
 from scripts.machine.gpus import Gpu
 
 KIND = "nvidia.com/gpu"
 
+#: Where Podman reads CDI specs. Its API does not tell.
+FOLDERS_OF_PODMAN = ("/etc/cdi", "/var/run/cdi")
+
+GENERATE = "type `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+
 
 def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[DeviceRequest]:
     """The device requests that show a container exactly these GPUs; [] without GPUs. Raises PreflightError."""
     if not gpus:
         return []
-    if any(part.get("Name") == "Podman Engine" for part in client.version().get("Components", [])):
-        raise PreflightError("this engine is Podman, which ignores requests for GPUs; set DOCKER_HOST to a Docker engine, or type DEVICE=cpu")
+    of_podman = podman.version(client)
+    if of_podman:
+        return [_request_to_podman(of_podman, gpus)]
     named = cdi_names(cdi_devices(client.info()), gpus)
     if mode == "cdi" and not named:
-        raise PreflightError(
-            f"GPU_MODE=cdi: no CDI spec names GPU {', '.join(str(gpu.index) for gpu in gpus)}; "
-            "type `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, or GPU_MODE=nvidia"
-        )
+        raise PreflightError(f"GPU_MODE=cdi: no CDI spec names GPU {', '.join(str(gpu.index) for gpu in gpus)}; {GENERATE}, or GPU_MODE=nvidia")
     if named and mode != "nvidia":
         return [DeviceRequest(driver="cdi", device_ids=named)]
     return [DeviceRequest(device_ids=[gpu.uuid for gpu in gpus], capabilities=[["gpu"]])]
+
+
+def _request_to_podman(version: tuple[int, ...], gpus: Sequence[Gpu]) -> DeviceRequest:
+    """By CDI names, because Podman ignores a request in the form of the toolkit, and starts the container without GPUs."""
+    if version < podman.FIRST_WITH_GPUS:
+        shown = ".".join(map(str, version))
+        raise PreflightError(f"Podman {shown} ignores requests for GPUs; update it to 5.4 or newer, or type ENGINE=apptainer or DEVICE=cpu")
+    named = cdi_names(cdi_devices({"CDISpecDirs": FOLDERS_OF_PODMAN}), gpus)
+    if not named:
+        indices = ", ".join(str(gpu.index) for gpu in gpus)
+        raise PreflightError(f"no CDI spec in {' or '.join(FOLDERS_OF_PODMAN)} names GPU {indices}, and Podman takes GPUs by CDI names alone; {GENERATE}")
+    return DeviceRequest(driver="cdi", device_ids=named)
 
 
 def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:

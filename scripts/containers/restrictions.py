@@ -90,6 +90,13 @@ def user(info: Mapping[str, Any], work_dir: Path) -> str:
     return f"{NOBODY}:{NOBODY}"
 
 
+def refuse_missing(folders: Iterable[Path]) -> None:
+    """Raise PreflightError for a folder that is not there: Podman would make it."""
+    for folder in folders:
+        if not folder.exists():
+            raise PreflightError(f"{folder} is not there, and the job reads it; make it, or name another folder")
+
+
 def refuse_unreadable(user: str, folders: Iterable[Path]) -> None:
     """Raise PreflightError for a folder that root, the kit's user, may read and the container's user may not."""
     for folder in folders:

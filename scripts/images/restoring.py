@@ -8,7 +8,7 @@ all that it holds, as in `make verify-<backend>`. An image that differs loses it
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,11 +17,17 @@ import zstandard
 from docker.errors import DockerException, ImageNotFound
 
 from scripts import pins
-from scripts.containers.container import connect
+from scripts.containers import apptainer, container, docker_errors, podman
 from scripts.errors import KitError
-from scripts.images import archive, inventory, offline, pieces, verify
+from scripts.images import archive, inventory, offline, pieces, sif, verify
 from scripts.machine import unpack
 from scripts.pins import Image, Pins
+
+#: {engine that images are restored for: what says whether it is there}
+ENGINES: dict[str, Callable[[], Any]] = {"docker": container.connect, "podman": podman.connect, "apptainer": apptainer.program}
+
+#: Seconds for a load: Podman says nothing until all is loaded.
+LOAD_S = 3600
 
 #: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
 INDEXES = ("manifest.json", "index.json", "repositories")
@@ -33,8 +39,11 @@ KEYS = {key.casefold(): key for key in ("RepoTags", "manifests", "annotations", 
 LARGEST_INDEX_BYTES = 1 << 20
 
 
-def restore(where: Path) -> None:
-    """Load and verify the images of an archive folder. Raises KitError, with nothing loaded, for a folder that holds anything else."""
+def restore(where: Path, engine: str = "docker") -> None:
+    """Load and verify the images of an archive folder, for Apptainer as SIF files.
+
+    Raises KitError, with nothing loaded, for a folder that holds anything else.
+    """
     sums, loaded = archive.read_sums(where), pins.load()
     damages = archive.damaged(where, sums)
     if damages:
@@ -46,8 +55,9 @@ def restore(where: Path) -> None:
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
     if foreign:
         raise KitError(f"{where} holds what is not the kit's, so nothing was restored:\n  " + "\n  ".join(foreign))
-    client = connect()
-    refused = [line for stack, files in stacks.items() for line in _restore(client, files, loaded.images(stack))]
+    client, refused = ENGINES[engine](), list[str]()
+    for stack, files in stacks.items():
+        refused += sif.restore(files, loaded.images(stack)) if engine == "apptainer" else _restore(client, files, loaded.images(stack))
     if refused:
         raise KitError(
             "these images are not what pins and locks say, and were not kept:\n  " + "\n  ".join(refused) + "\nType make build-all for images of your own"
@@ -148,12 +158,13 @@ def _names(kind: str, index: Any) -> Iterator[str]:
 def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Image]) -> Iterator[str]:
     """Load an archive and verify its images; a line for each difference of an image, which then is not kept."""
     before = {name: _id(client, name) for name in {image.tag for image in images} | {image.base for image in images}}
+    client.api.timeout = LOAD_S
     try:
         for line in client.api.load_image(pieces.joined(files)):
             if "error" in line:
-                raise KitError(f"Docker does not load {files[0]}: {line['error'].strip()}")
-    except DockerException as error:
-        raise KitError(f"Docker does not load {files[0]}: {error}") from error
+                raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
+    except (DockerException, *docker_errors.SILENCE) as error:
+        raise KitError(f"the engine does not load {files[0]}: {error}") from error
     try:
         for image in images:
             if _id(client, image.tag):

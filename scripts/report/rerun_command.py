@@ -31,6 +31,8 @@ def variables(record: Record, article: Article) -> dict[str, str]:
         typed["TIMED_RUNS"] = str(job.timed_runs)
     if job.kind == "profile" and "profiler" in job.options:
         typed["PROFILER"] = job.options["profiler"]
+    if record.host["engine"] in ("podman", "apptainer"):
+        typed["ENGINE"] = record.host["engine"]
     if record.host["engine"] == "host":
         typed |= {"ENGINE": "host", "PYTHON_HOST": "/path/to/python3"} if job.stack != "demo" else {"ENGINE": "host"}
     return typed | {"FORCE": "1"}
@@ -46,7 +48,8 @@ def rest_of_table(record: Record, article: Article, cases: Sequence[str], count:
     """`make article-deepspeed-inference … CASES=a,b GPUS=8`: what is not there of these cases, beside a result of the same table, on GPUs and at full size."""
     job = record.job
     typed = {"VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"], "CASES": ",".join(cases), "GPUS": str(count)}
-    where = {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if record.host["engine"] == "host" else {}
+    engine = record.host["engine"]
+    where = {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if engine == "host" else {} if engine == "docker" else {"ENGINE": engine}
     return f"make article-{article.slug} {_typed(typed | where)}"
 
 

@@ -35,11 +35,14 @@ class Shape(msgspec.Struct):
 
 
 class ContainerImage(Shape):
+    """`id` is the digest of the image's configuration, the same with each engine; `sif_sha256` that of Apptainer's file."""
+
     tag: str
     id: str | None = None
     digest: str | None = None
     pins_id: str | None = None
     stand_in: bool | None = None
+    sif_sha256: str | None = None
 
 
 class Machine(Shape):
@@ -108,7 +111,7 @@ class Host(Shape):
     rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
 
-    engine: Literal["docker", "host"]
+    engine: Literal["docker", "podman", "apptainer", "host"]
     started_at: Moment
     wall_s: Amount | None = None
     began: Amount | None = None

@@ -10,14 +10,14 @@ from typing import Any
 
 from bench.job import Job
 from scripts import pins
-from scripts.containers import container
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.models import article_models, converted, store
 from scripts.models.article_models import ArticleModel
 from scripts.models.held import HeldModel
 from scripts.results import door
 from scripts.run import checkpoints, engines
-from scripts.run.engines import DockerEngine, Engine
+from scripts.run.engines import Engine
+from scripts.run.engines.contained import CONTAINED, DockerEngine
 from scripts.run.options import Options
 
 #: (backend, stack) of the image that reads pickles: plain transformers on the newest torch of the pins.
@@ -43,12 +43,13 @@ def loadable(model: ArticleModel, held: HeldModel, asked: Options, on_line: Call
 
 
 def _engine(model: ArticleModel, asked: Options) -> Engine:
+    """The engine that was asked for, Docker in place of the host: pickles are read in a container only."""
     try:
-        container.connect()
+        engine = CONTAINED.get(asked.engine, DockerEngine)(pins.load().image(*IMAGE), [], asked)
     except NothingRuns as error:
-        words = f"{model.name}: its weights are pickles, which are read in a container only, and {error}"
+        reason = error.__cause__ if isinstance(error.__cause__, NothingRuns) else error  # without its advice for a whole job
+        words = f"{model.name}: its weights are pickles, which are read in a container only, and {reason}"
         raise PreflightError(f"{words}; or type MODEL_PATH=/folder of safetensors, or WEIGHTS=random") from error
-    engine = DockerEngine(pins.load().image(*IMAGE), [], asked)
     engine.prepare()
     return engine
 

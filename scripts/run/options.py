@@ -15,6 +15,22 @@ MOST_ON_A_CPU = 16
 #: {field: option of the command line}, where they differ.
 OPTION_NAMES = {"folder": "runs", "memlock": "kit_memlock"}
 
+#: {engine: fields that it does not use}; ENGINE=host or another engine does.
+UNUSED = {
+    "docker": ("python_host",),
+    "podman": ("python_host", "wheels", "gpu_mode"),
+    "apptainer": ("python_host", "wheels", "gpu_mode", "memlock"),
+    "host": ("wheels", "gpu_mode", "memlock"),
+}
+
+#: Why an engine does not use a field, and what to type.
+INSTEAD = {
+    "python_host": "which does not use it; type ENGINE=host, or leave PYTHON_HOST out",
+    "wheels": "which builds no image; leave one of them out",
+    "gpu_mode": "which does not ask Docker for GPUs; leave one of them out",
+    "memlock": "which sets no limit of locked memory; leave one of them out",
+}
+
 #: What only SLURM reads; sbatch has options of these names.
 OF_SLURM = ("partition", "account", "qos", "time", "constraint")
 
@@ -72,10 +88,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.model_path and self.weights == "random":
             raise UsageError(f"MODEL_PATH is {str(self.model_path)!r} with WEIGHTS=random; leave one of them out")
-        if self.python_host and self.engine == "docker":
-            raise UsageError(f"PYTHON_HOST is {self.python_host!r} with ENGINE=docker, which does not use it; type ENGINE=host, or leave PYTHON_HOST out")
-        if self.wheels and self.engine == "host":
-            raise UsageError(f"WHEELS is {str(self.wheels)!r} with ENGINE=host, which builds no image; leave one of them out")
+        for name in UNUSED[self.engine]:
+            value = getattr(self, name)
+            if value != getattr(Options, name):
+                shown = int(value) if isinstance(value, bool) else repr(str(value))
+                raise UsageError(f"{OPTION_NAMES.get(name, name).upper()} is {shown} with ENGINE={self.engine}, {INSTEAD[name]}")
         if self.gpus and self.gpu_ids and self.gpus != len(self.gpu_ids):
             raise UsageError(f"GPUS is {self.gpus} and GPU_IDS names {len(self.gpu_ids)}; type one of them")
         if self.device == "cpu" and self.gpu_ids:

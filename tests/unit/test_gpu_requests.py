@@ -18,11 +18,11 @@ def gpu(index: int) -> Gpu:
 class Engine:
     """What an engine tells of itself, and nothing more."""
 
-    def __init__(self, name: str = "Engine", **facts: object) -> None:
-        self.name, self.facts = name, facts
+    def __init__(self, name: str = "Engine", version: str = "26.1.5", **facts: object) -> None:
+        self.component, self.facts = {"Name": name, "Version": version}, facts
 
     def version(self) -> dict:
-        return {"Components": [{"Name": self.name}]}
+        return {"Components": [self.component]}
 
     def info(self) -> dict:
         return self.facts
@@ -72,9 +72,27 @@ def test_devices_that_docker_discovered_count() -> None:
     assert gpu_requests.cdi_devices({"DiscoveredDevices": told}) == {"5"}
 
 
-def test_podman_is_refused_because_it_ignores_the_request() -> None:
-    with pytest.raises(gpu_requests.PreflightError, match="Podman"):
-        asked(Engine("Podman Engine"), 0)
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> Engine:
+    """A Podman whose machine has a spec of four GPUs; its API tells nothing of specs."""
+    with_spec(tmp_path)
+    monkeypatch.setattr(gpu_requests, "FOLDERS_OF_PODMAN", (str(tmp_path / "absent"), str(tmp_path)))
+    return Engine("Podman Engine", version, CDISpecDirs=None)
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.8.6", "6.0.0-dev"])
+def test_podman_is_asked_by_cdi_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    assert asked(podman(tmp_path, monkeypatch, version), 1, 3) == [("cdi", ["nvidia.com/gpu=1", "nvidia.com/gpu=3"], [])]
+
+
+def test_podman_never_gets_the_request_that_it_ignores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(gpu_requests.PreflightError, match="no CDI spec in .*absent or .* names GPU 3, 4, and Podman .*nvidia-ctk cdi generate"):
+        asked(podman(tmp_path, monkeypatch, "5.8.6"), 3, 4)
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "5.3.9"])
+def test_a_podman_that_ignores_cdi_names_too_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    with pytest.raises(gpu_requests.PreflightError, match=f"Podman {version} ignores requests for GPUs; update it to 5.4"):
+        asked(podman(tmp_path, monkeypatch, version), 1)
 
 
 def test_root_of_a_rootless_engine_is_the_person_themselves(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_every_committed_result_and_job_follows_its_schema() -> None:
     ("place", "value"),
     [
         (("host", "started_at"), "yesterday"),
-        (("host", "engine"), "podman"),
+        (("host", "engine"), "lxc"),
         (("host",), None),
         (("id",), "no id"),
         (("job", "device_count"), 0),

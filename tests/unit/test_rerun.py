@@ -60,3 +60,11 @@ def test_the_rest_of_a_table_without_containers_names_an_interpreter_for_each_ba
     one.host["engine"] = "host"
     typed = "VARIANT=published STACK=current WEIGHTS=random CASES=ds-zero GPUS=2 ENGINE=host PYTHON_HOST='/path/to/{backend}/bin/python3'"
     assert rerun_command.rest_of_table(one, KNOWN["deepspeed-inference"], ["ds-zero"], 2) == f"make article-deepspeed-inference {typed}"
+
+
+@pytest.mark.parametrize("engine", ["podman", "apptainer"])
+def test_a_row_of_another_engine_of_containers_names_it(engine):
+    one = record(job("deepspeed", 2))
+    one.host["engine"] = engine
+    assert rerun_command.line(one, KNOWN["inference-tools"]).endswith(f" ENGINE={engine} FORCE=1")
+    assert rerun_command.rest_of_table(one, KNOWN["inference-tools"], ["deepspeed"], 2).endswith(f" GPUS=2 ENGINE={engine}")

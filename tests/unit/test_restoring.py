@@ -179,7 +179,7 @@ def test_a_piece_that_is_not_listed_is_not_read(tmp_path: Path, monkeypatch: pyt
     folder(tmp_path, NAME)
     image_archive(tmp_path / f"{NAME}.000", {"manifest.json": manifest("nginx:latest")})
     read = []
-    monkeypatch.setattr(restoring, "connect", lambda: None)
+    monkeypatch.setitem(restoring.ENGINES, "docker", lambda: None)
     monkeypatch.setattr(restoring, "_restore", lambda client, files, images: read.extend(files) or [])
     restoring.restore(tmp_path)
     assert read == [tmp_path / NAME]

@@ -14,7 +14,12 @@ from scripts.verdicts.judging import ArticleVerdicts, Judged
 from scripts.verdicts.row_groups import Group
 
 #: A setting in few words.
-SHORT = {"in containers": "containers", "without containers": "no containers"}
+SHORT = {
+    "in containers": "containers",
+    "in containers of Podman": "Podman",
+    "in containers of Apptainer": "Apptainer",
+    "without containers": "no containers",
+}
 
 
 def setting(group: Group) -> str:

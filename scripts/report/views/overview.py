@@ -89,7 +89,7 @@ def _line(judged: Judged) -> all_claims.Line:
 def _limits(records: Sequence[Record]) -> Markdown:
     """What qualifies every number, in a line."""
     devices = sorted({gpu["name"] for record in records for gpu in record.host.get("gpus") or []}) or ["CPU"]
-    contained = sum(record.host.get("engine") == "docker" for record in records)
+    contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
     words = Markdown("Limits: weights {}; devices {}; {} of {} results from containers of the pinned images; all in docs/limits.md.")
     return words.format(", ".join(weights), ", ".join(devices), contained, len(records))

@@ -1,6 +1,6 @@
-"""Where a job runs: in a container of its image (`docker`) or in an interpreter of this machine (`host`).
+"""Where a job runs: in a container of its image (`docker`, `podman`, `apptainer`) or in an interpreter of this machine (`host`).
 
-Both engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, the facts for the result, and the `cores` near
+All engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, `owns(pid)`, the facts for the result, and the `cores` near
 the GPUs, on which the job is kept.
 """
 
@@ -10,89 +10,19 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import docker
 
 from bench.job import InvalidDocument, Job, Result, to_json, write_whole
-from scripts.containers import container, docker_errors
+from scripts.containers import docker_errors
 from scripts.containers.container import Outcome
-from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
-from scripts.images import build
-from scripts.machine import cores, permissions, processes
+from scripts.errors import KitError, PreflightError, UsageError
+from scripts.machine import cores, processes
 from scripts.machine.gpus import Gpu
-from scripts.models import links
 from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.results import answers
-from scripts.run.engines import demo_environments, host, nsight
+from scripts.run.engines import contained, demo_environments, host, nsight
+from scripts.run.engines.contained import CONTAINED, Contained
 from scripts.run.options import Options
-
-
-class DockerEngine:
-    """A job in a fresh container of the pinned image, with every restriction of the runner."""
-
-    name = "docker"
-
-    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
-        self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
-        self.cores = cores.near(gpus) or ("" if gpus else cores.own())
-        self.facts: dict[str, Any] | None = None
-        try:
-            self.client = container.connect()
-        except NothingRuns as error:
-            without = "ENGINE=host PYTHON_HOST=/path/to/python with torch and transformers" if gpus else "make demo, which runs tiny models on the CPU"
-            raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
-
-    def is_built(self) -> bool:
-        with docker_errors.answering("a look for its image"):
-            return build.exists(self.client, self.image.tag)
-
-    def prepare(self) -> None:
-        """Clear what dead runners left, build the image unless it is there."""
-        with docker_errors.answering("the preparation of its image"):
-            _sweep(self.client)
-            build.build(self.image, self.asked.wheels)
-            permissions.make(self.models)
-            self.facts = build.image_facts(self.client, self.image)
-
-    def guest_path(self, path: Path, work: Path) -> str:
-        """Where the guest finds a file that lies under the models or the job's own folder."""
-        if path.is_relative_to(work):
-            return f"/run/job/{path.relative_to(work)}"
-        return f"/models/{path.relative_to(self.models)}"
-
-    def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
-        write_whole(work / "job.json", to_json(job))
-        return container.run(
-            self.client,
-            self.image.tag,
-            ["python3", "-m", "bench", "/run/job/job.json", "/run/job/result.json"],
-            run_id=job.id,
-            work_dir=work,
-            bench_dir=ROOT / "bench",
-            models_dir=self.models,
-            linked_dirs=self._linked_dirs(job),
-            gpus=self.gpus,
-            cores=self.cores,
-            timeout_s=self.asked.timeout_s,
-            gpu_mode=self.asked.gpu_mode,
-            memlock=self.asked.memlock,
-            on_line=on_line,
-        )
-
-    def owns(self, pid: int) -> bool | None:
-        """Is a process of this machine in a container of this runner? None where that cannot be told."""
-        return container.is_ours(self.client, pid)
-
-    def _linked_dirs(self, job: Job) -> list[Path]:
-        """Where the files of the job's model lie that the models' folder only has links to."""
-        place = Path(job.model["path"])
-        return links.sources(self.models / place.relative_to("/models")) if place.is_relative_to("/models") else []
-
-    def differences(self, result: Result | None) -> list[str]:
-        """None: the image was asked for its versions when it was built, and its tag names its pins."""
-        return []
 
 
 class HostEngine:
@@ -143,28 +73,24 @@ class HostEngine:
         return host.differences(installed, locked) if installed else []
 
 
-Engine = DockerEngine | HostEngine
+Engine = Contained | HostEngine
 
 
 def sweep(asked: Options) -> None:
-    """Remove the containers that killed runners left, also where nothing is left to measure. Without a Docker that answers there are none to see."""
-    if asked.engine == "docker":
+    """Remove the containers that killed runners left, also where nothing is left to measure. Without an engine that answers there are none to see."""
+    connect = contained.CLIENTS.get(asked.engine)
+    if connect:
         with contextlib.suppress(KitError), docker_errors.answering("a sweep"):
-            _sweep(container.connect())
-
-
-def _sweep(client: docker.DockerClient) -> None:
-    for run_id in container.sweep(client):
-        print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)
+            contained.remove_abandoned(connect())
 
 
 def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:
     """The engine that was asked for; a stack that lives on the host has no image to run in a container."""
-    if image.engine == "host" and asked.engine == "docker":
+    if image.engine == "host" and asked.engine in CONTAINED:
         raise UsageError(f"STACK={image.stack} has no images; try ENGINE=host")
     wrapper = nsight.wrapper(asked.engine) if profiler == "nsys" else ()
-    if asked.engine == "docker":
-        return DockerEngine(image, gpus, asked)
+    if asked.engine in CONTAINED:
+        return CONTAINED[asked.engine](image, gpus, asked)
     return HostEngine(image, gpus, asked, wrapper)
 
 

@@ -1,0 +1,54 @@
+"""Podman's service, which speaks Docker's API: where it listens, and which version it is."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+
+from scripts import surroundings
+from scripts.errors import NothingRuns, PreflightError
+
+#: The first version whose API heeds a request for a GPU by its CDI name; earlier versions ignore the request without an error.
+FIRST_WITH_GPUS = (5, 4)
+
+START = "start its service with `systemctl --user start podman.socket`, or set CONTAINER_HOST to the address of its service"
+
+
+def connect() -> docker.DockerClient:
+    """A client of the Podman at CONTAINER_HOST, DOCKER_HOST or its usual sockets, in this order.
+
+    Raises NothingRuns where none answers, PreflightError where another engine does.
+    """
+    host = _address(surroundings.current().variables)
+    try:
+        client = docker.DockerClient(base_url=host, version="auto", timeout=60)
+    except (DockerException, OSError) as error:
+        raise NothingRuns(f"no Podman answers at {host}; {START}") from error
+    if not version(client):
+        raise PreflightError(f"the engine at {host} is Docker and not Podman; type ENGINE=docker, or {START}")
+    return client
+
+
+def version(client: docker.DockerClient) -> tuple[int, ...]:
+    """The version of the Podman behind a client, for example (5, 8, 6); () where the engine is another."""
+    parts = [part for part in client.version().get("Components", []) if part.get("Name") == "Podman Engine"]
+    return tuple(int(number) for number in re.findall(r"\d+", parts[0]["Version"])[:3]) if parts else ()
+
+
+def sets_limits(info: Mapping[str, Any]) -> bool:
+    """Do the limits of memory and cores hold? Without root Podman sets none where the kernel has cgroups of version 1, and does not say so."""
+    return info.get("CgroupVersion") != "1" or not any("rootless" in option for option in info.get("SecurityOptions") or [])
+
+
+def _address(variables: Mapping[str, str]) -> str:
+    """The first socket that is there, or an address that is set; else root's socket, for the error."""
+    for name in ("CONTAINER_HOST", "DOCKER_HOST"):
+        if variables.get(name):
+            return variables[name]
+    of_user = Path(variables.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / "podman/podman.sock"
+    of_root = Path("/run/podman/podman.sock")
+    return f"unix://{of_user if of_user.exists() or os.getuid() != 0 else of_root}"

@@ -1,0 +1,177 @@
+"""The engines that run a job in a container of its pinned image: Docker, Podman, Apptainer. A job sees the same folders in each."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+
+from bench.job import Job, Result, to_json, write_whole
+from scripts.containers import apptainer, container, docker_errors, podman
+from scripts.containers.container import Outcome
+from scripts.errors import NothingRuns, PreflightError
+from scripts.images import build, sif
+from scripts.machine import cores, permissions, processes
+from scripts.machine.gpus import Gpu
+from scripts.models import links
+from scripts.paths import ROOT
+from scripts.pins import Image
+from scripts.run.options import Options
+
+COMMAND = ["python3", "-m", "bench", "/run/job/job.json", "/run/job/result.json"]
+
+
+class Contained:
+    """A job in a fresh container of the pinned image, with every restriction of the runner. Engines override the methods without a body."""
+
+    name: str
+    facts: dict[str, Any] | None = None
+
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
+        self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
+        self.cores = cores.near(gpus) or ("" if gpus else cores.own())
+
+    def is_built(self) -> bool:
+        """Is the image there?"""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Make what a job needs, and learn the facts of the image. Raises KitError with the next command."""
+        raise NotImplementedError
+
+    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+        raise NotImplementedError
+
+    def guest_path(self, path: Path, work: Path) -> str:
+        """Where the guest finds a file that lies under the models or the job's own folder."""
+        if path.is_relative_to(work):
+            return f"/run/job/{path.relative_to(work)}"
+        return f"/models/{path.relative_to(self.models)}"
+
+    def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
+        write_whole(work / "job.json", to_json(job))
+        folders = {"work_dir": work, "bench_dir": ROOT / "bench", "models_dir": self.models, "linked_dirs": self._linked_dirs(job)}
+        return self._start(job.id, folders, on_line)
+
+    def owns(self, pid: int) -> bool | None:
+        """Is a process of this machine one of a job of this runner? None where that cannot be told."""
+        return processes.descends_from(pid, os.getpid())
+
+    def _linked_dirs(self, job: Job) -> list[Path]:
+        """Where the files of the job's model lie that the models' folder only has links to."""
+        place = Path(job.model["path"])
+        return links.sources(self.models / place.relative_to("/models")) if place.is_relative_to("/models") else []
+
+    def differences(self, result: Result | None) -> list[str]:
+        """None: the image was asked for its versions when it was built or restored, and its tag names its pins."""
+        return []
+
+
+class DockerEngine(Contained):
+    name = "docker"
+
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
+        super().__init__(image, gpus, asked)
+        try:
+            self.client = container.connect()
+        except NothingRuns as error:
+            without = "ENGINE=host PYTHON_HOST=/path/to/python with torch and transformers" if gpus else "make demo, which runs tiny models on the CPU"
+            raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
+        if podman.version(self.client):
+            raise PreflightError("the engine that answers is Podman and not Docker; type ENGINE=podman, or set DOCKER_HOST to Docker's socket")
+
+    def is_built(self) -> bool:
+        with docker_errors.answering("a look for its image"):
+            return build.exists(self.client, self.image.tag)
+
+    def prepare(self) -> None:
+        """Clear what dead runners left, build the image unless it is there."""
+        with docker_errors.answering("the preparation of its image"):
+            remove_abandoned(self.client)
+            build.build(self.image, self.asked.wheels)
+            permissions.make(self.models)
+            self.facts = build.image_facts(self.client, self.image)
+
+    def owns(self, pid: int) -> bool | None:
+        return container.is_ours(self.client, pid)
+
+    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+        return container.run(
+            self.client,
+            self.image.tag,
+            COMMAND,
+            run_id=run_id,
+            gpus=self.gpus,
+            cores=self.cores,
+            timeout_s=self.asked.timeout_s,
+            gpu_mode=self.asked.gpu_mode,
+            memlock=self.asked.memlock,
+            on_line=on_line,
+            **folders,
+        )
+
+
+class PodmanEngine(DockerEngine):
+    """Podman's service, of root or of the user. It builds nothing: the image is the one that Docker built, from its archive."""
+
+    name = "podman"
+
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
+        Contained.__init__(self, image, gpus, asked)
+        self.client = podman.connect()
+
+    def prepare(self) -> None:
+        """Clear what dead runners left. Raises PreflightError where the image is not there."""
+        with docker_errors.answering("a look for its image"):
+            remove_abandoned(self.client)
+            if not self.is_built():
+                raise PreflightError(
+                    f"Podman does not have the image {self.image.tag}; type make archive ONLY=images BACKEND={self.image.backend} "
+                    f"STACK={self.image.stack} where Docker is, and make restore ENGINE=podman here"
+                )
+            if not podman.sets_limits(self.client.info()):
+                print("note: Podman limits neither memory nor cores here: without root it needs cgroups of version 2", file=sys.stderr)
+            permissions.make(self.models)
+            # Podman computes a digest for every image, also where none came from a registry.
+            self.facts = build.image_facts(self.client, self.image) | {"digest": ""}
+
+
+class ApptainerEngine(Contained):
+    """Apptainer in a user namespace, with an image that make restore ENGINE=apptainer made of an archive."""
+
+    name = "apptainer"
+
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
+        super().__init__(image, gpus, asked)
+        apptainer.program()
+
+    def is_built(self) -> bool:
+        return sif.find(self.image) is not None
+
+    def prepare(self) -> None:
+        """Raise PreflightError where there is no SIF, or where the GPUs' driver does not come into a container."""
+        self.path, self.sif = sif.read(self.image)
+        if self.gpus:
+            apptainer.require_driver(self.path, self.sif.environment)
+        permissions.make(self.models)
+        self.facts = sif.facts(self.sif)
+
+    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+        return apptainer.run(
+            self.path, self.sif.environment, COMMAND, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line, **folders
+        )
+
+
+#: {value of ENGINE: its engine}
+CONTAINED: dict[str, type[Contained]] = {engine.name: engine for engine in (DockerEngine, PodmanEngine, ApptainerEngine)}
+
+#: {value of ENGINE: a client of it}, of the engines whose containers outlive a killed runner.
+CLIENTS: dict[str, Callable[[], docker.DockerClient]] = {"docker": container.connect, "podman": podman.connect}
+
+
+def remove_abandoned(client: docker.DockerClient) -> None:
+    """Remove the containers that killed runners left."""
+    for run_id in container.sweep(client):
+        print(f"note: removed the container that a killed runner left: {run_id}", file=sys.stderr)

@@ -1,0 +1,200 @@
+"""The engines in containers before a container starts: addresses, words for Apptainer, and what is said where something is missing."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import pins
+from scripts.containers import apptainer, container, podman, restrictions
+from scripts.errors import KitError, NothingRuns, PreflightError
+from scripts.images import sif
+from scripts.machine.gpus import Gpu
+from scripts.run import engines
+from scripts.run.options import Options
+from tests.fakes.cdi import uuid
+
+IMAGE = pins.load().image("layer-parallel", "current")
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({"CONTAINER_HOST": "unix:///a.sock", "DOCKER_HOST": "unix:///b.sock"}, "unix:///a.sock"),
+        ({"DOCKER_HOST": "unix:///b.sock", "XDG_RUNTIME_DIR": "RUNTIME"}, "unix:///b.sock"),
+        ({"XDG_RUNTIME_DIR": "RUNTIME"}, "unix://RUNTIME/podman/podman.sock"),
+    ],
+)
+def test_podman_is_looked_for_where_it_is_set_and_then_at_its_sockets(tmp_path: Path, variables: dict[str, str], address: str) -> None:
+    (tmp_path / "podman").mkdir()
+    (tmp_path / "podman/podman.sock").touch()
+    here = {name: value.replace("RUNTIME", str(tmp_path)) for name, value in variables.items()}
+    assert podman._address(here) == address.replace("RUNTIME", str(tmp_path))
+
+
+def test_a_podman_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTAINER_HOST", "unix:///nowhere/podman.sock")
+    with pytest.raises(NothingRuns, match="^no Podman answers at unix:///nowhere/podman.sock; start its service with `systemctl --user start"):
+        engines.choose(IMAGE, [], Options(engine="podman"))
+
+
+class Client:
+    """An engine's service as far as it tells who it is; it has no images."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self.component = {"Name": name, "Version": version}
+
+    def version(self) -> dict:
+        return {"Components": [self.component]}
+
+
+def test_podman_is_refused_where_docker_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "connect", lambda: Client("Podman Engine", "5.8.6"))
+    with pytest.raises(PreflightError, match="is Podman and not Docker; type ENGINE=podman"):
+        engines.choose(IMAGE, [], Options(engine="docker"))
+
+
+@pytest.mark.parametrize(
+    ("info", "limits"),
+    [
+        ({"CgroupVersion": "1", "SecurityOptions": ["name=rootless"]}, False),
+        ({"CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}, True),
+        ({"CgroupVersion": "1", "SecurityOptions": ["name=seccomp"]}, True),
+    ],
+)
+def test_podman_without_root_sets_limits_with_cgroups_of_version_2_alone(info: dict, limits: bool) -> None:
+    assert podman.sets_limits(info) is limits
+
+
+def test_a_machine_without_apptainer_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NothingRuns, match="^there is no apptainer on the PATH; load its module"):
+        engines.choose(IMAGE, [], Options(engine="apptainer"))
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In place of Apptainer a program that writes down its arguments and its environment."""
+    path = tmp_path / "bin/apptainer"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/arguments\n/usr/bin/env > {tmp_path}/environment\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent))
+    return path
+
+
+def arguments(program: Path, tmp_path: Path, **more: object) -> list[str]:
+    """What Apptainer is asked for by a job in the folder `a,"b`."""
+    work = tmp_path / 'a,"b'
+    work.mkdir()
+    own = {"PATH": "/opt/venv/bin", "HF_HOME": "/tmp/hf"}
+    apptainer.run(Path("x.sif"), own, ["true"], work_dir=work, bench_dir=tmp_path, timeout_s=20, **more)
+    return (tmp_path / "arguments").read_text().splitlines()
+
+
+def test_apptainer_is_asked_for_every_restriction(program: Path, tmp_path: Path) -> None:
+    asked = arguments(program, tmp_path)
+    for words in (["--userns"], ["--containall"], ["--no-home"], ["--no-privs"], ["--cleanenv"], ["--no-eval"], ["--net"], ["--network", "none"]):
+        place = asked.index(words[0])
+        assert asked[place : place + len(words)] == words
+    assert "--nv" not in asked
+
+
+def test_a_folder_with_a_comma_and_a_quote_in_its_name_stays_one_mount(program: Path, tmp_path: Path) -> None:
+    asked = arguments(program, tmp_path)
+    assert f'"type=bind","source={tmp_path}/a,""b","destination=/run/job"' in asked
+    assert f'"type=bind","source={tmp_path}","destination=/kit/bench","ro"' in asked
+
+
+def test_a_job_in_apptainer_gets_the_variables_of_image_and_kit_and_its_gpus(program: Path, tmp_path: Path) -> None:
+    asked = arguments(program, tmp_path, gpus=[Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0") for index in (1, 3)])
+    after = asked[asked.index("env") :]
+    assert after[:2] == ["env", "-i"] and after[-1] == "true"
+    gpus = {"CUDA_VISIBLE_DEVICES": f"{uuid(1)},{uuid(3)}", "LD_LIBRARY_PATH": "/.singularity.d/libs"}
+    wanted = {"PATH": "/opt/venv/bin", "HF_HOME": "/tmp/hf"} | restrictions.ENVIRONMENT | gpus
+    assert dict(word.split("=", 1) for word in after[2:-1]) == wanted
+    assert "--nv" in asked
+
+
+def test_apptainer_itself_does_not_get_what_would_open_the_container(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("APPTAINER_BIND", "APPTAINERENV_HF_TOKEN", "SINGULARITY_BIND", "HF_TOKEN"):
+        monkeypatch.setenv(name, "/secret")
+    arguments(program, tmp_path)
+    assert "/secret" not in (tmp_path / "environment").read_text()
+
+
+def kept(folder: Path) -> Path:
+    """A SIF as make restore leaves it."""
+    folder.mkdir()
+    path = folder / f"{IMAGE.backend}-{IMAGE.stack}-{IMAGE.pins_id}-0123456789ab.sif"
+    path.write_bytes(b"content")
+    about = path.stat()
+    digest = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+    known = sif.Sif(IMAGE.tag, "sha256:0123", IMAGE.pins_id, False, {"PATH": "/bin"}, digest, about.st_size, about.st_mtime_ns)
+    path.with_suffix(".json").write_text(json.dumps({field: getattr(known, field) for field in known.__struct_fields__}))
+    return path
+
+
+def test_a_sif_is_found_by_the_pins_and_its_facts_are_those_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
+    path = kept(tmp_path / "sif")
+    found, known = sif.read(IMAGE)
+    assert found == path
+    assert sif.facts(known) == {
+        "tag": IMAGE.tag,
+        "id": "sha256:0123",
+        "digest": "",
+        "pins_id": IMAGE.pins_id,
+        "stand_in": False,
+        "sif_sha256": known.sha256,
+    }
+    with pytest.raises(PreflightError, match="make archive ONLY=images BACKEND=layer-parallel STACK=hopper where Docker is, and make restore ENGINE=apptainer"):
+        sif.read(dataclasses.replace(IMAGE, stack="hopper"))
+
+
+def test_a_copied_sif_is_the_same_and_a_changed_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
+    path = kept(tmp_path / "sif")
+    path.write_bytes(b"content")
+    assert sif.read(IMAGE)[0] == path, "another time, the same content"
+    path.write_bytes(b"CONTENT")
+    with pytest.raises(KitError, match="is not the file that was built; type make restore ENGINE=apptainer"):
+        sif.read(IMAGE)
+    path.with_suffix(".json").write_text("{")
+    with pytest.raises(KitError, match="json is damaged"):
+        sif.read(IMAGE)
+
+
+def blob(layout: Path, content: dict) -> dict:
+    """The descriptor of a JSON file that is written among the blobs of a layout."""
+    text = json.dumps(content).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    (layout / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+    (layout / "blobs/sha256" / digest).write_bytes(text)
+    return {"digest": f"sha256:{digest}", "size": len(text)}
+
+
+def manifest_of(layout: Path, **config: object) -> dict:
+    return blob(layout, {"config": blob(layout, {"config": config}), "layers": []})
+
+
+def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environment(tmp_path: Path) -> None:
+    plain = manifest_of(tmp_path, Env=["PATH=/bin", "OPTIONS=a=b"])
+    nested = blob(tmp_path, {"manifests": [manifest_of(tmp_path, User="10001")]})
+    names = ("docker.io/llm-repro/int8:current-0", "docker.io/library/python:3.12")
+    listed = [{**one, "annotations": {"io.containerd.image.name": name}} for name, one in zip(names, (plain, nested), strict=True)]
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": listed}))
+    found = dict(sif._images(tmp_path))
+    assert sorted(found) == ["llm-repro/int8:current-0", "python:3.12"]
+    first = found["llm-repro/int8:current-0"]
+    assert first.manifest["digest"] == plain["digest"] and first.environment == {"PATH": "/bin", "OPTIONS": "a=b"}
+    assert first.id == blob(tmp_path, {"config": {"Env": ["PATH=/bin", "OPTIONS=a=b"]}})["digest"]
+    assert found["python:3.12"].config == {"config": {"User": "10001"}}
+
+
+def test_a_digest_that_leads_out_of_an_archive_is_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:../../../etc/passwd"}]}))
+    with pytest.raises(ValueError, match="is no digest"):
+        dict(sif._images(tmp_path))
