@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts import pins
+from scripts.containers import process
 from scripts.errors import KitError, PreflightError
 from scripts.run import engines
 from scripts.run.engines import host
@@ -31,7 +32,7 @@ def test_output_comes_line_by_line_with_the_exit_code():
 
 def test_a_clock_that_is_set_back_does_not_change_how_long_a_job_ran(monkeypatch):
     now = iter([5000.0])
-    monkeypatch.setattr(host.time, "time", lambda: next(now, 100.0))
+    monkeypatch.setattr(process.time, "time", lambda: next(now, 100.0))
     outcome, _ = run("pass")
     assert outcome.started_at == 5000.0 and 0 < outcome.finished_at - outcome.started_at < 20
 
