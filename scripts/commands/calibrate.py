@@ -52,7 +52,8 @@ def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]
     with cores.kept_on(several.cores_of_one(kernel * asked.jobs, apart)):
         plan.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)
     code = several.perform(kernel * asked.jobs, dataclasses.replace(apart, force=True))
-    return code, lines_of_others(results.load_all(apart.runs)[0])
+    nothing = [f"JOBS is {asked.jobs}, and this machine has room for one job at a time: nothing ran beside another"]
+    return code, lines_of_others(results.load_all(apart.runs)[0]) or nothing
 
 
 def lines_of_others(records: list[results.Record]) -> list[str]:

@@ -6,6 +6,7 @@ this process ends.
 
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from scripts.errors import PreflightError, UsageError
 from scripts.machine import cores, gpus, signals
 from scripts.machine.warden import PR_SET_PDEATHSIG
 from scripts.paths import ROOT
-from scripts.run import plan
+from scripts.run import plan, runner
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import tasks
@@ -64,13 +65,20 @@ def split(planned: Sequence[Planned], asked: Options) -> list[Task]:
 
 
 def _at_once(planned: Sequence[Planned], asked: Options) -> int:
-    return min(asked.jobs, len(planned))
+    """How many of the cases may ever run at once: JOBS, unless there are fewer cases or too few GPUs."""
+    if asked.device == "cpu":
+        return min(asked.jobs, len(planned))
+    room, of_case = len(_places(asked, 1)), dataclasses.replace(asked, gpu_ids=None)
+    needed = itertools.accumulate(sorted(runner.device_count(case, of_case) for case in planned))
+    return max(1, min(asked.jobs, sum(gpus_of_all <= room for gpus_of_all in needed)))
 
 
 def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
     """The jobs, for PLAN=1."""
     wanted = split(planned, asked)
-    yield f"{len(wanted)} jobs, {_at_once(planned, asked)} at once, whose runs are marked as of a shared machine and judge nothing:"
+    at_once = _at_once(planned, asked)
+    marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ": there is room for no more"
+    yield f"{len(wanted)} jobs, {at_once} at once{marked}:"
     yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in wanted)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts import paths, results
+from scripts.commands.line import invoke
 from scripts.errors import PreflightError, UsageError
 from scripts.machine import gpus
 from scripts.run import plan, runner, several
@@ -168,6 +169,21 @@ def test_jobs_never_share_a_gpu(monkeypatch) -> None:
     assert len(FakeProcess.seen) == len(cases) == 6 and max(map(len, FakeProcess.seen)) > 1
     for at_once in FakeProcess.seen:
         assert set().union(*at_once) <= {"0", "2", "5"} and sum(map(len, at_once)) == len(set().union(*at_once))
+
+
+@pytest.mark.parametrize(("gpu_ids", "beside"), [("0", 0), ("0,1", 1), ("0,1,2,3", 2)])
+def test_a_run_is_marked_by_how_many_others_there_is_room_for(gpu_ids: str, beside: int) -> None:
+    options = chosen(ARTICLE="inference-tools", JOBS="3", GPU_IDS=gpu_ids, WEIGHTS="random", CASES="transformers,int8")
+    cases = plan.plan(["transformers", "int8"], options, every=True)
+    for task in several.split(cases, options):
+        typed = dict(zip(task.arguments, task.arguments[1:], strict=False))
+        assert int(typed.get("--shared-with", 0)) == beside and "--gpu-ids" not in typed
+    assert f"4 jobs, {beside + 1} at once" in next(several.lines(cases, options))
+
+
+def test_a_profile_is_never_made_beside_others() -> None:
+    with pytest.raises(UsageError, match="JOBS is 2 with profile"):
+        invoke(["profile", "transformers", "--jobs", "2"])
 
 
 def test_what_jobs_cannot_do_is_refused(monkeypatch, asked) -> None:
