@@ -63,7 +63,7 @@ entered() { # COMMAND…
     PATH=/usr/sbin:/usr/bin:/sbin:/bin exec "$@"
 }
 
-enter="unshare --mount --propagation private $here/next.sh entered"
+enter="unshare --mount --propagation private env ENGINE_DIR=$dir $here/next.sh entered"
 
 write_wrappers() {
     mkdir -p "$dir/next-bin" "$dir/next-bin-person"
