@@ -6,6 +6,7 @@ A verb reads its options, calls one folder of the kit, and prints the outcome. E
 
 import importlib
 import os
+import signal
 import sys
 
 import click
@@ -89,4 +90,8 @@ def _kit_error(error: click.ClickException) -> KitError:
 def main() -> None:
     """Run the verb of the command line and end the process with its exit code."""
     surroundings.use(os.environ)
-    run_command(lambda: invoke(sys.argv[1:]))
+    try:
+        run_command(lambda: invoke(sys.argv[1:]))
+    finally:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C would show a traceback of the interpreter's own end
