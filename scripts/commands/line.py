@@ -6,6 +6,7 @@ A verb reads its options, calls one folder of the kit, and prints the outcome. E
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -95,4 +96,8 @@ def main() -> None:
     """Run the verb of the command line and end the process with its exit code."""
     typed = os.environ.pop("KIT_TYPED", "").split()  # for this command, and for none that it starts
     surroundings.use(os.environ)
-    run_command(lambda: invoke(sys.argv[1:], typed))
+    try:
+        run_command(lambda: invoke(sys.argv[1:], typed))
+    finally:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C would show a traceback of the interpreter's own end

@@ -49,7 +49,8 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
     try:
         permissions.make(path.parent)
         with locks.held(root / ".lock"):
-            _remove_leftovers(root)
+            for leftover in _leftovers(root):
+                removal.remove(leftover)
             work = Path(tempfile.mkdtemp(dir=root, prefix=WORK))
             try:
                 work.chmod(0o755)
@@ -67,17 +68,15 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
 def sweep(root: Path) -> None:
     """Remove the lock, the work folder and the halves of files that a killed command left in the models' folder; those of a living one stay."""
     lock = root / ".lock"
-    if lock.exists():
+    if lock.exists() or _leftovers(root):
         with contextlib.suppress(OSError), locks.abandoned(lock, locks.FOR_EVERYBODY) as is_abandoned:
-            if is_abandoned:
-                _remove_leftovers(root)
+            for leftover in _leftovers(root) if is_abandoned else ():
+                removal.remove(leftover)
 
 
-def _remove_leftovers(root: Path) -> None:
-    """What a dead holder of the lock of `root` left."""
-    for pattern in (f"{WORK}*", f"references/{PARTIAL}*", f"readings/{PARTIAL}*"):
-        for leftover in root.glob(pattern):
-            removal.remove(leftover)
+def _leftovers(root: Path) -> list[Path]:
+    """What a dead holder of the lock of `root` left, where nobody holds it now."""
+    return [leftover for pattern in (f"{WORK}*", f"references/{PARTIAL}*", f"readings/{PARTIAL}*") for leftover in root.glob(pattern)]
 
 
 def _random_path(model: dict[str, Any], root: Path) -> Path:

@@ -81,7 +81,7 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
         names = {path.name for path in _inside(folder)}
         if not names:
             empty.append(folder)
-        if not names & {LOCK, WORK}:
+        if not any(name in (LOCK, WORK) or name.startswith(PARTIAL) for name in names):
             continue
         with contextlib.suppress(OSError):  # another user's folder, which is his to sweep
             lock = locks.take(folder / LOCK, locks.FOR_EVERYBODY)

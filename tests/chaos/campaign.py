@@ -88,7 +88,7 @@ class Campaign:
         for engine, ranks in sorted({(kind.engine, ranks) for kind in self.kinds for ranks in kind.ranks}):
             place = Place(self.folder / f"template-{engine}-{ranks}", self.kits[engine], engine, ranks)
             command = place.start()
-            if command.wait() != 0:
+            if command.wait(BOUND_S[place.engine]) != 0:
                 raise SystemExit(f"error: an honest run without a fault fails:\n{command.text()}")
             self.templates[engine, ranks] = place
 
@@ -127,7 +127,7 @@ class Campaign:
         forced = {"FORCE": "1"} if with_result else {}
         command = place.start(make=make, terminal=kind.terminal, before=world.before, **forced)
         outcome.struck = not kind.moments or self._strike(fault, command, place, world, moment, wait_s, draw)
-        code = command.wait()
+        code = command.wait(BOUND_S[place.engine])
         outcome.breaches += self._judged(command, code, place, before)
 
         world.heal()
@@ -139,7 +139,7 @@ class Campaign:
         place.unteach()
         between = oracle.stored(place)
         again = place.start()
-        code = again.wait()
+        code = again.wait(BOUND_S[place.engine])
         outcome.breaches += self._judged(again, code, place, between)
         if code != 0 or "ok" not in oracle.statuses(place).values():
             outcome.breaches.append((oracle.STUCK, f"the next command ended with {code}:\n{again.text()[-1500:]}"))
@@ -162,7 +162,7 @@ class Campaign:
 
     def _judged(self, command: Command, code: int | None, place: Place, before: dict[Path, bytes]) -> list[Breach]:
         output = command.text()
-        breaches = [(oracle.HUNG, f"no end within {BOUND_S:.0f} s")] if code is None else []
+        breaches = [(oracle.HUNG, f"no end within {BOUND_S[place.engine]:.0f} s")] if code is None else []
         breaches += oracle.lost(before) + oracle.promised(output) + oracle.false(place)
         return breaches + oracle.processes_left(place) + oracle.tracebacks(output)
 

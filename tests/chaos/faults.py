@@ -111,7 +111,6 @@ def slow(draw: random.Random) -> str:
 
 #: Moments of a run at which its results are or will be written.
 WHILE_RUNNING = ("a helping job", "its folder", "its question", "the job", "the answer", "the result")
-IN_RUN = ("its question", "the job", "the answer")
 
 ON_HOST = (
     Kind("kill -9, one rank, host", 24, strike=signalled(signal.SIGKILL), manners=slow),
@@ -178,15 +177,13 @@ def no_demo() -> str:
 
 
 #: A real job takes seconds.
-REAL_AFTER_S = 6.0
+REAL_AFTER_S, IN_REAL_RUN = 4.0, ("its question", "the job")
 
 OF_REAL_MODELS = (
     Kind(
-        "kill -9, real tiny model", 2, engine=REAL, ranks=(1, 2), strike=signalled(signal.SIGKILL), moments=WHILE_RUNNING, after_s=REAL_AFTER_S, lacking=no_demo
+        "kill -9, real tiny model", 2, engine=REAL, ranks=(1, 2), strike=signalled(signal.SIGKILL), moments=IN_REAL_RUN, after_s=REAL_AFTER_S, lacking=no_demo
     ),
-    Kind(
-        "SIGINT, real tiny model", 1, engine=REAL, ranks=(1, 2), strike=signalled(signal.SIGINT), moments=WHILE_RUNNING, after_s=REAL_AFTER_S, lacking=no_demo
-    ),
+    Kind("SIGINT, real tiny model", 1, engine=REAL, ranks=(1, 2), strike=signalled(signal.SIGINT), moments=IN_REAL_RUN, after_s=REAL_AFTER_S, lacking=no_demo),
     Kind("rank killed, real tiny model", 2, engine=REAL, ranks=(2,), strike=kill_a_rank, moments=("the job",), after_s=REAL_AFTER_S, lacking=no_demo),
 )
 

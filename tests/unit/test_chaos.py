@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import campaign, faults, guest, oracle
-from tests.chaos.place import HOST, ROOT, Place
+from tests.chaos.place import BOUND_S, HOST, ROOT, Place
 
 
 def names(seed: str, count: int) -> list[str]:
@@ -45,7 +45,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A place after an honest run."""
     place = Place(tmp_path_factory.mktemp("chaos") / "place", ROOT, HOST, 1)
     command = place.start()
-    assert command.wait() == 0, command.text()
+    assert command.wait(BOUND_S[HOST]) == 0, command.text()
     return place
 
 

@@ -119,4 +119,7 @@ def test_what_a_killed_command_left_in_the_models_folder_goes_and_what_a_living_
     end(process)
     checkpoints.sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["readings", "references"]
+    (tmp_path / ".work-b").mkdir()  # its maker was interrupted, and let go of the lock
+    checkpoints.sweep(tmp_path)
+    assert not (tmp_path / ".work-b").exists() and not (tmp_path / ".lock").exists()
     checkpoints.sweep(tmp_path / "not made yet")

@@ -77,6 +77,7 @@ def killed(folder: Path, *names: str) -> Path:
         ((".lock", "log.txt", "job.json"), ["job.json", "log.txt"], True),
         ((".lock", "job.json", ".partial-x"), ["job.json"], True),
         ((".lock", "job.json", "result.json"), ["job.json", "result.json"], False),
+        (("job.json", "result.json", ".partial-x"), ["job.json", "result.json"], False),
         (("job.json", "result.json"), ["job.json", "result.json"], False),
     ],
     ids=lambda value: " ".join(value or ["nothing"]) if not isinstance(value, bool) else "",
