@@ -82,6 +82,7 @@ def test_where_no_process_is_known_to_be_the_jobs_the_drivers_numbers_say_nothin
     assert found["gpus"][0]["foreign_pids"] == [] and of_gpu(found) == []
 
 
+@pytest.mark.slow
 def test_a_power_limit_below_the_default_is_marked_and_the_gpus_own_limit_disturbs_nothing(machine: Machine, tmp_path):
     found = watched(machine, tmp_path, f"{0x4} 40", FAKE_NVML_LIMITS="350000 700000")
     assert found["gpus"][0]["power_limit_w"] == {"enforced": 350, "default": 700} and found["gpus"][0]["persistence_mode"] is True
@@ -92,6 +93,7 @@ def test_a_power_limit_below_the_default_is_marked_and_the_gpus_own_limit_distur
     assert of_gpu(hot) == of_gpu(hot, "disturbed") != []
 
 
+@pytest.mark.slow
 def test_errors_of_memory_that_ecc_could_not_correct_are_marked_where_they_came_in_the_run(machine: Machine, tmp_path):
     (tmp_path / "ecc").write_text("3")
     before = watched(machine, tmp_path)

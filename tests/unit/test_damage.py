@@ -84,6 +84,7 @@ def put(runs: Path, name: str, text: str) -> None:
     (runs / name / "result.json").write_text(text)
 
 
+@pytest.mark.slow
 def test_the_report_comes_out_of_the_results_that_are_whole_and_names_all_others(tmp_path: Path) -> None:
     draw, runs, hurt = random.Random("damage"), tmp_path / "runs", []
     whole = [a_committed(kind) for kind in KINDS]

@@ -58,6 +58,7 @@ answer = watch.energy([{"new_tokens": 1}, {"new_tokens": 128, "timed_at": [began
 """
 
 
+@pytest.mark.slow
 def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: Path, tmp_path: Path):
     (of_calls,) = Machine(fake_nvml, tmp_path).ask(WATCH, gpus=1, FAKE_NVML_WATTS="200")
     (gpu,) = of_calls["gpus"]
@@ -66,5 +67,6 @@ def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: P
     assert gpu["power_joules"] == pytest.approx(350.5 * gpu["seconds"], rel=0.01), "the make-believe power is another one"
 
 
+@pytest.mark.slow
 def test_without_gpus_there_is_no_energy(fake_nvml: Path, tmp_path: Path):
     assert Machine(fake_nvml, tmp_path).ask(WATCH, gpus=0, FAKE_NVML_WATTS="200") == []

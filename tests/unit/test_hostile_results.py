@@ -195,6 +195,7 @@ def nothing_becomes_more_than_text(text: str, known_targets: set[str]) -> None:
         width = cells
 
 
+@pytest.mark.slow
 def test_plots_of_hostile_results_are_whole(tmp_path: Path) -> None:
     known = articles.load_all()
     forms = {"batch", "padded-sentences", "generate"}

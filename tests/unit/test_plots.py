@@ -89,6 +89,7 @@ def test_a_number_that_no_axis_can_show_leaves_the_others_in_the_picture(value: 
     assert dots.plot([Panel("ms", [panel.dots[1]])], "title", "subtitle") is None
 
 
+@pytest.mark.slow
 def test_a_picture_has_the_same_bytes_where_another_dejavu_is_installed(tmp_path: Path):
     drawn = []
     for place, home in enumerate((tmp_path / "without", tmp_path / "with")):

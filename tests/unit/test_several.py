@@ -64,6 +64,7 @@ needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="N
 
 
 @needs_two_cores
+@pytest.mark.slow
 def test_cases_run_at_once_on_cores_of_their_own_and_their_runs_are_marked(asked, tmp_path: Path, capfd) -> None:
     options = chosen(**asked(TOGETHER), JOBS="2")
     assert several.perform(planned(options), options) == 0
@@ -93,6 +94,7 @@ def test_a_run_beside_others_stands_for_no_run_of_its_own(asked, tmp_path: Path)
 
 
 @needs_two_cores
+@pytest.mark.slow
 def test_a_case_that_fails_stops_no_other(asked, tmp_path: Path, capfd) -> None:
     options = chosen(**asked("if job['case'] == 'empty': sys.exit(7)"), JOBS="2")
     assert several.perform(planned(options), options) == 1
@@ -109,6 +111,7 @@ def test_a_job_that_cannot_start_is_named_with_its_reason(asked, tmp_path: Path,
 
 
 @needs_two_cores
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_every_job_ends_with_the_command(asked, tmp_path: Path, number: int) -> None:
