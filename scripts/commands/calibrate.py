@@ -59,38 +59,38 @@ def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]
 def lines_of_others(records: list[results.Record]) -> list[str]:
     """How many times as long the kernel takes beside others as alone, for each engine, stack and device."""
     lines = []
-    for one in calibration.of_groups(row_groups.build(records, articles.load_all())):
-        for others, ratio in one.longer_beside().items():
+    for calibrated in calibration.of_groups(row_groups.build(records, articles.load_all())):
+        for others, ratio in calibrated.longer_beside().items():
             words = f"beside {others} other job{'s' * (others > 1)} the kernel took {stats.in_words(ratio, least=2)} times as long as alone"
-            lines += [one.group.heading, f"  {words} ({len(one.beside)} and {one.runs} runs)"]
+            lines += [calibrated.group.heading, f"  {words} ({len(calibrated.beside)} and {calibrated.runs} runs)"]
     return lines
 
 
 def report_lines(records: list[results.Record]) -> list[str]:
     """What the runs of a calibration say of their machines, a block for each engine, stack and device."""
     groups = row_groups.build(records, articles.load_all())
-    empty = {one.group.slug: one for one in calibration.of_groups(groups, EMPTY)}
+    empty = {calibrated.group.slug: calibrated for calibrated in calibration.of_groups(groups, EMPTY)}
     lines = []
-    for one in calibration.of_groups(groups, KERNEL):
-        lines += [one.group.heading, f"  fixed kernel       {_spread(one)}", f"  noise floor        {_floor(one)}"]
-        if nothing := empty.get(one.group.slug):
+    for calibrated in calibration.of_groups(groups, KERNEL):
+        lines += [calibrated.group.heading, f"  fixed kernel       {_spread(calibrated)}", f"  noise floor        {_floor(calibrated)}"]
+        if nothing := empty.get(calibrated.group.slug):
             lines += [f"  the kit's clock    {_spread(nothing)}", f"  the kit around it  {_around(nothing)}"]
     return lines
 
 
-def _spread(one: Calibration) -> str:
-    calls_ms = one.calls_ms
+def _spread(calibrated: Calibration) -> str:
+    calls_ms = calibrated.calls_ms
     median_ms = stats.percentile(calls_ms, 50)
     p99_ms = stats.percentile(calls_ms, 99)
-    return f"median {median_ms:.4g} ms, MAD {stats.percent(stats.mad(calls_ms) / median_ms)} %, p99 {p99_ms:.4g} ms ({len(calls_ms)} calls of {one.runs} runs)"
+    return f"median {median_ms:.4g} ms, MAD {stats.percent(stats.mad(calls_ms) / median_ms)} %, p99 {p99_ms:.4g} ms ({len(calls_ms)} calls of {calibrated.runs} runs)"
 
 
-def _floor(one: Calibration) -> str:
-    if one.noise_floor is None:
-        return f"not known: {one.runs} undisturbed runs, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
-    disturbed = sum(bool(row_groups.disturbed_by(run)) for run in one.row.ok_runs)
-    beside = f"; {disturbed} of {len(one.row.ok_runs)} runs are marked, so the machine is not quiet" if disturbed else ""
-    return f"{stats.percent(one.noise_floor)} %: rows of {one.runs} runs that lie nearer to each other cannot be told apart{beside}"
+def _floor(calibrated: Calibration) -> str:
+    if calibrated.noise_floor is None:
+        return f"not known: {calibrated.runs} undisturbed runs, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
+    disturbed = sum(bool(row_groups.disturbed_by(run)) for run in calibrated.row.ok_runs)
+    beside = f"; {disturbed} of {len(calibrated.row.ok_runs)} runs are marked, so the machine is not quiet" if disturbed else ""
+    return f"{stats.percent(calibrated.noise_floor)} %: rows of {calibrated.runs} runs that lie nearer to each other cannot be told apart{beside}"
 
 
 def _around(nothing: Calibration) -> str:

@@ -40,12 +40,12 @@ def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
     words = Markdown(
         "- Claim {}, {}: {} runs are too noisy for it. If ratio and scatter stay, {} would decide it; so may a quieter machine (`make calibrate`)."
     )
-    for one in judged:
-        for part in one.verdict.parts:
+    for claim in judged:
+        for part in claim.verdict.parts:
             if part.word == UNDECIDED and part.ratio and part.cases:
-                rows = [row for row in group.rows if row.case in part.cases and row.runs_of(one.new_tokens)]
-                runs = min((len(row.undisturbed(one.new_tokens)) for row in rows), default=0)
+                rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
+                runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)
                 needed = stats.runs_to_decide(part.ratio, runs)
                 how = f"about REPEATS={needed}" if needed and needed <= MOST_RUNS else "no number of runs that anybody makes"
                 if needed:
-                    yield words.format(one.claim["id"], part.name, runs, how)
+                    yield words.format(claim.claim["id"], part.name, runs, how)

@@ -75,31 +75,31 @@ def _at_once(planned: Sequence[Planned], asked: Options) -> int:
 
 def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
     """The jobs, for PLAN=1."""
-    wanted = split(planned, asked)
+    waiting = split(planned, asked)
     at_once = _at_once(planned, asked)
     marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ": there is room for no more"
-    yield f"{len(wanted)} jobs, {at_once} at once{marked}:"
-    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in wanted)
+    yield f"{len(waiting)} jobs, {at_once} at once{marked}:"
+    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in waiting)
 
 
 def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] = (sys.executable, "-m", "scripts")) -> int:
     """Run the cases, JOBS at once; returns the exit code of the command. Raises PreflightError or UsageError before anything starts."""
-    wanted, free = split(planned, asked), _places(asked, _at_once(planned, asked))
-    for task in wanted:
+    waiting, free = split(planned, asked), _places(asked, _at_once(planned, asked))
+    for task in waiting:
         if task.gpus > len(free):
             raise PreflightError(f"{task.title} needs {task.gpus} GPUs, JOBS has {len(free)}; type GPUS=n with fewer, or leave JOBS out")
     running: list[Running] = []
     ended: list[Running] = []
     with tempfile.TemporaryDirectory(prefix="llm-repro-jobs-") as folder:
         try:
-            while wanted or running:
+            while waiting or running:
                 with signals.held_back():  # a job that is started is known
-                    running += _started(wanted, free, asked, len(running), command, Path(folder, str(len(wanted))))
+                    running += _started(waiting, free, asked, len(running), command, Path(folder, str(len(waiting))))
                 for job in [job for job in running if job.process.poll() is not None]:
                     running.remove(job)
                     free += [job.own] if not job.task.gpus else [[number] for number in job.own]
                     ended.append(job)
-                    _tell(job, ended, running, wanted, asked.runs)
+                    _tell(job, ended, running, waiting, asked.runs)
                 time.sleep(LOOK_EVERY_S)
         finally:
             _end(running)
@@ -131,11 +131,11 @@ def _places(asked: Options, at_once: int) -> list[list[int]]:
     return [allowed[number * each : (number + 1) * each] for number in range(at_once)]
 
 
-def _started(wanted: list[Task], free: list[list[int]], asked: Options, running: int, command: Sequence[str], folder: Path) -> list[Running]:
-    """The next task as a job, where there is room for it; it is taken from `wanted`, and its GPUs or cores from `free`."""
-    if not wanted or running >= asked.jobs or len(free) < (wanted[0].gpus or 1):
+def _started(waiting: list[Task], free: list[list[int]], asked: Options, running: int, command: Sequence[str], folder: Path) -> list[Running]:
+    """The next task as a job, where there is room for it; it is taken from `waiting`, and its GPUs or cores from `free`."""
+    if not waiting or running >= asked.jobs or len(free) < (waiting[0].gpus or 1):
         return []
-    task = wanted.pop(0)
+    task = waiting.pop(0)
     own = sorted(number for _ in range(task.gpus or 1) for number in free.pop(0))
     chosen = ["--gpu-ids", ",".join(map(str, own))] if task.gpus else []
     folder.mkdir()
@@ -165,10 +165,10 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _tell(job: Running, ended: Sequence[Running], running: Sequence[Running], wanted: Sequence[Task], runs: Path) -> None:
+def _tell(job: Running, ended: Sequence[Running], running: Sequence[Running], waiting: Sequence[Task], runs: Path) -> None:
     """A line for a job that has ended, after the counts of all."""
     receipt = job.receipt()
-    counts = f"[{len(ended)} of {len(ended) + len(running) + len(wanted)} ended, {len(running)} running]"
+    counts = f"[{len(ended)} of {len(ended) + len(running) + len(waiting)} ended, {len(running)} running]"
     if not receipt:
         print(f"{counts} {job.task.title}: no result: {job.why()}", file=sys.stderr, flush=True)
         return

@@ -66,10 +66,10 @@ def of_groups(groups: Iterable[Group], case: str = KERNEL) -> list[Calibration]:
     """The rows of a case of the calibration that have times."""
     of_calibration = [group for group in groups if group.key.article == SLUG]
     every = [Calibration(group, row) for group in of_calibration for row in group.rows if row.case == case]
-    return [one for one in every if one.alone]
+    return [calibrated for calibrated in every if calibrated.alone]
 
 
 def of_machine(known: Sequence[Calibration], group: Group) -> Calibration | None:
     """The calibration of the machine of a group: that of the same libraries before others."""
-    fitting = [one for one in known if one.speaks_for(group)]
-    return min(fitting, key=lambda one: one.group.key.stack != group.key.stack, default=None)
+    fitting = [calibrated for calibrated in known if calibrated.speaks_for(group)]
+    return min(fitting, key=lambda calibrated: calibrated.group.key.stack != group.key.stack, default=None)
