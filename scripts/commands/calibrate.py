@@ -82,7 +82,8 @@ def _spread(calibrated: Calibration) -> str:
     calls_ms = calibrated.calls_ms
     median_ms = stats.percentile(calls_ms, 50)
     p99_ms = stats.percentile(calls_ms, 99)
-    return f"median {median_ms:.4g} ms, MAD {stats.percent(stats.mad(calls_ms) / median_ms)} %, p99 {p99_ms:.4g} ms ({len(calls_ms)} calls of {calibrated.runs} runs)"
+    spread = f"median {median_ms:.4g} ms, MAD {stats.percent(stats.mad(calls_ms) / median_ms)} %, p99 {p99_ms:.4g} ms"
+    return f"{spread} ({len(calls_ms)} calls of {calibrated.runs} runs)"
 
 
 def _floor(calibrated: Calibration) -> str:
