@@ -31,7 +31,7 @@ def _columns(reason: str) -> list[Column[Lines]]:
         Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
         overview.PUBLISHED,
         Column("measured (95 % interval)", lambda claim: _measured(claim, reason), words=True),
-        Column("verdict", lambda claim: overview.verdict(claim.headline), words=True),
+        Column("verdict", lambda claim: overview.verdict(claim.headline, reason), words=True),
         Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True),
         Column("measured on", lambda claim: _place(claim.headline), words=True),
     ]

@@ -110,7 +110,7 @@ def index_parts(content: Content) -> dict[str, object]:
         "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups)),
         "legend": legend() if judged else "",
         "reason": claims.said_once(reason),
-        "articles": [_of_index(slug, content) for slug in content.by_article],
+        "articles": [_of_index(slug, content, reason) for slug in content.by_article],
         "not_run": [article for slug, article in content.known.items() if article.claims and slug not in content.verdicts] if judged else [],
         "glossary": glossary(content.groups),
         "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
@@ -118,11 +118,11 @@ def index_parts(content: Content) -> dict[str, object]:
     }
 
 
-def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
+def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:
     verdicts = content.verdicts.get(slug)
     return {
         "heading": _article_link(slug, content),
-        "claims": overview.claim_lines(verdicts) if verdicts else Markdown(),
+        "claims": overview.claim_lines(verdicts, reason) if verdicts else Markdown(),
         "settings": matrix.table(content.by_article[slug], verdicts),
     }
 
@@ -172,7 +172,7 @@ def article_page(slug: str, content: Content) -> Markdown:
         }
     if verdicts and verdicts.claims:
         reason = claims.common_reason(claims.first_lines(verdicts))
-        values |= {"claim_lines": overview.claim_lines(verdicts), "claims": claims.first_page(verdicts, reason)}
+        values |= {"claim_lines": overview.claim_lines(verdicts, reason), "claims": claims.first_page(verdicts, reason)}
         values |= {"reason": claims.said_once(reason), "verdicts": claims.everywhere(verdicts)}
     nearest = _nearest(groups, verdicts)
     return render(

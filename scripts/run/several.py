@@ -79,7 +79,7 @@ def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
     at_once = _at_once(planned, asked)
     marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ": there is room for no more"
     yield f"{len(waiting)} jobs, {at_once} at once{marked}:"
-    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in waiting)
+    yield from (f"  {task.title}, {task.devices}" for task in waiting)
 
 
 def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] = (sys.executable, "-m", "scripts")) -> int:

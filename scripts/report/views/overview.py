@@ -11,7 +11,7 @@ from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
 from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
-from scripts.verdicts.parts import Part
+from scripts.verdicts.parts import NOT_TESTED, Part
 
 #: The picture's name below plots/.
 PICTURE = "claims"
@@ -26,20 +26,32 @@ def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], 
     return blocks(_counts(chosen), picture, fastest, _limits(records))
 
 
-def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
-    """Each claim of an article with its verdict, the measured ratio and the published one, a line a claim: no table, so that it reads on a phone."""
-    return lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims))
+def claim_lines(verdicts: ArticleVerdicts, reason: str) -> Markdown:
+    """Each claim of an article with its verdict, the measured ratio and the published one, a line a claim: no table, so that it reads on a phone.
+
+    `reason` why claims were not tested stands elsewhere.
+    """
+    return lines(*(_claim_line(claim, verdicts.article.slug, reason) for claim in verdicts.claims))
 
 
-def _claim_line(claim: Lines, slug: str) -> Markdown:
+def _claim_line(claim: Lines, slug: str, reason: str) -> Markdown:
     judged = claim.headline
     words = Markdown("- {} {} {} {}").format(
         SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
     )
     numbers = ratio(judged)
     measured = numbers[2].number if numbers else ""
-    told = [*([f"measured {measured}"] if measured else []), *([f"published {numbers[0]:g} × {numbers[1]}"] if numbers else [])]
-    return words + (f": {', '.join(told)}" if told else "")
+    facts = [*([f"measured {measured}"] if measured else []), *([f"published {numbers[0]:g} × {numbers[1]}"] if numbers else [])]
+    after = "; ".join(filter(None, (_why_not_tested(judged, reason), ", ".join(facts))))
+    return words + (f": {after}" if after else "")
+
+
+def _why_not_tested(judged: Judged, reason: str) -> str:
+    """The first reason of a claim that was not tested, unless it is `reason`; "" for any other claim."""
+    if judged.verdict.word != NOT_TESTED:
+        return ""
+    why = next((part.why for part in judged.verdict.parts if part.why), judged.verdict.reason)
+    return why if why != reason else ""
 
 
 def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
@@ -47,9 +59,11 @@ def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
     return all_claims.plot([_line(claim.headline) for claim in _claims(verdicts)])
 
 
-def verdict(judged: Judged) -> Markdown:
-    """The word; of a claim of several parts that came out differently each part's."""
+def verdict(judged: Judged, reason: str) -> Markdown:
+    """The word; of a claim of several parts that came out differently each part's, and of a claim that was not tested though it has rows the reason."""
     parts = judged.verdict.parts
+    if any(part.has_rows for part in parts) and (why := _why_not_tested(judged, reason)):
+        return Markdown("{} ({})").format(claims.word(judged), why)
     apart = [claims.in_short(parts)] if len({part.word for part in parts}) > 1 else []
     return Markdown(": ").join([claims.word(judged), *apart])
 

@@ -35,7 +35,7 @@ def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
 def lines(array: Sequence[Task]) -> Iterator[str]:
     """The tasks, for PLAN=1."""
     yield f"{len(array)} task{'' if len(array) == 1 else 's'} of SLURM, each on a node of its own:"
-    yield from (f"  {task.title}, {f'{task.gpus} GPUs' if task.gpus else 'CPU'}" for task in array)
+    yield from (f"  {task.title}, {task.devices}" for task in array)
 
 
 def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LOOK_EVERY_S) -> int:
@@ -107,7 +107,7 @@ def _submit(submission: submissions.Submission, resources: site.Site, before: di
         array = client.submit(submission.script, submission.name, indices, gpus, site.options_of(resources), after)
         if repeat:
             before[gpus].add(array)
-        resources_text = f"{gpus} GPUs each" if gpus else "on CPUs"
+        resources_text = f"{gpus} GPU{'s' * (gpus > 1)} each" if gpus else "on CPUs"
         print(f"submitted {len(indices)} task{'' if len(indices) == 1 else 's'} as job {array}, {resources_text}; logs in {submission.folder}", file=sys.stderr)
 
 

@@ -33,6 +33,11 @@ class Task:
     repeat: int
     rows: list[str]
 
+    @property
+    def devices(self) -> str:
+        """How many GPUs it needs, in words."""
+        return f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "CPU"
+
 
 def split(planned: Sequence[Planned], asked: Options) -> Iterator[Task]:
     """The tasks of these cases, those that a claim rests on first."""
