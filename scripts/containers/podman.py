@@ -44,6 +44,17 @@ def sets_limits(info: Mapping[str, Any]) -> bool:
     return info.get("CgroupVersion") != "1" or not any("rootless" in option for option in info.get("SecurityOptions") or [])
 
 
+def chooses_cores(info: Mapping[str, Any], cgroups: Path = Path("/sys/fs/cgroup")) -> bool:
+    """May a container be kept on cores? Without root and with cgroups of version 2 only where the controller cpuset is the user's; Podman refuses else."""
+    if info.get("CgroupVersion") == "1" or not any("rootless" in option for option in info.get("SecurityOptions") or []):
+        return True
+    user = os.getuid()
+    try:
+        return "cpuset" in (cgroups / f"user.slice/user-{user}.slice/user@{user}.service/cgroup.controllers").read_text(encoding="utf-8").split()
+    except OSError:
+        return False
+
+
 def _address(variables: Mapping[str, str]) -> str:
     """The first socket that is there, or an address that is set; else root's socket, for the error."""
     for name in ("CONTAINER_HOST", "DOCKER_HOST"):

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,19 @@ def test_a_digest_that_leads_out_of_an_archive_is_no_digest(tmp_path: Path) -> N
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:../../../etc/passwd"}]}))
     with pytest.raises(ValueError, match="is no digest"):
         dict(sif._images(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("controllers", "chooses"),
+    [("cpu memory pids\n", False), ("cpuset cpu memory pids\n", True), (None, False)],
+    ids=["not delegated", "delegated", "no systemd"],
+)
+def test_podman_without_root_keeps_a_job_on_cores_where_systemd_delegates_that(tmp_path: Path, controllers: str | None, chooses: bool) -> None:
+    user = os.getuid()
+    folder = tmp_path / f"user.slice/user-{user}.slice/user@{user}.service"
+    folder.mkdir(parents=True)
+    if controllers is not None:
+        (folder / "cgroup.controllers").write_text(controllers)
+    assert podman.chooses_cores({"CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}, tmp_path) is chooses
+    assert podman.chooses_cores({"CgroupVersion": "2", "SecurityOptions": ["name=seccomp"]}, tmp_path)
+    assert podman.chooses_cores({"CgroupVersion": "1", "SecurityOptions": ["name=rootless"]}, tmp_path)

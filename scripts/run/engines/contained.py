@@ -133,6 +133,9 @@ class PodmanEngine(DockerEngine):
                 )
             if not podman.sets_limits(self.client.info()):
                 print("note: Podman limits neither memory nor cores here: without root it needs cgroups of version 2", file=sys.stderr)
+            if self.cores and not podman.chooses_cores(self.client.info()):
+                self.cores = ""
+                print("note: Podman keeps no job on its cores here: the controller cpuset is not delegated to this user (docs/clusters.md)", file=sys.stderr)
             permissions.make(self.models)
             # Podman computes a digest for every image, also where none came from a registry.
             self.facts = build.image_facts(self.client, self.image) | {"digest": ""}
