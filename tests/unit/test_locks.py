@@ -57,6 +57,13 @@ def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+def test_a_holder_that_another_user_made_up_is_a_short_line(tmp_path: Path) -> None:
+    (tmp_path / "a.lock").write_text("pid 1\n" * 10**5)
+    assert len(locks.holder(tmp_path / "a.lock")) <= locks.HOLDER_BYTES and "\n" not in locks.holder(tmp_path / "a.lock")
+    os.mkfifo(tmp_path / "b.lock")
+    assert locks.holder(tmp_path / "b.lock") == "another process"
+
+
 def test_a_lock_whose_file_its_holder_has_just_removed_is_not_held(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     first = locks.take(path)
