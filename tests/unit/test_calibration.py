@@ -11,7 +11,7 @@ from scripts import articles, stats
 from scripts.commands.calibrate import lines_of_others, report_lines
 from scripts.commands.line import invoke
 from scripts.errors import UsageError
-from scripts.run import jobs
+from scripts.run import jobs, plan
 from scripts.verdicts import calibration, row_groups
 from tests import reports, synthetic
 from tests.synthetic import job, record, repeated
@@ -103,3 +103,15 @@ def test_the_report_states_the_floor_and_what_would_decide_a_claim(tmp_path) -> 
 def test_what_a_calibration_does_not_do_is_refused(typed: list[str]) -> None:
     with pytest.raises(UsageError, match="with calibrate, allowed are bench and article"):
         invoke(["calibrate", "--device", "cpu", *typed])
+
+
+def test_cases_that_a_calibration_would_lack_are_refused() -> None:
+    with pytest.raises(UsageError, match="CASES is 'empty' with calibrate, .*leave CASES out"):
+        invoke(["calibrate", "--device", "cpu", "--cases", "empty", "--jobs", "2"])
+
+
+def test_more_jobs_than_cores_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "run_all", lambda *_, **__: pytest.fail("a run began"))
+    with pytest.raises(UsageError, match="JOBS is 64, allowed is a whole number from 1 to 2"):
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+        invoke(["calibrate", "--device", "cpu", "--engine", "host", "--stack", "current", "--jobs", "64"])
