@@ -6,7 +6,7 @@ of, which is the same with Docker and Podman; its own sha256 stands beside the i
 
 import json
 import re
-import subprocess
+import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +26,9 @@ from scripts.pins import Image
 
 #: Of all layers of a stack's images, unpacked from an archive.
 LIMIT_BYTES = 1 << 40
+
+#: Of the file beside a SIF; an image's environment has a few KB.
+FACTS_BYTES = 1 << 20
 
 #: gzip, which every Apptainer reads, and fast: the default level takes three times as long for a tenth less.
 COMPRESSION = "-Xcompression-level 1"
@@ -63,13 +66,25 @@ def read(image: Image) -> tuple[Path, Sif]:
             "where Docker is, and make restore ENGINE=apptainer here"
         )
     try:
-        known = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Sif)
-    except (OSError, msgspec.DecodeError) as error:
+        known = msgspec.json.decode(_facts(path.with_suffix(".json")), type=Sif)
+        about = path.stat()
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise KitError(f"{path.with_suffix('.json')} is damaged ({error}); type make restore ENGINE=apptainer") from error
-    about = path.stat()
+    if (known.tag, known.pins_id) != (image.tag, image.pins_id):
+        raise KitError(f"{path.with_suffix('.json')} is of {known.tag} and not of {image.tag}; type make restore ENGINE=apptainer")
+    if not stat.S_ISREG(about.st_mode):
+        raise KitError(f"{path} is no file; type make restore ENGINE=apptainer")
     if (about.st_size, about.st_mtime_ns) != (known.size_bytes, known.mtime_ns) and checksums.digest_of(path) != known.sha256:
         raise KitError(f"{path} is not the file that was built; type make restore ENGINE=apptainer")
     return path, known
+
+
+def _facts(path: Path) -> bytes:
+    """The file beside a SIF; ValueError for what cannot be one, as a pipe, which would be waited for."""
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode) or state.st_size > FACTS_BYTES:
+        raise ValueError(f"a file of at most {FACTS_BYTES:,} bytes is allowed")
+    return path.read_bytes()
 
 
 def facts(known: Sif) -> dict[str, Any]:
@@ -139,11 +154,12 @@ def _restore(image: Image, layout: Path, archived: _Archived) -> Iterator[str]:
 def _build(layout: Path) -> Path:
     """The SIF of the only image of a layout, beside it."""
     made = layout.parent / "made.sif"
-    command = [apptainer.program(), "--quiet", "build", "--force", "--disable-cache", "--mksquashfs-args", COMPRESSION, str(made), f"oci:{layout}"]
-    # A node's own /tmp often has no room for an image.
-    done = subprocess.run(command, env=apptainer.environment() | {"APPTAINER_TMPDIR": str(layout.parent)}, capture_output=True, text=True)
+    words = ["--quiet", "build", "--force", "--disable-cache", "--mksquashfs-args", COMPRESSION, str(made), f"oci:{layout}"]
+    done = apptainer.call(words, APPTAINER_TMPDIR=str(layout.parent))  # a node's own /tmp often has no room for an image
     if done.returncode != 0:
-        raise KitError(f"Apptainer builds no SIF: {(done.stderr.strip() or 'it says nothing').splitlines()[-1]}")
+        raise KitError(f"Apptainer builds no SIF: {apptainer.last_line(done)}")
+    if not made.is_file():
+        raise KitError(f"Apptainer says that it built {made.name} and left no such file; see `apptainer version`, the kit needs 1.4 or newer")
     return made
 
 
