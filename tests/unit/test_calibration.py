@@ -76,6 +76,14 @@ def test_others_at_once_are_told_by_the_ratio_of_the_runs_beside_them_to_those_a
     assert "(50 calls of 5 runs)" in "\n".join(report_lines(records)), "the floor is that of a machine without others"
 
 
+def test_a_run_beside_others_whose_calls_are_of_another_number_of_tokens_is_no_part_of_a_calibration() -> None:
+    records = [copy.deepcopy(one) for one in a_calibration()]
+    for one in records[3:5]:
+        one.host["shared_with"] = 1
+    records[3].guest.measurements[0]["new_tokens"] = 2
+    assert "(1 and 3 runs)" in lines_of_others(records)[1]
+
+
 def test_a_calibration_speaks_for_its_machine_and_engine_alone() -> None:
     records = [*a_calibration(), *repeated(record(job("int8"), 50.0)), *repeated(record(job("int8"), 50.0, gpu_name="OTHER GPU"))]
     by_host = copy.deepcopy(records[-1])
