@@ -30,6 +30,9 @@ LIMIT_BYTES = 1 << 40
 #: Of the file beside a SIF; an image's environment has a few KB.
 FACTS_BYTES = 1 << 20
 
+#: Of a manifest or a configuration of an image; the largest of the kit's have some 30 KB.
+MANIFEST_BYTES = 4 << 20
+
 #: gzip, which every Apptainer reads, and fast: the default level takes three times as long for a tenth less.
 COMPRESSION = "-Xcompression-level 1"
 
@@ -66,7 +69,7 @@ def read(image: Image) -> tuple[Path, Sif]:
             "where Docker is, and make restore ENGINE=apptainer here"
         )
     try:
-        known = msgspec.json.decode(_facts(path.with_suffix(".json")), type=Sif)
+        known = msgspec.json.decode(_small(path.with_suffix(".json"), FACTS_BYTES), type=Sif)
         about = path.stat()
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise KitError(f"{path.with_suffix('.json')} is damaged ({error}); type make restore ENGINE=apptainer") from error
@@ -79,11 +82,11 @@ def read(image: Image) -> tuple[Path, Sif]:
     return path, known
 
 
-def _facts(path: Path) -> bytes:
-    """The file beside a SIF; ValueError for what cannot be one, as a pipe, which would be waited for."""
+def _small(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file; ValueError for a larger file, and for what is none, as a pipe, which would be waited for."""
     state = path.stat()
-    if not stat.S_ISREG(state.st_mode) or state.st_size > FACTS_BYTES:
-        raise ValueError(f"a file of at most {FACTS_BYTES:,} bytes is allowed")
+    if not stat.S_ISREG(state.st_mode) or state.st_size > most_bytes:
+        raise ValueError(f"a file of at most {most_bytes:,} bytes is allowed")
     return path.read_bytes()
 
 
@@ -103,7 +106,7 @@ def restore(files: Sequence[Path], images: Sequence[Image]) -> Iterator[str]:
                 with tarfile.open(fileobj=plain, mode="r|", tarinfo=unpack.Header) as packed:
                     unpack.unpack(packed, layout, LIMIT_BYTES)
             found = dict(_images(layout))
-        except (tarfile.TarError, zstandard.ZstdError, OSError, ValueError, KeyError, TypeError) as error:
+        except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise KitError(f"{files[0]} cannot be unpacked: {error}; type make archive again, with Docker 25 or newer") from error
         for image in images:
             if image.tag in found:
@@ -120,14 +123,15 @@ class _Archived(msgspec.Struct, frozen=True):
 
 
 def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
-    """(name, image) of each image of an OCI layout; ValueError, KeyError or TypeError for a layout that is none."""
+    """(name, image) of each image of an OCI layout; ValueError, LookupError, TypeError, AttributeError or RecursionError for a layout that is none."""
     for listed in json.loads((layout / "index.json").read_bytes())["manifests"]:
         name = (listed.get("annotations") or {}).get("io.containerd.image.name", "")
-        descriptor = listed
-        while "manifests" in (manifest := json.loads(_blob(layout, descriptor).read_bytes())):
-            descriptor = manifest["manifests"][0]  # builds without attestations have one
+        descriptor, manifest = listed, _parsed(_blob(layout, listed))
+        if "manifests" in manifest:  # an index within the index; builds without attestations have one image
+            descriptor = manifest["manifests"][0]
+            manifest = _parsed(_blob(layout, descriptor))
         path = _blob(layout, manifest["config"])
-        config = json.loads(path.read_bytes())
+        config = _parsed(path)
         environment = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
         image = _Archived(dict(descriptor), f"sha256:{checksums.digest_of(path)}", config, environment)
         yield name.removeprefix("docker.io/").removeprefix("library/"), image
@@ -139,6 +143,11 @@ def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise ValueError(f"{digest[:80]!r} is no digest")
     return layout / "blobs/sha256" / digest.removeprefix("sha256:")
+
+
+def _parsed(path: Path) -> Any:
+    """The data of a JSON file of a layout; ValueError for one that is no such file or too large to be of an image."""
+    return json.loads(_small(path, MANIFEST_BYTES))
 
 
 def _restore(image: Image, layout: Path, archived: _Archived) -> Iterator[str]:

@@ -30,6 +30,9 @@ GPUS = Path("/tmp/llm-repro-gpus")
 #: Its mode.
 SHARED_FOLDER = 0o1777
 
+#: What the file of each lock begins with.
+SIGNATURE = "pid "
+
 #: A holder's name is shorter; the file of another user may hold anything.
 HOLDER_BYTES = 200
 
@@ -130,13 +133,14 @@ def remove(path: Path) -> None:
 
 def holder(path: Path) -> str:
     """The holder of a lock that could not be taken, in words."""
-    try:
+    signed = b""
+    with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | NEVER_WAIT)
-    except OSError:
-        return "another process"
-    with os.fdopen(descriptor, "rb", buffering=0) as file, contextlib.suppress(OSError):
-        return " ".join((file.read(HOLDER_BYTES) or b"").decode("utf-8", errors="replace").split()) or "another process"
-    return "another process"
+        try:
+            signed = os.read(descriptor, HOLDER_BYTES)
+        finally:
+            os.close(descriptor)
+    return " ".join(signed.decode("utf-8", errors="replace").split()) or "another process"
 
 
 @contextlib.contextmanager
@@ -152,11 +156,13 @@ def abandoned(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
 
 
 def sweep() -> None:
-    """Remove the locks that no living process holds; those of other users stay, and can be taken."""
+    """Remove the locks that no living process holds; those of other users stay, and can be taken. So does every file that no holder has signed:
+    KIT_LOCKS may name a folder with a Cargo.lock."""
     of_gpus = GPUS.glob("*.lock") if _is_shared(GPUS) else ()
     for path in (*folder().glob("*.lock"), *of_gpus):
-        with contextlib.suppress(OSError), abandoned(path):
-            pass
+        if holder(path).startswith(SIGNATURE):
+            with contextlib.suppress(OSError), abandoned(path):
+                pass
 
 
 def _open(path: Path, mode: int) -> int:
@@ -199,5 +205,5 @@ def _signed(descriptor: int) -> TextIO:
         user = str(os.getuid())
     with contextlib.suppress(OSError):  # opened for reading only
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} of {user} on {platform.node()}".encode(), 0)
+        os.pwrite(descriptor, f"{SIGNATURE}{os.getpid()} of {user} on {platform.node()}".encode(), 0)
     return os.fdopen(descriptor, encoding="utf-8")

@@ -275,6 +275,24 @@ def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environm
     assert found["python:3.12"].config == {"config": {"User": "10001"}}
 
 
+@pytest.mark.timeout(20)
+def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
+    endless = "sha256:" + 64 * "0"
+    (tmp_path / "blobs/sha256").mkdir(parents=True)
+    for path in (tmp_path / "index.json", tmp_path / "blobs/sha256" / (64 * "0")):
+        path.write_text(json.dumps({"manifests": [{"digest": endless}]}))
+    with pytest.raises(LookupError, match="config"):
+        dict(sif._images(tmp_path))
+
+
+def test_a_manifest_too_large_for_an_image_is_not_read(tmp_path: Path) -> None:
+    large = blob(tmp_path, {"config": {}})
+    (tmp_path / "blobs/sha256" / large["digest"].removeprefix("sha256:")).write_bytes(b" " * (sif.MANIFEST_BYTES + 1))
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [large]}))
+    with pytest.raises(ValueError, match="at most 4,194,304 bytes"):
+        dict(sif._images(tmp_path))
+
+
 def test_a_digest_that_leads_out_of_an_archive_is_no_digest(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:../../../etc/passwd"}]}))
     with pytest.raises(ValueError, match="is no digest"):

@@ -42,10 +42,12 @@ def test_a_lock_that_is_held_is_not_taken_and_names_its_holder(tmp_path: Path) -
 
 def test_locks_of_dead_processes_are_swept_and_those_of_living_ones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIT_LOCKS", str(tmp_path))
+    (tmp_path / "Cargo.lock").write_text("# of another program")
     living, dead = holding(tmp_path / "living.lock"), holding(tmp_path / "dead.lock")
     end(dead)
     locks.sweep()
-    assert [path.name for path in tmp_path.iterdir()] == ["living.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Cargo.lock", "living.lock"]
+    assert (tmp_path / "Cargo.lock").read_text() == "# of another program"
     end(living)
 
 
