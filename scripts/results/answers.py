@@ -125,6 +125,7 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
         yield _other_calls(job, result)
         batch_size = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
         yield "" if result.batch_size == batch_size else f"its batch size is {result.batch_size}, the job's is {batch_size}"
+        yield "" if seen.resumed else _measure_phase(result)
         yield _workload(job, result.figures.get("workload"))
         yield from _memory(job, result, seen)
         yield from _check(job, result)
@@ -138,6 +139,17 @@ def _other_calls(job: Job, result: Result) -> str:
     asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]
     made = [(calls["new_tokens"], len(calls.get("warmup_ms", [])), len(calls["timed_ms"])) for calls in result.measurements]
     return "" if made == asked else f"(new tokens, warm-up calls, timed calls) are {made[:9]}, asked for were {asked}"
+
+
+#: The calls are those of the slowest rank, the phase is that of the first.
+SHARE_OF_PHASE = 0.9
+
+
+def _measure_phase(result: Result) -> str:
+    """The phase of the timed calls is long enough for them: the host looks for disturbances within it (scripts/machine/conditions.py)."""
+    began, ended = result.phases.get("measure") or (0.0, math.inf)
+    calls_s = sum(sum(calls["timed_ms"]) for calls in result.measurements) / 1000
+    return "" if ended - began >= SHARE_OF_PHASE * calls_s else f"its phase measure took {ended - began:.3f} s, and its timed calls {calls_s:.3f} s"
 
 
 def _workload(job: Job, figure: dict[str, Any] | None) -> str:

@@ -165,6 +165,14 @@ def test_the_counts_of_a_workload_are_those_of_its_job(tmp_path: Path, items: in
     assert said in reason and (status == "ok") == (said == ""), reason
 
 
+def test_a_phase_too_short_for_the_timed_calls_hides_no_disturbance(tmp_path: Path) -> None:
+    long = {**calls(timed_ms=[1000.0] * 5), "load_s": 1.0}
+    job = a_job(warmup_runs=len(good()["measurements"][0].get("warmup_ms", [])), timed_runs=5)
+    assert answered(tmp_path, good(**long, phases={"measure": [1000.0, 1006.0]}), job=job) == ("ok", "")
+    status, reason = answered(tmp_path, good(**long, phases={"measure": [1000.0, 1000.0]}), job=job)
+    assert status == "failed" and "its phase measure took 0.000 s, and its timed calls 5.000 s" in reason
+
+
 def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp_path: Path) -> None:
     counts = dict.fromkeys(("items", "new_tokens", "prompt_tokens", "padded_prompt_tokens", "decode_rows"), 4)
     figures = {"workload": {**counts, "seconds": 99.0, "resumed": True}}  # a guest may say so; the host knows whether it is
