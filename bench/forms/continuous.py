@@ -73,10 +73,14 @@ def _line(answers, tokenizer, width_of):
 def keep(finished, outputs, tokenizer, width_of, progress):
     """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
 
-    Every item of `width_of` has to come. The time of a line begins with the line before it, that of the first with this call.
+    The time of a line begins with the line before it, that of the first with this call. Raises RuntimeError where an item of `width_of` does not
+    come, or comes twice, or another item comes: the file would count what nobody asked for.
     """
-    written, answers = time.perf_counter(), []
+    written, answers, missing = time.perf_counter(), [], set(width_of)
     for count, answer in enumerate(finished, start=1):
+        if answer[0] not in missing:
+            raise RuntimeError("item {} came, which was not asked for or had come before".format(answer[0]))
+        missing.remove(answer[0])
         answers.append(answer)
         now = time.perf_counter()
         if len(answers) < WRITE_ITEMS and now - written < WRITE_S and count < len(width_of):
@@ -86,6 +90,8 @@ def keep(finished, outputs, tokenizer, width_of, progress):
         outputs.add(line)
         progress(len(answers))
         answers = []
+    if missing:
+        raise RuntimeError("{} of {} items did not come, item {} first".format(len(missing), len(width_of), min(missing)))
 
 
 def run(job, loaded, say):

@@ -18,6 +18,15 @@ NEEDS = (LOGITS, REQUESTS)
 WARM_UP_TOKENS = 2
 
 
+def _short_enough(finished, waiting):
+    """The answers of `finished` as they come; raises RuntimeError for one that is longer than its item asked for."""
+    most_of = {item.number: item.new_tokens for item in waiting}
+    for number, tokens in finished:
+        if len(tokens) > most_of.get(number, len(tokens)):
+            raise RuntimeError("item {} came with {} new tokens, at most {} were asked for".format(number, len(tokens), most_of[number]))
+        yield number, tokens
+
+
 def run(job, loaded, say):
     tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
     done, ends = outputs.done(), arguments_of(job, tokenizer)["eos_token_id"]
@@ -31,5 +40,5 @@ def run(job, loaded, say):
         measure.synchronizer(job)()
         asked = [(item.number, prompts[item.number], item.new_tokens) for item in waiting]
         width_of = {number: len(ids) for number, ids in prompts.items()}
-        keep(loaded.finished(asked, ends), outputs, tokenizer, width_of, Progress(say, job, len(done)))
+        keep(_short_enough(loaded.finished(asked, ends), waiting), outputs, tokenizer, width_of, Progress(say, job, len(done)))
     return result(job, outputs)

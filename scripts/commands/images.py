@@ -125,10 +125,16 @@ def restore(archives: Path, engine: str) -> None:
 REGISTRY = option("REGISTRY", values.text(), "a registry and a name in it, for example localhost:5000/kit", "")
 
 
+#: A name as registries take it: https://github.com/distribution/reference, reference.go. A name has at most 255 characters, with that of the image.
+NAME_IN_REGISTRY = r"[A-Za-z0-9]+((\.|-+)[A-Za-z0-9]+)*(:\d{1,5})?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)*"
+LONGEST_IN_REGISTRY = 200
+
+
 def checked_registry(typed: str) -> str:
     """A typed registry as it is; raises UsageError where it is no host with a name."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*", typed):
-        raise UsageError(f"REGISTRY is {typed!r}, allowed is host/name; try REGISTRY=localhost:5000/kit")
+    if not re.fullmatch(NAME_IN_REGISTRY, typed) or len(typed) > LONGEST_IN_REGISTRY:
+        shown = typed if len(typed) <= 60 else typed[:60] + "…"
+        raise UsageError(f"REGISTRY is {shown!r}, allowed is host/name of at most {LONGEST_IN_REGISTRY} characters; try REGISTRY=localhost:5000/kit")
     return typed
 
 

@@ -86,12 +86,39 @@ def _variables(image_environment: Mapping[str, str], gpus: Sequence[Gpu]) -> lis
 
 def output_of(sif: Path, image_environment: Mapping[str, str], command: Sequence[str], *options: str) -> str:
     """The output of a short command in an image without folders of this machine. Raises KitError with its last line where it fails."""
-    words = [program(), "--silent", "exec", *RESTRICTIONS, *options, "--cwd", "/", str(sif), *_variables(image_environment, ()), *command]
-    done = subprocess.run(words, cwd="/", env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LOOK_S)
+    done = call(["--silent", "exec", *RESTRICTIONS, *options, "--cwd", "/", str(sif), *_variables(image_environment, ()), *command], LOOK_S)
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise KitError(f"Apptainer does not run {sif.name}: {said[-1] if said else f'exit code {done.returncode}'}")
+        raise KitError(f"Apptainer does not run {sif.name}: {last_line(done)}")
     return done.stdout
+
+
+def call(words: Sequence[str], timeout_s: float | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Apptainer with these words, its output kept; `variables` are further ones of its own environment.
+
+    Raises NothingRuns where the program cannot be started, KitError where it takes longer than `timeout_s`.
+    """
+    path = program()
+    try:
+        return subprocess.run(
+            [path, *words],
+            cwd="/",
+            env=environment() | variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except OSError as error:
+        raise NothingRuns(f"{path} cannot be started ({error.strerror}); install Apptainer 1.4 or newer, or type another ENGINE=") from error
+    except subprocess.TimeoutExpired as error:
+        raise KitError(f"{path} has not answered `{words[1]}` within {timeout_s:.0f} s; see what the same command says in a terminal") from error
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line that a failed command said, or its exit code."""
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return said[-1] if said else f"exit code {done.returncode}"
 
 
 def require_driver(sif: Path, image_environment: Mapping[str, str]) -> None:

@@ -53,7 +53,7 @@ def connect() -> docker.DockerClient:
         context = docker.ContextAPI.get_context(variables.get("DOCKER_CONTEXT"))
         host = (context and context.Host) or "unix:///var/run/docker.sock"
         return docker.DockerClient(base_url=host, version="auto", timeout=60)
-    except (DockerException, OSError) as error:
+    except (DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
         raise docker_errors.unreachable(error, host or "its usual address") from error
 
 

@@ -48,7 +48,7 @@ def explain(error: APIError, image_tag: str) -> KitError:
     return KitError(f"the container engine refused to run {image_tag}: {message}")
 
 
-def unreachable(error: DockerException | OSError, host: str) -> NothingRuns:
+def unreachable(error: DockerException | OSError | ValueError, host: str) -> NothingRuns:
     """The error for a Docker address where no Docker answers."""
     if "Permission denied" in str(error):
         return NothingRuns(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again")

@@ -26,17 +26,19 @@ def connect() -> docker.DockerClient:
     host = _address(surroundings.current().variables)
     try:
         client = docker.DockerClient(base_url=host, version="auto", timeout=60)
-    except (DockerException, OSError) as error:
+        is_podman = bool(version(client))
+    except (DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
         raise NothingRuns(f"no Podman answers at {host}; {START}") from error
-    if not version(client):
+    if not is_podman:
         raise PreflightError(f"the engine at {host} is Docker and not Podman; type ENGINE=docker, or {START}")
     return client
 
 
 def version(client: docker.DockerClient) -> tuple[int, ...]:
     """The version of the Podman behind a client, for example (5, 8, 6); () where the engine is another."""
-    parts = [part for part in client.version().get("Components", []) if part.get("Name") == "Podman Engine"]
-    return tuple(int(number) for number in re.findall(r"\d+", parts[0]["Version"])[:3]) if parts else ()
+    listed = [part for part in client.version().get("Components") or [] if isinstance(part, Mapping)]
+    of_podman = [str(part.get("Version")) for part in listed if part.get("Name") == "Podman Engine"]
+    return tuple(int(number) for number in re.findall(r"\d{1,6}", of_podman[0])[:3]) if of_podman else ()
 
 
 def sets_limits(info: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ of, which is the same with Docker and Podman; its own sha256 stands beside the i
 
 import json
 import re
-import subprocess
+import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +26,12 @@ from scripts.pins import Image
 
 #: Of all layers of a stack's images, unpacked from an archive.
 LIMIT_BYTES = 1 << 40
+
+#: Of the file beside a SIF; an image's environment has a few KB.
+FACTS_BYTES = 1 << 20
+
+#: Of a manifest or a configuration of an image; the largest of the kit's have some 30 KB.
+MANIFEST_BYTES = 4 << 20
 
 #: gzip, which every Apptainer reads, and fast: the default level takes three times as long for a tenth less.
 COMPRESSION = "-Xcompression-level 1"
@@ -63,13 +69,25 @@ def read(image: Image) -> tuple[Path, Sif]:
             "where Docker is, and make restore ENGINE=apptainer here"
         )
     try:
-        known = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Sif)
-    except (OSError, msgspec.DecodeError) as error:
+        known = msgspec.json.decode(_small(path.with_suffix(".json"), FACTS_BYTES), type=Sif)
+        about = path.stat()
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise KitError(f"{path.with_suffix('.json')} is damaged ({error}); type make restore ENGINE=apptainer") from error
-    about = path.stat()
+    if (known.tag, known.pins_id) != (image.tag, image.pins_id):
+        raise KitError(f"{path.with_suffix('.json')} is of {known.tag} and not of {image.tag}; type make restore ENGINE=apptainer")
+    if not stat.S_ISREG(about.st_mode):
+        raise KitError(f"{path} is no file; type make restore ENGINE=apptainer")
     if (about.st_size, about.st_mtime_ns) != (known.size_bytes, known.mtime_ns) and checksums.digest_of(path) != known.sha256:
         raise KitError(f"{path} is not the file that was built; type make restore ENGINE=apptainer")
     return path, known
+
+
+def _small(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file; ValueError for a larger file, and for what is none, as a pipe, which would be waited for."""
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode) or state.st_size > most_bytes:
+        raise ValueError(f"a file of at most {most_bytes:,} bytes is allowed")
+    return path.read_bytes()
 
 
 def facts(known: Sif) -> dict[str, Any]:
@@ -88,7 +106,7 @@ def restore(files: Sequence[Path], images: Sequence[Image]) -> Iterator[str]:
                 with tarfile.open(fileobj=plain, mode="r|", tarinfo=unpack.Header) as packed:
                     unpack.unpack(packed, layout, LIMIT_BYTES)
             found = dict(_images(layout))
-        except (tarfile.TarError, zstandard.ZstdError, OSError, ValueError, KeyError, TypeError) as error:
+        except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise KitError(f"{files[0]} cannot be unpacked: {error}; type make archive again, with Docker 25 or newer") from error
         for image in images:
             if image.tag in found:
@@ -105,14 +123,15 @@ class _Archived(msgspec.Struct, frozen=True):
 
 
 def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
-    """(name, image) of each image of an OCI layout; ValueError, KeyError or TypeError for a layout that is none."""
+    """(name, image) of each image of an OCI layout; ValueError, LookupError, TypeError, AttributeError or RecursionError for a layout that is none."""
     for listed in json.loads((layout / "index.json").read_bytes())["manifests"]:
         name = (listed.get("annotations") or {}).get("io.containerd.image.name", "")
-        descriptor = listed
-        while "manifests" in (manifest := json.loads(_blob(layout, descriptor).read_bytes())):
-            descriptor = manifest["manifests"][0]  # builds without attestations have one
+        descriptor, manifest = listed, _parsed(_blob(layout, listed))
+        if "manifests" in manifest:  # an index within the index; builds without attestations have one image
+            descriptor = manifest["manifests"][0]
+            manifest = _parsed(_blob(layout, descriptor))
         path = _blob(layout, manifest["config"])
-        config = json.loads(path.read_bytes())
+        config = _parsed(path)
         environment = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
         image = _Archived(dict(descriptor), f"sha256:{checksums.digest_of(path)}", config, environment)
         yield name.removeprefix("docker.io/").removeprefix("library/"), image
@@ -124,6 +143,11 @@ def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise ValueError(f"{digest[:80]!r} is no digest")
     return layout / "blobs/sha256" / digest.removeprefix("sha256:")
+
+
+def _parsed(path: Path) -> Any:
+    """The data of a JSON file of a layout; ValueError for one that is no such file or too large to be of an image."""
+    return json.loads(_small(path, MANIFEST_BYTES))
 
 
 def _restore(image: Image, layout: Path, archived: _Archived) -> Iterator[str]:
@@ -139,11 +163,12 @@ def _restore(image: Image, layout: Path, archived: _Archived) -> Iterator[str]:
 def _build(layout: Path) -> Path:
     """The SIF of the only image of a layout, beside it."""
     made = layout.parent / "made.sif"
-    command = [apptainer.program(), "--quiet", "build", "--force", "--disable-cache", "--mksquashfs-args", COMPRESSION, str(made), f"oci:{layout}"]
-    # A node's own /tmp often has no room for an image.
-    done = subprocess.run(command, env=apptainer.environment() | {"APPTAINER_TMPDIR": str(layout.parent)}, capture_output=True, text=True)
+    words = ["--quiet", "build", "--force", "--disable-cache", "--mksquashfs-args", COMPRESSION, str(made), f"oci:{layout}"]
+    done = apptainer.call(words, APPTAINER_TMPDIR=str(layout.parent))  # a node's own /tmp often has no room for an image
     if done.returncode != 0:
-        raise KitError(f"Apptainer builds no SIF: {(done.stderr.strip() or 'it says nothing').splitlines()[-1]}")
+        raise KitError(f"Apptainer builds no SIF: {apptainer.last_line(done)}")
+    if not made.is_file():
+        raise KitError(f"Apptainer says that it built {made.name} and left no such file; see `apptainer version`, the kit needs 1.4 or newer")
     return made
 
 

@@ -204,7 +204,10 @@ def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> lis
 def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
     """Lock a GPU until `held` closes; returns why that is impossible, or None."""
     path = locks.gpu_folder() / f"{gpu.uuid}.lock"
-    lock = locks.take(path, locks.FOR_EVERYBODY)
+    try:
+        lock = locks.take(path, locks.FOR_EVERYBODY)
+    except OSError as error:  # what another user put there, or a full disk
+        return f"cannot be locked ({path}: {error.strerror}; remove it, or type KIT_LOCKS=/another/folder)"
     if lock is None:
         return f"is held by another run of this kit, {locks.holder(path)}"
     reason = None if allow_busy else foreign_use(gpu)

@@ -6,10 +6,12 @@ are shared by its users, so their locks lie in one folder for everybody.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import platform
 import pwd
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +26,18 @@ FOR_THIS_USER, FOR_EVERYBODY = 0o600, 0o666
 
 #: The folder of the locks of GPUs. It is sticky, as /tmp is: nobody removes or replaces the lock of another user.
 GPUS = Path("/tmp/llm-repro-gpus")
+
+#: Its mode.
+SHARED_FOLDER = 0o1777
+
+#: What the file of each lock begins with.
+SIGNATURE = "pid "
+
+#: A holder's name is shorter; the file of another user may hold anything.
+HOLDER_BYTES = 200
+
+#: How a file is opened that another user may have made: links are not followed, and a pipe is not waited for.
+NEVER_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK
 
 #: A sweep holds each lock for a moment; `take` waits this long before it calls a lock held.
 MOMENT_S = 0.1
@@ -50,14 +64,25 @@ def gpu_folder() -> Path:
         return folder()
     if not GPUS.is_dir():
         made = Path(tempfile.mkdtemp(prefix=f".{GPUS.name}-", dir=GPUS.parent))
-        made.chmod(0o1777)  # before it has its name: another user may need it at once
+        made.chmod(SHARED_FOLDER)  # before it has its name: another user may need it at once
         try:
             made.rename(GPUS)
         except OSError:
             made.rmdir()  # another process was faster
-    if GPUS.is_symlink() or not GPUS.is_dir() or not os.access(GPUS, os.W_OK):
-        raise PreflightError(f"{GPUS}, where every user's runs lock their GPUs, is no folder that all may write; remove it, or type KIT_LOCKS=/another/folder")
+    if not _is_shared(GPUS):
+        raise PreflightError(
+            f"{GPUS}, where every user's runs lock their GPUs, is no folder of mode {SHARED_FOLDER:o}; remove it, or type KIT_LOCKS=/another/folder"
+        )
     return GPUS
+
+
+def _is_shared(path: Path) -> bool:
+    """Is it a folder in which every user may make locks and nobody may remove those of another? A link is none: it may lead to any folder."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(mode) and stat.S_IMODE(mode) & SHARED_FOLDER == SHARED_FOLDER
 
 
 def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
@@ -108,10 +133,14 @@ def remove(path: Path) -> None:
 
 def holder(path: Path) -> str:
     """The holder of a lock that could not be taken, in words."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") or "another process"
-    except OSError:
-        return "another process"
+    signed = b""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | NEVER_WAIT)
+        try:
+            signed = os.read(descriptor, HOLDER_BYTES)
+        finally:
+            os.close(descriptor)
+    return " ".join(signed.decode("utf-8", errors="replace").split()) or "another process"
 
 
 @contextlib.contextmanager
@@ -127,19 +156,31 @@ def abandoned(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
 
 
 def sweep() -> None:
-    """Remove the locks that no living process holds; those of other users stay, and can be taken."""
-    for path in (*folder().glob("*.lock"), *GPUS.glob("*.lock")):
-        with contextlib.suppress(OSError), abandoned(path):
-            pass
+    """Remove the locks that no living process holds; those of other users stay, and can be taken. So does every file that no holder has signed:
+    KIT_LOCKS may name a folder with a Cargo.lock."""
+    of_gpus = GPUS.glob("*.lock") if _is_shared(GPUS) else ()
+    for path in (*folder().glob("*.lock"), *of_gpus):
+        if holder(path).startswith(SIGNATURE):
+            with contextlib.suppress(OSError), abandoned(path):
+                pass
 
 
 def _open(path: Path, mode: int) -> int:
-    """A descriptor of a lock's file, made where it is missing; links are not followed."""
+    """A descriptor of a lock's file, made where it is missing. Raises OSError for a link, and for what is no regular file of one name."""
+    descriptor = _opened(path, mode)
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:  # a second name may be that of any file, which `_signed` would overwrite
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file with one name", str(path))
+    return descriptor
+
+
+def _opened(path: Path, mode: int) -> int:
     while True:
         try:
-            return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            return os.open(path, os.O_RDWR | NEVER_WAIT)
         except PermissionError:
-            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)  # flock needs no permission to write
+            return os.open(path, os.O_RDONLY | NEVER_WAIT)  # flock needs no permission to write
         except FileNotFoundError:
             pass
         with contextlib.suppress(FileExistsError):
@@ -164,5 +205,5 @@ def _signed(descriptor: int) -> TextIO:
         user = str(os.getuid())
     with contextlib.suppress(OSError):  # opened for reading only
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} of {user} on {platform.node()}".encode(), 0)
+        os.pwrite(descriptor, f"{SIGNATURE}{os.getpid()} of {user} on {platform.node()}".encode(), 0)
     return os.fdopen(descriptor, encoding="utf-8")

@@ -125,6 +125,8 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
         yield _other_calls(job, result)
         batch_size = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
         yield "" if result.batch_size == batch_size else f"its batch size is {result.batch_size}, the job's is {batch_size}"
+        yield "" if seen.resumed else _measure_phase(result)
+        yield _workload(job, result.figures.get("workload"))
         yield from _memory(job, result, seen)
         yield from _check(job, result)
 
@@ -137,6 +139,30 @@ def _other_calls(job: Job, result: Result) -> str:
     asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]
     made = [(calls["new_tokens"], len(calls.get("warmup_ms", [])), len(calls["timed_ms"])) for calls in result.measurements]
     return "" if made == asked else f"(new tokens, warm-up calls, timed calls) are {made[:9]}, asked for were {asked}"
+
+
+#: The calls are those of the slowest rank, the phase is that of the first, by a clock that may be set by so many seconds.
+SHARE_OF_PHASE, CLOCK_S = 0.9, 1.0
+
+
+def _measure_phase(result: Result) -> str:
+    """The phase of the timed calls is long enough for them: the host looks for disturbances within it (scripts/machine/conditions.py), and in the whole
+    run where it ends before it begins, because the clock was set back."""
+    began, ended = result.phases.get("measure") or (0.0, math.inf)
+    calls_s = sum(sum(calls["timed_ms"]) for calls in result.measurements) / 1000
+    short = 0 <= ended - began < SHARE_OF_PHASE * calls_s - CLOCK_S
+    return f"its phase measure took {ended - began:.3f} s, and its timed calls {calls_s:.3f} s" if short else ""
+
+
+def _workload(job: Job, figure: dict[str, Any] | None) -> str:
+    """Rates divide by these counts, so they are those of the job."""
+    items = (job.options or {}).get("items")
+    if figure is None or items is None:
+        return ""
+    if figure["items"] != items:
+        return f"it answered {figure['items']} items, the job has {items}"
+    most = items * max(run["new_tokens"] for run in job.runs)
+    return "" if figure["new_tokens"] <= most else f"it made {figure['new_tokens']:,} new tokens, the job allows {most:,}"
 
 
 #: Wall times among a form's figures: {key: seconds of its unit}.

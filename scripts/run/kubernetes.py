@@ -54,6 +54,9 @@ ROWS_OF_A_SWEEP = 24
 #: Seconds for the pull of the image and the init container.
 SET_UP_S = 1800
 
+#: Kubernetes counts a deadline in nanoseconds of 64 bits, and one that overflows ends the Job at once; 68 years are below that.
+MOST_S = 2**31 - 1
+
 #: Seconds between the signal that ends a pod and its kill, in which the runner ends its job.
 GRACE_S = 60
 
@@ -120,7 +123,7 @@ def deadline_s(planned: Sequence[Planned], asked: Options) -> int:
     """Seconds after which Kubernetes ends the Job: no job of the kit may take longer than TIMEOUT_S, so this many are enough."""
     sizes = [plan.sizes_and_sized(case, asked)[0] for case in planned]
     rows = sum(ROWS_OF_A_SWEEP if isinstance(some, Mapping) else len(some) for some in sizes)
-    return SET_UP_S + rows * asked.repeats * JOBS_OF_A_ROW * asked.timeout_s
+    return min(MOST_S, SET_UP_S + rows * asked.repeats * JOBS_OF_A_ROW * asked.timeout_s)
 
 
 def _network_policy() -> dict[str, Any]:

@@ -4,8 +4,10 @@ Their runs are marked as measured on a shared machine and judge nothing (docs/ve
 this process ends.
 """
 
+import contextlib
 import ctypes
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -148,7 +150,7 @@ def _started(waiting: list[Task], free: list[list[int]], asked: Options, running
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C comes here alone, and from here to every job once
-            preexec_fn=_die_with_parent,
+            preexec_fn=functools.partial(_die_with, os.getpid()),
         )
     print(f"{task.title}: starts on {'GPU' if task.gpus else 'cores'} {','.join(map(str, own))}", file=sys.stderr, flush=True)
     return [Running(task, own, process, folder)]
@@ -160,9 +162,11 @@ def _environment() -> dict[str, str]:
     return {name: text for name, text in surroundings.current().variables.items() if name not in of_options}
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     """A killed runner would leave its jobs behind; they get the signal on which they clean up."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it was killed before the line above
+        os._exit(128 + signal.SIGKILL)
 
 
 def _tell(job: Running, ended: Sequence[Running], running: Sequence[Running], waiting: Sequence[Task], runs: Path) -> None:
@@ -184,6 +188,7 @@ def _end(running: Sequence[Running], kill: Callable[[int, int], None] = os.killp
     for job in running:
         try:
             job.process.wait(max(0.1, deadline - time.monotonic()))
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            kill(job.process.pid, signal.SIGKILL)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt, SystemExit):  # a second signal kills; the first is still on its way up
+            with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
+                kill(job.process.pid, signal.SIGKILL)
             job.process.wait()

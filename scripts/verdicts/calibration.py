@@ -34,7 +34,7 @@ class Calibration:
 
     @property
     def beside(self) -> list[Record]:
-        return [run for run in self.row.ok_runs if run.host.get("shared_with")]
+        return [run for run in self.row.ok_runs if run.host.get("shared_with") and series(run).get(NEW_TOKENS)]
 
     @property
     def runs(self) -> int:

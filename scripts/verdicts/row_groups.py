@@ -286,8 +286,9 @@ def marks_of(record: Record) -> list[str]:
 
 
 def disturbed_by(record: Record) -> list[str]:
-    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none."""
-    return (record.host.get("conditions") or {}).get("disturbed") or []
+    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
+    disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
+    return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
 
 
 def peak_used_bytes(record: Record) -> dict[str, int]:

@@ -156,6 +156,24 @@ def test_forms_that_time_other_things_than_the_jobs_calls_have_calls_or_figures_
     assert "neither timed calls nor figures" in answered(tmp_path, {**answer, "figures": {}}, job=fusion)[1]
 
 
+@pytest.mark.parametrize(
+    ("items", "new_tokens", "said"), [(3, 3, ""), (4, 4, "answered 4 items, the job has 3"), (3, 10**6, "1,000,000 new tokens, the job allows")]
+)
+def test_the_counts_of_a_workload_are_those_of_its_job(tmp_path: Path, items: int, new_tokens: int, said: str) -> None:
+    counts = {"items": items, "new_tokens": new_tokens, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
+    status, reason = answered(tmp_path, good(figures={"workload": counts}), job=a_job(form="workload", options={"items": 3}))
+    assert said in reason and (status == "ok") == (said == ""), reason
+
+
+def test_a_phase_too_short_for_the_timed_calls_hides_no_disturbance(tmp_path: Path) -> None:
+    long = {**calls(timed_ms=[1000.0] * 5), "load_s": 1.0}
+    job = a_job(warmup_runs=len(good()["measurements"][0].get("warmup_ms", [])), timed_runs=5)
+    assert answered(tmp_path, good(**long, phases={"measure": [1000.0, 1006.0]}), job=job) == ("ok", "")
+    assert answered(tmp_path, good(**long, phases={"measure": [1006.0, 1000.0]}), job=job) == ("ok", ""), "a clock that was set back"
+    status, reason = answered(tmp_path, good(**long, phases={"measure": [1000.0, 1000.0]}), job=job)
+    assert status == "failed" and "its phase measure took 0.000 s, and its timed calls 5.000 s" in reason
+
+
 def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp_path: Path) -> None:
     counts = dict.fromkeys(("items", "new_tokens", "prompt_tokens", "padded_prompt_tokens", "decode_rows"), 4)
     figures = {"workload": {**counts, "seconds": 99.0, "resumed": True}}  # a guest may say so; the host knows whether it is

@@ -11,7 +11,7 @@ from scripts import articles, stats
 from scripts.commands.calibrate import lines_of_others, report_lines
 from scripts.commands.line import invoke
 from scripts.errors import UsageError
-from scripts.run import jobs
+from scripts.run import jobs, plan
 from scripts.verdicts import calibration, row_groups
 from tests import reports, synthetic
 from tests.synthetic import job, record, repeated
@@ -76,6 +76,14 @@ def test_others_at_once_are_told_by_the_ratio_of_the_runs_beside_them_to_those_a
     assert "(50 calls of 5 runs)" in "\n".join(report_lines(records)), "the floor is that of a machine without others"
 
 
+def test_a_run_beside_others_whose_calls_are_of_another_number_of_tokens_is_no_part_of_a_calibration() -> None:
+    records = [copy.deepcopy(one) for one in a_calibration()]
+    for one in records[3:5]:
+        one.host["shared_with"] = 1
+    records[3].guest.measurements[0]["new_tokens"] = 2
+    assert "(1 and 3 runs)" in lines_of_others(records)[1]
+
+
 def test_a_calibration_speaks_for_its_machine_and_engine_alone() -> None:
     records = [*a_calibration(), *repeated(record(job("int8"), 50.0)), *repeated(record(job("int8"), 50.0, gpu_name="OTHER GPU"))]
     by_host = copy.deepcopy(records[-1])
@@ -103,3 +111,15 @@ def test_the_report_states_the_floor_and_what_would_decide_a_claim(tmp_path) -> 
 def test_what_a_calibration_does_not_do_is_refused(typed: list[str]) -> None:
     with pytest.raises(UsageError, match="with calibrate, allowed are bench and article"):
         invoke(["calibrate", "--device", "cpu", *typed])
+
+
+def test_cases_that_a_calibration_would_lack_are_refused() -> None:
+    with pytest.raises(UsageError, match="CASES is 'empty' with calibrate, .*leave CASES out"):
+        invoke(["calibrate", "--device", "cpu", "--cases", "empty", "--jobs", "2"])
+
+
+def test_more_jobs_than_cores_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "run_all", lambda *_, **__: pytest.fail("a run began"))
+    with pytest.raises(UsageError, match="JOBS is 64, allowed is a whole number from 1 to 2"):
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+        invoke(["calibrate", "--device", "cpu", "--engine", "host", "--stack", "current", "--jobs", "64"])

@@ -53,6 +53,13 @@ def test_a_gpu_that_lowers_its_clock_for_heat_is_marked(machine: Machine, tmp_pa
     assert found["cores"] == "0-3"
 
 
+def test_calls_that_a_guest_places_outside_of_its_run_hide_no_mark(machine: Machine, tmp_path):
+    (tmp_path / "throttled").write_text(f"{0x20} 83")
+    lines = WATCH.format(seconds=0.1, meanwhile="").replace("answer = watch.summary(calls)", "answer = watch.summary([0.0, 9.0])")
+    found = machine.ask(lines, gpus=1, FAKE_NVML_THROTTLED=str(tmp_path / "throttled"))
+    assert [mark for mark in found["disturbed"] if mark.startswith("throttled: GPU 0")]
+
+
 def test_an_idle_gpu_and_clocks_that_a_user_set_are_no_throttling(machine: Machine, tmp_path):
     found = watched(machine, tmp_path, f"{0x1 | 0x2} 40")
     assert not [mark for mark in found["marks"] if mark.startswith("throttled")]

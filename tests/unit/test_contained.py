@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,29 @@ def test_a_podman_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CONTAINER_HOST", "unix:///nowhere/podman.sock")
     with pytest.raises(NothingRuns, match="^no Podman answers at unix:///nowhere/podman.sock; start its service with `systemctl --user start"):
         engines.choose(IMAGE, [], Options(engine="podman"))
+
+
+@pytest.mark.parametrize("engine", ["podman", "docker"])
+@pytest.mark.parametrize("address", ["tcp://a:99999999", "http://[::1", "rubbish", "ssh://"])
+def test_an_address_of_an_engine_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, engine: str, address: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(NothingRuns, match=re.escape(address)):
+        engines.choose(IMAGE, [], Options(engine=engine))
+
+
+class Answers:
+    """An engine's service that answers a question for its version with what it likes."""
+
+    def __init__(self, components: object) -> None:
+        self.components = components
+
+    def version(self) -> dict:
+        return {"Components": self.components}
+
+
+@pytest.mark.parametrize("components", [None, [1], [{"Name": "Podman Engine"}], [{"Name": "Podman Engine", "Version": "9" * 5000}]])
+def test_the_version_of_an_engine_is_a_few_numbers_whatever_it_answers(components: object) -> None:
+    assert all(number < 10**6 for number in podman.version(Answers(components)))
 
 
 class Client:
@@ -126,6 +151,30 @@ def test_apptainer_itself_does_not_get_what_would_open_the_container(program: Pa
     assert "/secret" not in (tmp_path / "environment").read_text()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/nowhere/sh\n", "cannot be started .*install Apptainer"),
+        ("#!/bin/sh\nexec sleep 30\n", "has not answered `exec` within 1 s"),
+        ("#!/bin/sh\nprintf '\\377\\376'; exit 5\n", "does not run x.sif"),
+        ("#!/bin/sh\nprintf '\\377\\376'\n", "brings no libcuda.so.1"),
+    ],
+)
+def test_an_apptainer_that_hangs_or_prints_rubbish_or_cannot_start_is_one_line(program: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    program.write_text(text)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(apptainer, "LOOK_S", 1)
+    with pytest.raises(KitError, match=said):
+        apptainer.require_driver(Path("x.sif"), {})
+
+
+def test_an_apptainer_that_builds_nothing_and_says_it_did_is_one_line(program: Path, tmp_path: Path) -> None:
+    program.write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "images").mkdir()
+    with pytest.raises(KitError, match="built made.sif and left no such file"):
+        sif._build(tmp_path / "images")
+
+
 def kept(folder: Path) -> Path:
     """A SIF as make restore leaves it."""
     folder.mkdir()
@@ -168,6 +217,37 @@ def test_a_copied_sif_is_the_same_and_a_changed_one_is_refused(tmp_path: Path, m
         sif.read(IMAGE)
 
 
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nowhere")
+
+
+def of_another_image(path: Path) -> None:
+    path.write_text(path.read_text().replace(IMAGE.tag, "llm-repro/another:tag"))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change", "said"),
+    [
+        (".json", a_pipe, "a file of at most 1,048,576 bytes is allowed"),
+        (".json", lambda path: path.write_text(" " * (sif.FACTS_BYTES + 1)), "a file of at most 1,048,576 bytes is allowed"),
+        (".json", of_another_image, "is of llm-repro/another:tag and not of"),
+        (".sif", a_link_to_nothing, "is damaged"),
+        (".sif", a_pipe, "is no file"),
+    ],
+)
+def test_a_folder_of_sifs_that_somebody_changed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, change: Callable, said: str) -> None:
+    monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
+    change(kept(tmp_path / "sif").with_suffix(suffix))
+    with pytest.raises(KitError, match=f"{said}.*type make restore ENGINE=apptainer"):
+        sif.read(IMAGE)
+
+
 def blob(layout: Path, content: dict) -> dict:
     """The descriptor of a JSON file that is written among the blobs of a layout."""
     text = json.dumps(content).encode()
@@ -193,6 +273,24 @@ def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environm
     assert first.manifest["digest"] == plain["digest"] and first.environment == {"PATH": "/bin", "OPTIONS": "a=b"}
     assert first.id == blob(tmp_path, {"config": {"Env": ["PATH=/bin", "OPTIONS=a=b"]}})["digest"]
     assert found["python:3.12"].config == {"config": {"User": "10001"}}
+
+
+@pytest.mark.timeout(20)
+def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
+    endless = "sha256:" + 64 * "0"
+    (tmp_path / "blobs/sha256").mkdir(parents=True)
+    for path in (tmp_path / "index.json", tmp_path / "blobs/sha256" / (64 * "0")):
+        path.write_text(json.dumps({"manifests": [{"digest": endless}]}))
+    with pytest.raises(LookupError, match="config"):
+        dict(sif._images(tmp_path))
+
+
+def test_a_manifest_too_large_for_an_image_is_not_read(tmp_path: Path) -> None:
+    large = blob(tmp_path, {"config": {}})
+    (tmp_path / "blobs/sha256" / large["digest"].removeprefix("sha256:")).write_bytes(b" " * (sif.MANIFEST_BYTES + 1))
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [large]}))
+    with pytest.raises(ValueError, match="at most 4,194,304 bytes"):
+        dict(sif._images(tmp_path))
 
 
 def test_a_digest_that_leads_out_of_an_archive_is_no_digest(tmp_path: Path) -> None:

@@ -166,6 +166,39 @@ def test_a_folder_of_locks_that_not_all_may_write_is_refused_with_the_way_out(as
     assert refused["exit_code"] == 3 and "KIT_LOCKS=/another/folder" in refused["error"]
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1755])
+def test_a_folder_of_locks_in_which_users_remove_each_others_locks_or_make_none_is_refused(as_user: Callable, mode: int) -> None:
+    assert json.loads(as_user(0, f"locks.GPUS.mkdir(), locks.GPUS.chmod({mode}); answer = 'made'").communicate(timeout=60)[0]) == "made"
+    refused = json.loads(as_user(0, SELECT.format("count=1")).communicate(timeout=60)[0])
+    assert refused["exit_code"] == 3 and "no folder of mode 1777" in refused["error"]
+
+
+def test_a_link_in_place_of_the_folder_of_locks_lets_no_sweep_remove_the_files_behind_it(as_user: Callable, tmp_path: Path) -> None:
+    (tmp_path / "Cargo.lock").write_text("precious")
+    lines = f"locks.GPUS.symlink_to({str(tmp_path)!r})\nlocks.folder = lambda: Path('/nowhere')\nlocks.sweep()\nanswer = 'swept'"
+    assert json.loads(as_user(0, lines).communicate(timeout=60)[0]) == "swept"
+    assert (tmp_path / "Cargo.lock").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "os.mkfifo(path); path.chmod(0o444)",
+        "path.mkdir()",
+        "path.symlink_to('/dev/zero')",
+        "path.touch(); path.chmod(0o600)",
+        "path.with_name('other').touch(); os.link(path.with_name('other'), path)",
+    ],
+)
+def test_what_another_user_put_in_place_of_a_lock_stops_no_run_on_the_other_gpus_and_is_named(as_user: Callable, made: str) -> None:
+    put = f"path = locks.gpu_folder() / '{uuid(0)}.lock'\n{made}\nanswer = 'put'"
+    assert json.loads(as_user(4321, put).communicate(timeout=60)[0]) == "put"
+    swept = "locks.folder = lambda: Path('/nowhere')\nlocks.sweep()\n"
+    assert json.loads(as_user(4322, swept + SELECT.format("count=1")).communicate(timeout=60)[0]) == [1]
+    refused = json.loads(as_user(4322, SELECT.format("ids=[0]")).communicate(timeout=60)[0])
+    assert refused["exit_code"] == 3 and "GPU 0 cannot be locked" in refused["error"] and "KIT_LOCKS=/another/folder" in refused["error"]
+
+
 def test_a_user_sweeps_his_own_locks_of_gpus_and_takes_those_of_others(as_user: Callable) -> None:
     for uid in (4321, 4322):
         as_user(uid, f"with gpus.select(ids=[{uid - 4321}]): print('holding', flush=True); os.kill(os.getpid(), 9)").wait()

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from scripts import articles, pins
+from scripts.commands.images import checked_registry
 from scripts.commands.line import invoke
 from scripts.commands.measure import options_of
 from scripts.containers import restrictions
@@ -149,3 +150,21 @@ def test_a_stack_without_images_is_refused():
 def test_a_manifest_needs_a_registry():
     with pytest.raises(UsageError, match="REGISTRY is ''"):
         invoke(["manifest", "layer-parallel", "--stack", "current"])
+
+
+def test_a_deadline_that_kubernetes_cannot_count_is_the_longest_that_it_can():
+    long = options_of({**TINY, "timeout_s": 7 * 86400, "repeats": 1000})
+    assert kubernetes.deadline_s(plan.plan(["layer-parallel"], long, every=False), long) == kubernetes.MOST_S < 2**63 / 1e9
+
+
+@pytest.mark.parametrize(
+    "typed", ["a..b/kit", "host/x..y", "host/kit-", "host/kit_", "host/_kit", "a_b/kit", "host//kit", "a" * 300 + "/kit", "host/Kit", "host/kit:tag", "a b"]
+)
+def test_a_registry_that_no_engine_could_pull_from_is_refused(typed):
+    with pytest.raises(UsageError, match="allowed is host/name"):
+        checked_registry(typed)
+
+
+@pytest.mark.parametrize("typed", ["localhost:5000/kit", "ghcr.io/some-one/my_kit/v1.2", "registry-1.example.org:443", "10.0.0.1:5000/a--b/c__d"])
+def test_a_registry_that_engines_pull_from_is_taken(typed):
+    assert checked_registry(typed) == typed

@@ -42,10 +42,12 @@ def test_a_lock_that_is_held_is_not_taken_and_names_its_holder(tmp_path: Path) -
 
 def test_locks_of_dead_processes_are_swept_and_those_of_living_ones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIT_LOCKS", str(tmp_path))
+    (tmp_path / "Cargo.lock").write_text("# of another program")
     living, dead = holding(tmp_path / "living.lock"), holding(tmp_path / "dead.lock")
     end(dead)
     locks.sweep()
-    assert [path.name for path in tmp_path.iterdir()] == ["living.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Cargo.lock", "living.lock"]
+    assert (tmp_path / "Cargo.lock").read_text() == "# of another program"
     end(living)
 
 
@@ -55,6 +57,13 @@ def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         locks.take(tmp_path / "a.lock")
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_holder_that_another_user_made_up_is_a_short_line(tmp_path: Path) -> None:
+    (tmp_path / "a.lock").write_text("pid 1\n" * 10**5)
+    assert len(locks.holder(tmp_path / "a.lock")) <= locks.HOLDER_BYTES and "\n" not in locks.holder(tmp_path / "a.lock")
+    os.mkfifo(tmp_path / "b.lock")
+    assert locks.holder(tmp_path / "b.lock") == "another process"
 
 
 def test_a_lock_whose_file_its_holder_has_just_removed_is_not_held(tmp_path: Path) -> None:

@@ -130,6 +130,43 @@ def test_every_job_ends_with_the_command(asked, tmp_path: Path, number: int) -> 
         time.sleep(0.1)
 
 
+class Stubborn:
+    """In place of a job: its wait meets what the user sends; after its kill, or if it ended by itself, it is over."""
+
+    def __init__(self, meets: list[BaseException], pid: int) -> None:
+        self.meets, self.pid, self.waited = meets, pid, 0
+
+    def send_signal(self, number: int) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.waited += 1
+        if self.meets:
+            raise self.meets.pop()
+        return -9
+
+
+@pytest.mark.parametrize("second", [KeyboardInterrupt(), SystemExit(143), subprocess.TimeoutExpired("a job", 60)])
+def test_a_second_signal_kills_each_job_also_where_one_has_just_ended(second: BaseException) -> None:
+    jobs = [several.Running(None, [number], Stubborn([second], number), Path()) for number in (1, 2)]
+    killed = []
+
+    def kill(pid: int, number: int) -> None:
+        killed.append(pid)
+        if pid == 1:
+            raise ProcessLookupError
+
+    several._end(jobs, kill)
+    assert killed == [1, 2] and [job.process.waited for job in jobs] == [2, 2]
+
+
+def test_a_job_whose_command_was_killed_before_it_could_be_bound_to_it_does_not_begin() -> None:
+    began = "import os, sys; sys.path.insert(0, '.'); from scripts.run import several; several._die_with(int(sys.argv[1])); print('began')"
+    for parent, output in ((os.getpid(), "began\n"), (1 << 22, "")):
+        done = subprocess.run([sys.executable, "-c", began, str(parent)], cwd=paths.ROOT, capture_output=True, text=True)
+        assert done.stdout == output and (done.returncode == 0) == bool(output)
+
+
 def test_a_plan_shows_the_jobs(asked) -> None:
     options = chosen(**asked(), JOBS="2", REPEATS="3")
     shown = list(several.lines(planned(options), options))

@@ -622,6 +622,13 @@ def test_a_row_of_four_undisturbed_runs_is_not_tested_and_says_why() -> None:
     assert none_left.why == "0 runs beside 5 on a disturbed machine, 5 are needed"
 
 
+def test_a_run_beside_others_judges_nothing_although_its_marks_are_gone() -> None:
+    fast, slow = pair(10.0, 30.0)
+    runs = repeated(fast, 5)
+    runs[2].host.update(shared_with=1, conditions={"marks": [], "disturbed": []})
+    assert judge_runs([FASTER], [*runs, *repeated(slow)]).parts[0].why == "4 runs beside 1 on a disturbed machine, 5 are needed"
+
+
 def test_a_mark_that_disturbs_nothing_changes_no_verdict() -> None:
     fast, slow = pair(10.0, 30.0)
     runs = [*marked(repeated(fast), 1, 2, 3, 4, 5, disturbed=False, slower=1.0), *repeated(slow)]
