@@ -400,5 +400,5 @@ def test_docker_stopped_between_two_jobs_is_one_line(client: docker.DockerClient
     monkeypatch.setenv("KIT_LOCKS", str(tmp_path / "locks"))
     through_relay = container.connect()
     relay.cut()
-    with pytest.raises(KitError, match="Docker stopped answering during test.*type the same command"):
+    with pytest.raises(KitError, match="the container engine stopped answering during test.*type the same command"):
         container.run(through_relay, image, ["true"], run_id="test", work_dir=tmp_path, bench_dir=ROOT / "bench", timeout_s=60)

@@ -245,7 +245,8 @@ def test_the_targets_of_links_in_the_models_folder_are_shown_at_their_own_paths(
     target.chmod(0o666)
     code = "import sys; print(open(sys.argv[2]).read()); open(sys.argv[2], 'a')"
     _, lines = run(code, str(target), linked_dirs=[target.parent])
-    assert lines[0] == "a-secret" and lines[-1].startswith("OSError: [Errno 30] Read-only file system"), lines
+    refused = [line for line in lines if line.startswith("OSError: [Errno 30] Read-only file system")]
+    assert "a-secret" in lines and len(refused) == 1, lines  # Docker does not keep the order of the two outputs
 
 
 def test_a_job_gets_the_environment_of_image_and_kit(place: Place, inside: dict, client: docker.DockerClient, image: str) -> None:

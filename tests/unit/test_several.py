@@ -1,5 +1,6 @@
 """JOBS=n: cases at once, each on cores or GPUs of its own, marked, and ended together."""
 
+import functools
 import json
 import os
 import signal
@@ -117,7 +118,9 @@ def test_a_job_that_cannot_start_is_named_with_its_reason(asked, tmp_path: Path,
 def test_every_job_ends_with_the_command(asked, tmp_path: Path, number: int) -> None:
     words = asked("open(os.path.join(folder, job['case'] + '.pid'), 'w').write(str(os.getpid())); time.sleep(600)")
     typed = [part for name, value in {**words, "JOBS": "2"}.items() if name != "ARTICLE" for part in (f"--{name.lower().replace('_', '-')}", value)]
-    command = subprocess.Popen([sys.executable, "-m", "scripts", "article", "calibration", *typed], cwd=paths.ROOT, stderr=subprocess.PIPE, text=True)
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell that starts the tests behind itself ignores it
+    arguments = [sys.executable, "-m", "scripts", "article", "calibration", *typed]
+    command = subprocess.Popen(arguments, cwd=paths.ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     pids = [tmp_path / f"{case}.pid" for case in ("empty", "fixed-kernel")]
     while not all(path.exists() and path.read_text() for path in pids):
         time.sleep(0.05)
