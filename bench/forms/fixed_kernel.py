@@ -3,6 +3,8 @@
 Options: `kernel`, "product" (PRODUCTS matrix products of a fixed size, in a row) or "none" (nothing: what remains is the clock).
 """
 
+import functools
+
 from bench.measuring import measure
 
 LOADS = False
@@ -23,7 +25,7 @@ def run(job, loaded, say):
         work()
         return new_tokens  # a job counts tokens; a kernel makes none
 
-    measurements = [measure.measure_run(job, run, lambda count=run["new_tokens"]: one_call(count), place == 0, say) for place, run in enumerate(job.runs)]
+    measurements = [measure.measure_run(job, run, functools.partial(one_call, run["new_tokens"]), place == 0, say) for place, run in enumerate(job.runs)]
     return measurements, None, {"kernel": {"kernel": job.options["kernel"], "size": SIZES[job.device], "products": PRODUCTS, "dtype": job.load["dtype"]}}
 
 

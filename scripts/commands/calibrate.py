@@ -83,11 +83,8 @@ def report_lines(records: list[results.Record]) -> list[str]:
 
 
 def _spread(calibrated: Calibration) -> str:
-    calls_ms = calibrated.calls_ms
-    median_ms = stats.percentile(calls_ms, 50)
-    p99_ms = stats.percentile(calls_ms, 99)
-    spread = f"median {median_ms:.4g} ms, MAD {stats.percent(stats.mad(calls_ms) / median_ms)} %, p99 {p99_ms:.4g} ms"
-    return f"{spread} ({len(calls_ms)} calls of {calibrated.runs} runs)"
+    spread = f"median {calibrated.median_ms:.4g} ms, MAD {stats.percent(calibrated.mad_share)} %, p99 {calibrated.p99_ms:.4g} ms"
+    return f"{spread} ({len(calibrated.calls_ms)} calls of {calibrated.runs} runs)"
 
 
 def _floor(calibrated: Calibration) -> str:

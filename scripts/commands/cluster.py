@@ -1,5 +1,6 @@
 """status, manifest: what runs on a cluster."""
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,7 @@ import click
 
 from scripts import pins, results
 from scripts.commands.images import REGISTRY, checked_registry
-from scripts.commands.measure import OF_ROWS, RUNS, options_of
-from scripts.commands.values import Verb
+from scripts.commands.measure import OF_ROWS, RUNS, options_of, with_choices
 from scripts.errors import KitError
 from scripts.images import registry as through_registry
 from scripts.run import host_facts, kubernetes, plan
@@ -42,17 +42,10 @@ def status(runs: Path | None) -> None:
                 print(f"  {task.task.title}: {state.word}{f' ({state.more})' if state.more else ''}")
 
 
-def _of_rows(command: Verb) -> Verb:
-    """Give a verb the options that say what is measured."""
-    for choice in reversed(OF_ROWS):
-        command = choice(command)
-    return command
-
-
 @click.command
 @click.argument("backend")
 @REGISTRY
-@_of_rows
+@functools.partial(with_choices, choices=OF_ROWS)
 def manifest(backend: str, registry: str, **typed: Any) -> None:
     """Print a Kubernetes Job that measures the cases of a backend in its image of a registry."""
     asked, repository, loaded = options_of(typed), checked_registry(registry), pins.load()

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,12 @@ def measuring(command: Callable[[str, Options], int]) -> Verb:
             return command(typed.get("backend") or typed.get("slug") or "", asked)
 
     with_options.__doc__ = command.__doc__
-    verb: Verb = with_options
-    for choice in reversed(CHOICES):
+    return with_choices(with_options, CHOICES)
+
+
+def with_choices(verb: Verb, choices: Sequence[Callable[[Verb], Verb]]) -> Verb:
+    """Give a verb these options, which --help lists in their order."""
+    for choice in reversed(choices):
         verb = choice(verb)
     return verb
 

@@ -24,7 +24,6 @@ from scripts.containers import docker_errors, gpu_requests, restrictions
 from scripts.machine import locks, signals
 from scripts.machine.gpus import Gpu
 from scripts.machine.lines import Lines
-from scripts.units import GIB
 
 #: The most chunks of output that wait to be read. A job that prints faster than the runner reads has to wait, so memory stays bounded.
 WAITING_CHUNKS = 256
@@ -115,7 +114,7 @@ def run(
     cores: str = "",
     timeout_s: float,
     memory_bytes: int | None = None,
-    tmp_bytes: int = 4 * GIB,
+    tmp_bytes: int = restrictions.TMP_BYTES,
     gpu_mode: str = "auto",
     memlock: bool = False,
     on_line: Callable[[str], None] = lambda line: None,

@@ -10,6 +10,7 @@ import docker
 from docker.errors import DockerException
 
 from scripts import surroundings
+from scripts.containers import restrictions
 from scripts.errors import NothingRuns, PreflightError
 
 #: The first version whose API heeds a request for a GPU by its CDI name; earlier versions ignore the request without an error.
@@ -43,12 +44,12 @@ def version(client: docker.DockerClient) -> tuple[int, ...]:
 
 def sets_limits(info: Mapping[str, Any]) -> bool:
     """Do the limits of memory and cores hold? Without root Podman sets none where the kernel has cgroups of version 1, and does not say so."""
-    return info.get("CgroupVersion") != "1" or not any("rootless" in option for option in info.get("SecurityOptions") or [])
+    return info.get("CgroupVersion") != "1" or not restrictions.is_rootless(info)
 
 
 def chooses_cores(info: Mapping[str, Any], cgroups: Path = Path("/sys/fs/cgroup")) -> bool:
     """May a container be kept on cores? Without root and with cgroups of version 2 only where the controller cpuset is the user's; Podman refuses else."""
-    if info.get("CgroupVersion") == "1" or not any("rootless" in option for option in info.get("SecurityOptions") or []):
+    if info.get("CgroupVersion") == "1" or not restrictions.is_rootless(info):
         return True
     user = os.getuid()
     try:

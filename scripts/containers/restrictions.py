@@ -20,6 +20,9 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
+#: The size of a job's /tmp.
+TMP_BYTES = 4 * GIB
+
 #: The user of a container where root runs the kit.
 NOBODY = 10001
 
@@ -56,7 +59,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
 
 def for_compose() -> dict[str, Any]:
     """The same settings under Compose's names, without the limits that depend on the machine's memory; /tmp and /dev/shm get their largest size."""
-    of_run = settings(32 * GIB, None, 4 * GIB)
+    of_run = settings(32 * GIB, None, TMP_BYTES)
     same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
     return {
         "pull_policy": "never",
@@ -79,9 +82,14 @@ def _mount(target: str, source: Path, read_only: bool = True) -> Mount:
     return Mount(target, str(source.resolve()), type="bind", read_only=read_only)
 
 
+def is_rootless(info: Mapping[str, Any]) -> bool:
+    """Does an engine run without root, by what it says of itself?"""
+    return any("rootless" in option for option in info.get("SecurityOptions") or [])
+
+
 def user(info: Mapping[str, Any], work_dir: Path) -> str:
     """The user of the container: the kit's user, or, where that is root, an unprivileged user, who becomes the owner of the job's folder."""
-    if any("rootless" in option for option in info.get("SecurityOptions") or []):
+    if is_rootless(info):
         return "0:0"  # root in a rootless engine is the user who runs the kit
     if os.getuid() != 0:
         return f"{os.getuid()}:{os.getgid()}"

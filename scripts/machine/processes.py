@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from scripts.machine import warden
+
 PROC = Path("/proc")
 
 
@@ -11,7 +13,7 @@ def descends_from(pid: int, ancestor: int, proc: Path = PROC) -> bool | None:
         if pid == ancestor:
             return True
         try:
-            pid = int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            pid = warden.parent_of(proc / str(pid))
         except (OSError, IndexError, ValueError):
             return None
     return False

@@ -29,13 +29,17 @@ NOT_STARTED = 127
 LAST_S = 10.0
 
 
+def parent_of(place: Path) -> int:
+    """The parent of the process with this folder in /proc; raises OSError or IndexError where it has just ended."""
+    return int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
 def descendants(pid: int) -> list[int]:
     """The pids of all processes below a process; processes that begin or end meanwhile may be missing."""
     children: dict[int, list[int]] = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
-            parent = (place / "stat").read_bytes().rpartition(b")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(place.name))
+            children.setdefault(parent_of(place), []).append(int(place.name))
     below, waiting = [], [pid]
     while waiting:
         started = children.get(waiting.pop(), [])

@@ -22,10 +22,9 @@ def section(group: Group, known: Sequence[Calibration], judged: Sequence[Judged]
 
 
 def _floor(of_machine: Calibration) -> Markdown:
-    calls_ms, floor = of_machine.calls_ms, of_machine.noise_floor
-    median_ms = stats.percentile(calls_ms, 50)
-    median, p99 = (stats.significant(value) for value in (median_ms, stats.percentile(calls_ms, 99)))
-    spread = f"{median} ms, MAD {percent(stats.mad(calls_ms) / median_ms)} %, 99th percentile {p99} ms, {len(calls_ms)} calls of {of_machine.runs} runs"
+    floor, calls = of_machine.noise_floor, len(of_machine.calls_ms)
+    median, p99 = stats.significant(of_machine.median_ms), stats.significant(of_machine.p99_ms)
+    spread = f"{median} ms, MAD {percent(of_machine.mad_share)} %, 99th percentile {p99} ms, {calls} calls of {of_machine.runs} runs"
     calibrated = link("calibration", f"#{of_machine.group.slug}")
     if floor is None:
         words = Markdown("A fixed kernel took here in the median {} ({}); {} runs tell a noise floor.")

@@ -22,6 +22,7 @@ from scripts.articles import Article
 from scripts.containers import restrictions
 from scripts.errors import UsageError
 from scripts.images import build, offline
+from scripts.machine import checksums
 from scripts.paths import ROOT
 from scripts.pins import Image, Pins
 from scripts.run import options, plan, runner
@@ -41,9 +42,6 @@ KIT = f"{RUNNER}/{offline.FOLDER}"
 
 #: The Python of every image of the kit.
 PYTHON_OF_IMAGE = "/opt/venv/bin/python3"
-
-#: Of /tmp, as in a container of the kit.
-TMP_GIB = 4
 
 #: Each row needs at most these jobs of TIMEOUT_S each: weights, reference, measurement, judge.
 JOBS_OF_A_ROW = 4
@@ -209,7 +207,7 @@ def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image,
         "volumes": [
             {"name": "claim", "persistentVolumeClaim": {"claimName": CLAIM}},
             {"name": "runner", "emptyDir": {}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": f"{TMP_GIB}Gi"}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": f"{restrictions.TMP_BYTES // GIB}Gi"}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{restricted['shm_size'] // GIB}Gi"}},
         ],
     }
@@ -217,7 +215,7 @@ def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image,
 
 def _set_up(loaded: Pins) -> str:
     """The program of the init container."""
-    return SET_UP.format(archives=ARCHIVES, kit_tar=offline.KIT, sums="SHA256SUMS", archive=archive_command(loaded), runner=RUNNER, kit=shlex.quote(KIT))
+    return SET_UP.format(archives=ARCHIVES, kit_tar=offline.KIT, sums=checksums.NAME, archive=archive_command(loaded), runner=RUNNER, kit=shlex.quote(KIT))
 
 
 def _arguments(article: Article, image: Image, asked: Options) -> list[str]:

@@ -29,6 +29,19 @@ class Calibration:
         return [call for run in self.alone for call in series(run)[NEW_TOKENS]]
 
     @property
+    def median_ms(self) -> float:
+        return stats.percentile(self.calls_ms, 50)
+
+    @property
+    def p99_ms(self) -> float:
+        return stats.percentile(self.calls_ms, 99)
+
+    @property
+    def mad_share(self) -> float:
+        """The median absolute deviation as a share of the median."""
+        return stats.mad(self.calls_ms) / self.median_ms
+
+    @property
     def alone(self) -> list[Record]:
         return [run for run in self.row.runs_of(NEW_TOKENS) if not run.host.get("shared_with")]
 

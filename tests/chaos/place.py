@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scripts.run import run_folders
 from tests.chaos import guest
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ MOMENTS = {
     "a helping job": "models/.work-*/job.json",
     "its folder": "runs/*/.lock",
     "its question": "runs/*/job.json",
-    "the job": "runs/*/work/job.json",
-    "the answer": "runs/*/work/result.json",
+    "the job": f"runs/*/{run_folders.WORK}/job.json",
+    "the answer": f"runs/*/{run_folders.WORK}/result.json",
     "the result": "runs/*/result.json",
 }
 

@@ -128,19 +128,19 @@ def no_clock() -> str:
 
 def compile_clock(folder: Path) -> None:
     """Make the library that shifts a process's clock (tests/fakes/clock.c); OtherClock finds it in this folder."""
-    OtherClock.library = folder / "clock.so"
-    subprocess.run([compiler(), "-shared", "-fPIC", "-o", OtherClock.library, ROOT / "tests/fakes/clock.c", "-ldl"], check=True)
+    OtherClock.shim = folder / "clock.so"
+    subprocess.run([compiler(), "-shared", "-fPIC", "-o", OtherClock.shim, ROOT / "tests/fakes/clock.c", "-ldl"], check=True)
 
 
 class OtherClock(World):
     """The clock of runner and guest is set at a moment; the monotonic clock goes on."""
 
-    library = Path("clock.so")
+    shim = Path("clock.so")
 
     def __init__(self, place: Place, shift_s: int) -> None:
         super().__init__(place)
         self.shift_s, self.file = shift_s, place.guest / "clock"
-        settings = {"LD_PRELOAD": str(self.library), "FAKE_CLOCK": str(self.file)}
+        settings = {"LD_PRELOAD": str(self.shim), "FAKE_CLOCK": str(self.file)}
         place.more |= settings
         place.write_interpreter(settings)
 

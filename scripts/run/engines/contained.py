@@ -131,9 +131,10 @@ class PodmanEngine(DockerEngine):
                     f"Podman does not have the image {self.image.tag}; type make archive ONLY=images BACKEND={self.image.backend} "
                     f"STACK={self.image.stack} where Docker is, and make restore ENGINE=podman here"
                 )
-            if not podman.sets_limits(self.client.info()):
+            info = self.client.info()
+            if not podman.sets_limits(info):
                 print("note: Podman limits neither memory nor cores here: without root it needs cgroups of version 2", file=sys.stderr)
-            if self.cores and not podman.chooses_cores(self.client.info()):
+            if self.cores and not podman.chooses_cores(info):
                 self.cores = ""
                 print("note: Podman keeps no job on its cores here: the controller cpuset is not delegated to this user (docs/clusters.md)", file=sys.stderr)
             permissions.make(self.models)
