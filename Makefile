@@ -45,7 +45,7 @@ help: ## Print this help
 	@echo "  VARIANT=published|controlled                                   (default: published, where there is one)"
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
 	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu                    (default: full cuda)"
-	@echo "  ENGINE=docker|podman|apptainer|host    what a job runs in      (default: docker)"
+	@echo "  ENGINE=docker|podman|apptainer|pyxis|host  what a job runs in  (default: docker)"
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
 	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
 	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=, OUT=  other folders"
@@ -117,7 +117,7 @@ archive: $(RUN) ## Archive the built images and the files of their locks in arch
 	@$(PY) -m scripts archive
 
 .PHONY: restore
-restore: $(RUN) ## Restore the images of archives/ (or ARCHIVES=folder) without a network (ENGINE=docker|podman|apptainer)
+restore: $(RUN) ## Restore the images of archives/ (or ARCHIVES=folder) without a network (ENGINE=docker|podman|apptainer|pyxis)
 	@$(PY) -m scripts restore
 
 .PHONY: push pull

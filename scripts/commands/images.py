@@ -116,7 +116,7 @@ def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pyth
 
 @click.command
 @ARCHIVES
-@option("ENGINE", values.choice(*restoring.ENGINES), "whose images: Apptainer's are SIF files", "docker")
+@option("ENGINE", values.choice(*restoring.ENGINES), "whose images: those of Apptainer and pyxis are files", "docker")
 def restore(archives: Path, engine: str) -> None:
     """Restore the images of an archive folder without a network, and compare each with its pins and lock."""
     restoring.restore(archives, engine)

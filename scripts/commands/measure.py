@@ -50,7 +50,7 @@ OF_ROWS = (
 #: How this machine, or a cluster, runs it.
 OF_MACHINE = (
     option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
-    option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman or Apptainer, or in an interpreter of this machine", "docker"),
+    option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman, Apptainer or pyxis, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
     option("JOBS", values.count(most=64), "cases at once, on GPUs or cores of their own; their runs are marked and judge nothing", 1),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scripts import surroundings
-from scripts.containers import process, restrictions
+from scripts.containers import process, programs, restrictions
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.machine.gpus import Gpu
@@ -27,6 +27,9 @@ RESTRICTIONS = (
 #: Where --nv puts the driver's libraries.
 DRIVER_LIBRARIES = "/.singularity.d/libs"
 
+#: What a user without a working Apptainer can do.
+INSTEAD = "install Apptainer 1.4 or newer, or type another ENGINE="
+
 #: Seconds for a command that only looks or lists.
 LOOK_S = 300
 
@@ -35,7 +38,7 @@ def program() -> str:
     """The path of the program. Raises NothingRuns where there is none."""
     found = shutil.which("apptainer", path=surroundings.current().text("PATH") or None)
     if not found:
-        raise NothingRuns("there is no apptainer on the PATH; load its module, or install Apptainer 1.4 or newer, or type another ENGINE=")
+        raise NothingRuns(f"there is no apptainer on the PATH; load its module, or {INSTEAD}")
     return found
 
 
@@ -66,7 +69,9 @@ def run(
     restrictions.refuse_missing([folder for folder in (work_dir, bench_dir, models_dir, *linked_dirs) if folder])
     mounts = [word for mount in restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs) for word in ("--mount", _mount(mount))]
     words = [program(), "--silent", "exec", *RESTRICTIONS, *(["--nv"] if gpus else []), "--cwd", "/kit", *mounts, str(sif)]
-    return process.run([*words, *_variables(image_environment, gpus), *command], Path("/"), environment(), timeout_s, on_line, cores)
+    return process.run(
+        [*words, *restrictions.environment(image_environment, gpus, DRIVER_LIBRARIES), *command], Path("/"), environment(), timeout_s, on_line, cores
+    )
 
 
 def _mount(mount: Mapping[str, object]) -> str:
@@ -75,50 +80,17 @@ def _mount(mount: Mapping[str, object]) -> str:
     return ",".join('"' + field.replace('"', '""') + '"' for field in fields)
 
 
-def _variables(image_environment: Mapping[str, str], gpus: Sequence[Gpu]) -> list[str]:
-    """The command that gives a job its environment, as Docker would: the image's own and the kit's, nothing of Apptainer's."""
-    own = dict(image_environment) | restrictions.ENVIRONMENT
-    if gpus:
-        own["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
-        own["LD_LIBRARY_PATH"] = ":".join(filter(None, (own.get("LD_LIBRARY_PATH"), DRIVER_LIBRARIES)))
-    return ["env", "-i", *(f"{name}={value}" for name, value in own.items())]
-
-
 def output_of(sif: Path, image_environment: Mapping[str, str], command: Sequence[str], *options: str) -> str:
     """The output of a short command in an image without folders of this machine. Raises KitError with its last line where it fails."""
-    done = call(["--silent", "exec", *RESTRICTIONS, *options, "--cwd", "/", str(sif), *_variables(image_environment, ()), *command], LOOK_S)
+    done = call(["--silent", "exec", *RESTRICTIONS, *options, "--cwd", "/", str(sif), *restrictions.environment(image_environment), *command], LOOK_S)
     if done.returncode != 0:
-        raise KitError(f"Apptainer does not run {sif.name}: {last_line(done)}")
+        raise KitError(f"Apptainer does not run {sif.name}: {programs.last_line(done)}")
     return done.stdout
 
 
 def call(words: Sequence[str], timeout_s: float | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Apptainer with these words, its output kept; `variables` are further ones of its own environment.
-
-    Raises NothingRuns where the program cannot be started, KitError where it takes longer than `timeout_s`.
-    """
-    path = program()
-    try:
-        return subprocess.run(
-            [path, *words],
-            cwd="/",
-            env=environment() | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-        )
-    except OSError as error:
-        raise NothingRuns(f"{path} cannot be started ({error.strerror}); install Apptainer 1.4 or newer, or type another ENGINE=") from error
-    except subprocess.TimeoutExpired as error:
-        raise KitError(f"{path} has not answered `{words[1]}` within {timeout_s:.0f} s; see what the same command says in a terminal") from error
-
-
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The last line that a failed command said, or its exit code."""
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return said[-1] if said else f"exit code {done.returncode}"
+    """Apptainer with these words, its output kept; `variables` are further ones of its own environment. Raises what `programs.call` raises."""
+    return programs.call([program(), *words], environment() | variables, INSTEAD, timeout_s)
 
 
 def require_driver(sif: Path, image_environment: Mapping[str, str]) -> None:

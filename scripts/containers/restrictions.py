@@ -1,13 +1,14 @@
 """What a job's container may do: compute, write its own folder and /tmp, and nothing else."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
 from scripts.errors import PreflightError
+from scripts.machine.gpus import Gpu
 from scripts.units import GIB
 
 #: All environment variables that a container gets beside its image's own; it inherits none of this process.
@@ -80,6 +81,19 @@ def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None, linked_dirs
 
 def _mount(target: str, source: Path, read_only: bool = True) -> Mount:
     return Mount(target, str(source.resolve()), type="bind", read_only=read_only)
+
+
+def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), driver_libraries: str = "") -> list[str]:
+    """The command that gives what follows it the variables of image and kit, as Docker would, and no others.
+
+    With `gpus` CUDA takes these alone, and `driver_libraries` is where an engine puts the driver's libraries, "" where programs find them by themselves.
+    """
+    own = dict(image_environment) | ENVIRONMENT
+    if gpus:
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
+    if gpus and driver_libraries:
+        own["LD_LIBRARY_PATH"] = ":".join(filter(None, (own.get("LD_LIBRARY_PATH"), driver_libraries)))
+    return ["env", "-i", *(f"{name}={value}" for name, value in own.items())]
 
 
 def is_rootless(info: Mapping[str, Any]) -> bool:

@@ -19,12 +19,15 @@ from docker.errors import DockerException, ImageNotFound
 from scripts import pins
 from scripts.containers import apptainer, container, docker_errors, podman
 from scripts.errors import KitError
-from scripts.images import archive, inventory, offline, pieces, sif, verify
+from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
 from scripts.machine import unpack
 from scripts.pins import Image, Pins
 
 #: {engine that images are restored for: what says whether it is there}
-ENGINES: dict[str, Callable[[], Any]] = {"docker": container.connect, "podman": podman.connect, "apptainer": apptainer.program}
+ENGINES: dict[str, Callable[[], Any]] = {"docker": container.connect, "podman": podman.connect, "apptainer": apptainer.program, "pyxis": lambda: None}
+
+#: Those of them that take images as files, which can be built elsewhere than where they run.
+FILES = {kind.engine: kind for kind in (sif.KIND, squashfs.KIND)}
 
 #: Seconds for a load: Podman says nothing until all is loaded.
 LOAD_S = 3600
@@ -40,7 +43,7 @@ LARGEST_INDEX_BYTES = 1 << 20
 
 
 def restore(where: Path, engine: str = "docker") -> None:
-    """Load and verify the images of an archive folder, for Apptainer as SIF files.
+    """Load and verify the images of an archive folder, or build the files that an engine without a daemon takes.
 
     Raises KitError, with nothing loaded, for a folder that holds anything else.
     """
@@ -57,7 +60,8 @@ def restore(where: Path, engine: str = "docker") -> None:
         raise KitError(f"{where} holds what is not the kit's, so nothing was restored:\n  " + "\n  ".join(foreign))
     client, refused = ENGINES[engine](), list[str]()
     for stack, files in stacks.items():
-        refused += sif.restore(files, loaded.images(stack)) if engine == "apptainer" else _restore(client, files, loaded.images(stack))
+        images = loaded.images(stack)
+        refused += image_files.restore(FILES[engine], files, images) if engine in FILES else _restore(client, files, images)
     if refused:
         raise KitError(
             "these images are not what pins and locks say, and were not kept:\n  " + "\n  ".join(refused) + "\nType make build-all for images of your own"

@@ -1,204 +1,25 @@
-"""Images for Apptainer: SIF files, built from the archives of `make archive` by make restore ENGINE=apptainer.
+"""Images for Apptainer: SIF files."""
 
-A SIF is not reproducible: two builds of one image differ. Its name and the file beside it therefore hold the id of the image that it was made
-of, which is the same with Docker and Podman; its own sha256 stands beside the id.
-"""
-
-import json
-import re
-import stat
-import tarfile
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
-import zstandard
-
-from bench.job import write_whole
-from scripts import paths, surroundings
-from scripts.containers import apptainer
-from scripts.errors import KitError, PreflightError
-from scripts.images import pieces, verify
-from scripts.machine import checksums, locks, permissions, unpack
-from scripts.pins import Image
-
-#: Of all layers of a stack's images, unpacked from an archive.
-LIMIT_BYTES = 1 << 40
-
-#: Of the file beside a SIF; an image's environment has a few KB.
-FACTS_BYTES = 1 << 20
-
-#: Of a manifest or a configuration of an image; the largest of the kit's have some 30 KB.
-MANIFEST_BYTES = 4 << 20
+from scripts.containers import apptainer, programs
+from scripts.errors import KitError
+from scripts.images.image_files import Kind
 
 #: gzip, which every Apptainer reads, and fast: the default level takes three times as long for a tenth less.
 COMPRESSION = "-Xcompression-level 1"
 
 
-class Sif(msgspec.Struct, frozen=True):
-    """A SIF on this machine, as the file beside it says; `environment` is that of the image."""
-
-    tag: str
-    id: str
-    pins_id: str
-    stand_in: bool
-    environment: dict[str, str]
-    sha256: str
-    size_bytes: int
-    mtime_ns: int
-
-
-def folder() -> Path:
-    """KIT_SIF, else the folder `sif` of the kit, which nodes of a cluster share with it."""
-    return Path(surroundings.current().text("KIT_SIF") or paths.ROOT / "sif")
-
-
-def find(image: Image) -> Path | None:
-    """The SIF of an image; None where there is none."""
-    return next((path for path in sorted(folder().glob(f"{_stem(image)}-*.sif")) if path.with_suffix(".json").exists()), None)
-
-
-def read(image: Image) -> tuple[Path, Sif]:
-    """The SIF of an image and what is known of it. Raises PreflightError where there is none, KitError where it is another file than was built."""
-    path = find(image)
-    if not path:
-        raise PreflightError(
-            f"there is no SIF of {image.tag} in {folder()}; type make archive ONLY=images BACKEND={image.backend} STACK={image.stack} "
-            "where Docker is, and make restore ENGINE=apptainer here"
-        )
-    try:
-        known = msgspec.json.decode(_small(path.with_suffix(".json"), FACTS_BYTES), type=Sif)
-        about = path.stat()
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise KitError(f"{path.with_suffix('.json')} is damaged ({error}); type make restore ENGINE=apptainer") from error
-    if (known.tag, known.pins_id) != (image.tag, image.pins_id):
-        raise KitError(f"{path.with_suffix('.json')} is of {known.tag} and not of {image.tag}; type make restore ENGINE=apptainer")
-    if not stat.S_ISREG(about.st_mode):
-        raise KitError(f"{path} is no file; type make restore ENGINE=apptainer")
-    if (about.st_size, about.st_mtime_ns) != (known.size_bytes, known.mtime_ns) and checksums.digest_of(path) != known.sha256:
-        raise KitError(f"{path} is not the file that was built; type make restore ENGINE=apptainer")
-    return path, known
-
-
-def _small(path: Path, most_bytes: int) -> bytes:
-    """The bytes of a file; ValueError for a larger file, and for what is none, as a pipe, which would be waited for."""
-    state = path.stat()
-    if not stat.S_ISREG(state.st_mode) or state.st_size > most_bytes:
-        raise ValueError(f"a file of at most {most_bytes:,} bytes is allowed")
-    return path.read_bytes()
-
-
-def facts(known: Sif) -> dict[str, Any]:
-    """What a result stores of an image, as build.image_facts does for Docker, and the digest of the SIF."""
-    return {"tag": known.tag, "id": known.id, "digest": "", "pins_id": known.pins_id, "stand_in": known.stand_in, "sif_sha256": known.sha256}
-
-
-def restore(files: Sequence[Path], images: Sequence[Image]) -> Iterator[str]:
-    """Build and check the SIFs of an image archive, whole or in pieces; a line for each difference of an image, which then is not kept."""
-    permissions.make(folder())
-    with locks.held(folder() / ".lock"), tempfile.TemporaryDirectory(prefix=".restore-", dir=folder()) as name:
-        layout = Path(name) / "images"
-        layout.mkdir()
-        try:
-            with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
-                with tarfile.open(fileobj=plain, mode="r|", tarinfo=unpack.Header) as packed:
-                    unpack.unpack(packed, layout, LIMIT_BYTES)
-            found = dict(_images(layout))
-        except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise KitError(f"{files[0]} cannot be unpacked: {error}; type make archive again, with Docker 25 or newer") from error
-        for image in images:
-            if image.tag in found:
-                yield from _restore(image, layout, found[image.tag])
-
-
-class _Archived(msgspec.Struct, frozen=True):
-    """An image of an archive: the descriptor of its manifest, its id and its configuration, `environment` among it."""
-
-    manifest: dict[str, Any]
-    id: str
-    config: dict[str, Any]
-    environment: dict[str, str]
-
-
-def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
-    """(name, image) of each image of an OCI layout; ValueError, LookupError, TypeError, AttributeError or RecursionError for a layout that is none."""
-    for listed in json.loads((layout / "index.json").read_bytes())["manifests"]:
-        name = (listed.get("annotations") or {}).get("io.containerd.image.name", "")
-        descriptor, manifest = listed, _parsed(_blob(layout, listed))
-        if "manifests" in manifest:  # an index within the index; builds without attestations have one image
-            descriptor = manifest["manifests"][0]
-            manifest = _parsed(_blob(layout, descriptor))
-        path = _blob(layout, manifest["config"])
-        config = _parsed(path)
-        environment = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
-        image = _Archived(dict(descriptor), f"sha256:{checksums.digest_of(path)}", config, environment)
-        yield name.removeprefix("docker.io/").removeprefix("library/"), image
-
-
-def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:
-    """The file that a descriptor names; ValueError for a name that could lead elsewhere."""
-    digest = str(descriptor["digest"])
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        raise ValueError(f"{digest[:80]!r} is no digest")
-    return layout / "blobs/sha256" / digest.removeprefix("sha256:")
-
-
-def _parsed(path: Path) -> Any:
-    """The data of a JSON file of a layout; ValueError for one that is no such file or too large to be of an image."""
-    return json.loads(_small(path, MANIFEST_BYTES))
-
-
-def _restore(image: Image, layout: Path, archived: _Archived) -> Iterator[str]:
-    write_whole(layout / "index.json", json.dumps({"schemaVersion": 2, "manifests": [archived.manifest]}))
-    print(f"{image.tag}: the SIF is being built", flush=True)
-    made = _build(layout)
-    lines = _differences(image, made, archived)
-    yield from (f"{image.tag}: {line}" for line in lines)
-    if not lines:
-        _keep(image, made, archived)
-
-
-def _build(layout: Path) -> Path:
-    """The SIF of the only image of a layout, beside it."""
+def build(layout: Path) -> Path:
+    """The SIF of the only image of a layout, beside it. Raises KitError where Apptainer builds none."""
     made = layout.parent / "made.sif"
     words = ["--quiet", "build", "--force", "--disable-cache", "--mksquashfs-args", COMPRESSION, str(made), f"oci:{layout}"]
     done = apptainer.call(words, APPTAINER_TMPDIR=str(layout.parent))  # a node's own /tmp often has no room for an image
     if done.returncode != 0:
-        raise KitError(f"Apptainer builds no SIF: {apptainer.last_line(done)}")
+        raise KitError(f"Apptainer builds no SIF: {programs.last_line(done)}")
     if not made.is_file():
         raise KitError(f"Apptainer says that it built {made.name} and left no such file; see `apptainer version`, the kit needs 1.4 or newer")
     return made
 
 
-def _differences(image: Image, made: Path, archived: _Archived) -> list[str]:
-    """Of a SIF's content from pins and lock, as verify.check lists them for an image of Docker; the Debian packages of the base are not compared."""
-    try:
-        listed = apptainer.output_of(made, archived.environment, ["python3", "-c", verify.INSPECTION.read_text(encoding="utf-8")])
-        content = json.loads(listed.splitlines()[-1])
-        user = archived.config["config"].get("User", "").partition(":")[0]
-        content["user"] = 0 if user in ("", "0", "root") else 1  # Apptainer runs it as the caller
-        history = [{"CreatedBy": step.get("created_by")} for step in archived.config.get("history") or []]
-        return verify.differences(image, content, None) + verify.traces({"Config": archived.config["config"]}, history)
-    except (KitError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        return [f"does not say what it holds: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
-
-
-def _keep(image: Image, made: Path, archived: _Archived) -> None:
-    """Give a SIF its name, in place of an earlier SIF of the image."""
-    short = archived.id.removeprefix("sha256:")[:12]
-    target = folder() / f"{_stem(image)}-{short}.sif"
-    made.chmod(0o644)
-    about = made.stat()
-    stand_in = (archived.config["config"].get("Labels") or {}).get("stand-in") == "true"
-    known = Sif(image.tag, archived.id, image.pins_id, stand_in, archived.environment, checksums.digest_of(made), about.st_size, about.st_mtime_ns)
-    for old in folder().glob(f"{_stem(image)}-*"):
-        old.unlink()
-    made.replace(target)
-    write_whole(target.with_suffix(".json"), msgspec.json.encode(known).decode())
-    print(f"{image.tag}: {target}, of image {short}…, holds what its pins and its lock say", flush=True)
-
-
-def _stem(image: Image) -> str:
-    return f"{image.backend}-{image.stack}-{image.pins_id}"
+KIND = Kind("apptainer", "SIF", "sif", "KIT_SIF", "sif_sha256", build, apptainer.output_of)

@@ -1,5 +1,7 @@
 """A process between the runner and a job that ends every process of the job: python warden.py COMMAND….
 
+With pyxis it runs beside the job, by the Python of the image, which may be 3.8: there `int | None` is no annotation.
+
 A process group would miss ranks, which have sessions of their own, and daemons, which leave their parent. The warden is a subreaper:
 Linux makes it the parent of every orphan below it, so it finds them all. Its standard input is a pipe that the runner holds. The pipe
 ends when the runner ends the job, or when the runner is killed.
@@ -86,13 +88,12 @@ def start(command: list[str]) -> int:
         os._exit(NOT_STARTED)
 
 
-def reap(pid: int) -> int | None:
+def reap(pid: int) -> "int | None":
     """The exit code of a child; None while it runs. Orphans that came here are reaped too."""
     while True:
         reaped, status = os.waitpid(-1, os.WNOHANG)
         if reaped == pid:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
+            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         if not reaped:
             return None
 

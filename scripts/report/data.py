@@ -71,7 +71,9 @@ COLUMNS = (
     Column("form", "how the model was called", lambda line: line.row.record.job.form),
     Column("variant", "published: the article's arguments; controlled: one dtype, token ids and lengths for every row", lambda line: line.group.key.variant),
     Column("stack", "the pinned versions", lambda line: line.group.key.stack),
-    Column("engine", "docker, podman, apptainer: containers of the pinned images; host: an interpreter of the machine", lambda line: line.group.key.engine),
+    Column(
+        "engine", "docker, podman, apptainer, pyxis: containers of the pinned images; host: an interpreter of the machine", lambda line: line.group.key.engine
+    ),
     Column("device", "the model of the GPU, or of the CPU where no GPU was used", lambda line: line.group.key.model),
     Column("host", "the kind of machine around the GPUs", lambda line: line.group.key.host),
     Column("device_count", "on how many devices the row ran", lambda line: line.row.count),

@@ -31,7 +31,7 @@ def variables(record: Record, article: Article) -> dict[str, str]:
         typed["TIMED_RUNS"] = str(job.timed_runs)
     if job.kind == "profile" and "profiler" in job.options:
         typed["PROFILER"] = job.options["profiler"]
-    if record.host["engine"] in ("podman", "apptainer"):
+    if record.host["engine"] not in ("docker", "host"):
         typed["ENGINE"] = record.host["engine"]
     if record.host["engine"] == "host":
         typed |= {"ENGINE": "host", "PYTHON_HOST": "/path/to/python3"} if job.stack != "demo" else {"ENGINE": "host"}

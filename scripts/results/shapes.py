@@ -35,7 +35,7 @@ class Shape(msgspec.Struct):
 
 
 class ContainerImage(Shape):
-    """`id` is the digest of the image's configuration, the same with each engine; `sif_sha256` that of Apptainer's file."""
+    """`id` is the digest of the image's configuration, the same with each engine; `sif_sha256` is that of Apptainer's file, `squashfs_sha256` of pyxis'."""
 
     tag: str
     id: str | None = None
@@ -43,6 +43,7 @@ class ContainerImage(Shape):
     pins_id: str | None = None
     stand_in: bool | None = None
     sif_sha256: str | None = None
+    squashfs_sha256: str | None = None
 
 
 class Machine(Shape):

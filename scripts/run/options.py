@@ -20,6 +20,7 @@ UNUSED = {
     "docker": ("python_host",),
     "podman": ("python_host", "wheels", "gpu_mode"),
     "apptainer": ("python_host", "wheels", "gpu_mode", "memlock"),
+    "pyxis": ("python_host", "wheels", "gpu_mode", "memlock"),
     "host": ("wheels", "gpu_mode", "memlock"),
 }
 

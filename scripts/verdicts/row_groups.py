@@ -19,7 +19,13 @@ from scripts.results import Record
 from scripts.units import GIB
 
 #: Where a group's jobs ran, in words.
-ENGINES = {"docker": "in containers", "podman": "in containers of Podman", "apptainer": "in containers of Apptainer", "host": "without containers"}
+ENGINES = {
+    "docker": "in containers",
+    "podman": "in containers of Podman",
+    "apptainer": "in containers of Apptainer",
+    "pyxis": "in containers of pyxis",
+    "host": "without containers",
+}
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -27,7 +33,7 @@ class Key:
     """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability.
 
     `host` is the kind of machine around GPUs, "64-core host": short calls wait for its processor, so it decides as much as the GPU does.
-    `engine` is docker, podman or apptainer (containers of the pinned images) or host (an interpreter of the machine).
+    `engine` is docker, podman, apptainer or pyxis (containers of the pinned images) or host (an interpreter of the machine).
     """
 
     article: str

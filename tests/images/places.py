@@ -1,6 +1,6 @@
 """The engines under one contract: each runs a command with the same folders, however it does so.
 
-As a program it is a runner to kill: python -m tests.images.places ENGINE WORK BENCH MODELS IMAGE SIF COMMAND…; it prints every line of the job.
+As a program it is a runner to kill: python -m tests.images.places ENGINE WORK BENCH MODELS IMAGE FILE COMMAND…; it prints every line of the job.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scripts import surroundings
-from scripts.containers import apptainer, container, podman
+from scripts.containers import apptainer, container, podman, pyxis
 from scripts.containers.container import Outcome
 from scripts.run.engines import host
 
@@ -24,12 +24,17 @@ PERSON = 4321
 #: memory         no limit of memory
 #: exit_127       a command that is not there ends with another code than 127
 #: run_in_memory  a job may also write /run, which lies in memory and ends with it
+#: network        a job reaches what the node reaches
+#: processes      a job sees the node's processes and devices, and its name
+#: privileges     not known: the make-believe pyxis starts jobs as root
+#: at_once        a job that is killed ends some milliseconds after the runner goes on
 EXCEPTIONS = {
     "docker": set(),
     "podman": {"exit_127"},
     "podman-rootless": {"exit_127", "run_in_memory"},
     "apptainer": {"memory", "exit_127"},
     "apptainer-person": {"memory", "exit_127"},
+    "pyxis": {"memory", "network", "processes", "privileges", "at_once"},
     "host": {"isolation", "memory"},
 }
 
@@ -41,11 +46,11 @@ WITH_A_DAEMON = ("docker", "podman", "podman-rootless")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """An engine and what it needs: `image` is a tag for those with a daemon, `sif` a file with its environment beside it."""
+    """An engine and what it needs: `image` is a tag for those with a daemon, `file` an image file with its environment beside it."""
 
     name: str
     image: str
-    sif: Path
+    file: Path
 
     def variables(self) -> Mapping[str, str]:
         """What has to be set for this engine beside what is."""
@@ -54,6 +59,10 @@ class Place:
         if self.name == "apptainer-person":
             return {"PATH": f"{os.environ['KIT_TEST_PERSON_BIN']}:{os.environ['PATH']}"}
         return {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return json.loads(self.file.with_suffix(".json").read_text())
 
     def client(self) -> object:
         return container.connect() if self.name == "docker" else podman.connect()
@@ -70,15 +79,21 @@ class Place:
         if self.name == "host":
             return host.run(Path(sys.executable), command[1:], work, [], timeout_s, on_line, str(more.get("cores", "")))
         if self.name.startswith("apptainer"):
-            own = json.loads(self.sif.with_suffix(".json").read_text())
-            return apptainer.run(self.sif, own, command, timeout_s=timeout_s, on_line=on_line, **folders, **more)
+            return apptainer.run(self.file, self.environment, command, timeout_s=timeout_s, on_line=on_line, **folders, **more)
+        if self.name == "pyxis":
+
+            def of_the_job(line: str) -> None:
+                if not line.startswith("srun: "):  # srun's own words stand in a log among a job's
+                    on_line(line)
+
+            return pyxis.run(self.file, self.environment, command, timeout_s=timeout_s, on_line=of_the_job, **folders, **more)
         return container.run(self.client(), self.image, command, run_id="contract", timeout_s=timeout_s, on_line=on_line, **folders, **more)
 
 
 def main() -> int:
     surroundings.use(os.environ)
-    name, work, bench, models, image, sif, *command = sys.argv[1:]
-    place = Place(name, image, Path(sif))
+    name, work, bench, models, image, file, *command = sys.argv[1:]
+    place = Place(name, image, Path(file))
     return place.run(command, Path(work), Path(bench), Path(models), lambda line: print(line, flush=True)).exit_code
 
 

@@ -13,7 +13,7 @@ import pytest
 from scripts import pins
 from scripts.containers import apptainer, container, podman, restrictions
 from scripts.errors import KitError, NothingRuns, PreflightError
-from scripts.images import sif
+from scripts.images import image_files, sif
 from scripts.machine.gpus import Gpu
 from scripts.run import engines
 from scripts.run.options import Options
@@ -46,6 +46,7 @@ def test_a_podman_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("engine", ["podman", "docker"])
 @pytest.mark.parametrize("address", ["tcp://a:99999999", "http://[::1", "rubbish", "ssh://"])
 def test_an_address_of_an_engine_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, engine: str, address: str) -> None:
+    monkeypatch.delenv("CONTAINER_HOST", raising=False)  # Podman's own variable comes before Docker's
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(NothingRuns, match=re.escape(address)):
         engines.choose(IMAGE, [], Options(engine=engine))
@@ -172,7 +173,7 @@ def test_an_apptainer_that_builds_nothing_and_says_it_did_is_one_line(program: P
     program.write_text("#!/bin/sh\nexit 0\n")
     (tmp_path / "images").mkdir()
     with pytest.raises(KitError, match="built made.sif and left no such file"):
-        sif._build(tmp_path / "images")
+        sif.build(tmp_path / "images")
 
 
 def kept(folder: Path) -> Path:
@@ -182,7 +183,7 @@ def kept(folder: Path) -> Path:
     path.write_bytes(b"content")
     about = path.stat()
     digest = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
-    known = sif.Sif(IMAGE.tag, "sha256:0123", IMAGE.pins_id, False, {"PATH": "/bin"}, digest, about.st_size, about.st_mtime_ns)
+    known = image_files.ImageFile(IMAGE.tag, "sha256:0123", IMAGE.pins_id, False, {"PATH": "/bin"}, digest, about.st_size, about.st_mtime_ns)
     path.with_suffix(".json").write_text(json.dumps({field: getattr(known, field) for field in known.__struct_fields__}))
     return path
 
@@ -190,9 +191,9 @@ def kept(folder: Path) -> Path:
 def test_a_sif_is_found_by_the_pins_and_its_facts_are_those_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
     path = kept(tmp_path / "sif")
-    found, known = sif.read(IMAGE)
+    found, known = image_files.read(sif.KIND, IMAGE)
     assert found == path
-    assert sif.facts(known) == {
+    assert image_files.facts(sif.KIND, known) == {
         "tag": IMAGE.tag,
         "id": "sha256:0123",
         "digest": "",
@@ -201,20 +202,20 @@ def test_a_sif_is_found_by_the_pins_and_its_facts_are_those_of_the_image(tmp_pat
         "sif_sha256": known.sha256,
     }
     with pytest.raises(PreflightError, match="make archive ONLY=images BACKEND=layer-parallel STACK=hopper where Docker is, and make restore ENGINE=apptainer"):
-        sif.read(dataclasses.replace(IMAGE, stack="hopper"))
+        image_files.read(sif.KIND, dataclasses.replace(IMAGE, stack="hopper"))
 
 
 def test_a_copied_sif_is_the_same_and_a_changed_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
     path = kept(tmp_path / "sif")
     path.write_bytes(b"content")
-    assert sif.read(IMAGE)[0] == path, "another time, the same content"
+    assert image_files.read(sif.KIND, IMAGE)[0] == path, "another time, the same content"
     path.write_bytes(b"CONTENT")
     with pytest.raises(KitError, match="is not the file that was built; type make restore ENGINE=apptainer"):
-        sif.read(IMAGE)
+        image_files.read(sif.KIND, IMAGE)
     path.with_suffix(".json").write_text("{")
     with pytest.raises(KitError, match="json is damaged"):
-        sif.read(IMAGE)
+        image_files.read(sif.KIND, IMAGE)
 
 
 def a_pipe(path: Path) -> None:
@@ -235,7 +236,7 @@ def of_another_image(path: Path) -> None:
     ("suffix", "change", "said"),
     [
         (".json", a_pipe, "a file of at most 1,048,576 bytes is allowed"),
-        (".json", lambda path: path.write_text(" " * (sif.FACTS_BYTES + 1)), "a file of at most 1,048,576 bytes is allowed"),
+        (".json", lambda path: path.write_text(" " * (image_files.FACTS_BYTES + 1)), "a file of at most 1,048,576 bytes is allowed"),
         (".json", of_another_image, "is of llm-repro/another:tag and not of"),
         (".sif", a_link_to_nothing, "is damaged"),
         (".sif", a_pipe, "is no file"),
@@ -245,7 +246,7 @@ def test_a_folder_of_sifs_that_somebody_changed_is_one_line(tmp_path: Path, monk
     monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
     change(kept(tmp_path / "sif").with_suffix(suffix))
     with pytest.raises(KitError, match=f"{said}.*type make restore ENGINE=apptainer"):
-        sif.read(IMAGE)
+        image_files.read(sif.KIND, IMAGE)
 
 
 def blob(layout: Path, content: dict) -> dict:
@@ -267,7 +268,7 @@ def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environm
     names = ("docker.io/llm-repro/int8:current-0", "docker.io/library/python:3.12")
     listed = [{**one, "annotations": {"io.containerd.image.name": name}} for name, one in zip(names, (plain, nested), strict=True)]
     (tmp_path / "index.json").write_text(json.dumps({"manifests": listed}))
-    found = dict(sif._images(tmp_path))
+    found = dict(image_files._images(tmp_path))
     assert sorted(found) == ["llm-repro/int8:current-0", "python:3.12"]
     first = found["llm-repro/int8:current-0"]
     assert first.manifest["digest"] == plain["digest"] and first.environment == {"PATH": "/bin", "OPTIONS": "a=b"}
@@ -282,21 +283,21 @@ def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
     for path in (tmp_path / "index.json", tmp_path / "blobs/sha256" / (64 * "0")):
         path.write_text(json.dumps({"manifests": [{"digest": endless}]}))
     with pytest.raises(LookupError, match="config"):
-        dict(sif._images(tmp_path))
+        dict(image_files._images(tmp_path))
 
 
 def test_a_manifest_too_large_for_an_image_is_not_read(tmp_path: Path) -> None:
     large = blob(tmp_path, {"config": {}})
-    (tmp_path / "blobs/sha256" / large["digest"].removeprefix("sha256:")).write_bytes(b" " * (sif.MANIFEST_BYTES + 1))
+    (tmp_path / "blobs/sha256" / large["digest"].removeprefix("sha256:")).write_bytes(b" " * (image_files.MANIFEST_BYTES + 1))
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [large]}))
     with pytest.raises(ValueError, match="at most 4,194,304 bytes"):
-        dict(sif._images(tmp_path))
+        dict(image_files._images(tmp_path))
 
 
 def test_a_digest_that_leads_out_of_an_archive_is_no_digest(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:../../../etc/passwd"}]}))
     with pytest.raises(ValueError, match="is no digest"):
-        dict(sif._images(tmp_path))
+        dict(image_files._images(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_cases_are_names_with_commas():
         ({"WEIGHTS": "mine"}, ["WEIGHTS", "hub, random"]),
         ({"GPU_MODE": "magic"}, ["GPU_MODE", "'magic'", "auto, cdi, nvidia"]),
         ({"SCALE": "big"}, ["SCALE", "full, tiny"]),
-        ({"ENGINE": "podmann"}, ["ENGINE", "docker, podman, apptainer, host", "ENGINE=podman"]),
+        ({"ENGINE": "podmann"}, ["ENGINE", "docker, podman, apptainer, pyxis, host", "ENGINE=podman"]),
         ({"FORCE": "yes"}, ["FORCE", "'yes'"]),
         ({"ALLOW_BUSY": "yes"}, ["ALLOW_BUSY", "'yes'", "0, 1"]),
         ({"BATCH_SIZES": "1,01"}, ["BATCH_SIZES", "different"]),

@@ -62,7 +62,7 @@ def test_the_rest_of_a_table_without_containers_names_an_interpreter_for_each_ba
     assert rerun_command.rest_of_table(one, KNOWN["deepspeed-inference"], ["ds-zero"], 2) == f"make article-deepspeed-inference {typed}"
 
 
-@pytest.mark.parametrize("engine", ["podman", "apptainer"])
+@pytest.mark.parametrize("engine", ["podman", "apptainer", "pyxis"])
 def test_a_row_of_another_engine_of_containers_names_it(engine):
     one = record(job("deepspeed", 2))
     one.host["engine"] = engine

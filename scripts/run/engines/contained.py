@@ -1,4 +1,4 @@
-"""The engines that run a job in a container of its pinned image: Docker, Podman, Apptainer. A job sees the same folders in each."""
+"""The engines that run a job in a container of its pinned image: Docker, Podman, Apptainer, pyxis. A job sees the same folders in each."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ from typing import Any
 import docker
 
 from bench.job import Job, Result, to_json, write_whole
-from scripts.containers import apptainer, container, docker_errors, podman
+from scripts.containers import apptainer, container, docker_errors, podman, pyxis
 from scripts.containers.container import Outcome
 from scripts.errors import NothingRuns, PreflightError
-from scripts.images import build, sif
+from scripts.images import build, image_files, sif, squashfs
 from scripts.machine import cores, permissions, processes
 from scripts.machine.gpus import Gpu
 from scripts.models import links
@@ -142,34 +142,67 @@ class PodmanEngine(DockerEngine):
             self.facts = build.image_facts(self.client, self.image) | {"digest": ""}
 
 
-class ApptainerEngine(Contained):
-    """Apptainer in a user namespace, with an image that make restore ENGINE=apptainer made of an archive."""
+class FromFile(Contained):
+    """An engine without a daemon, with an image that make restore ENGINE=… made of an archive."""
+
+    kind: image_files.Kind
+
+    def is_built(self) -> bool:
+        return image_files.find(self.kind, self.image) is not None
+
+    def prepare(self) -> None:
+        """Raise PreflightError where the file is not there, or where the GPUs' driver does not come into a container."""
+        self.path, known = image_files.read(self.kind, self.image)
+        self.environment = known.environment
+        self._try()
+        permissions.make(self.models)
+        self.facts = image_files.facts(self.kind, known)
+
+    def _try(self) -> None:
+        """Raise PreflightError where the engine does not run the image, or not with these GPUs."""
+        raise NotImplementedError
+
+
+class ApptainerEngine(FromFile):
+    """Apptainer in a user namespace."""
 
     name = "apptainer"
+    kind = sif.KIND
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         super().__init__(image, gpus, asked)
         apptainer.program()
 
-    def is_built(self) -> bool:
-        return sif.find(self.image) is not None
-
-    def prepare(self) -> None:
-        """Raise PreflightError where there is no SIF, or where the GPUs' driver does not come into a container."""
-        self.path, self.sif = sif.read(self.image)
+    def _try(self) -> None:
         if self.gpus:
-            apptainer.require_driver(self.path, self.sif.environment)
-        permissions.make(self.models)
-        self.facts = sif.facts(self.sif)
+            apptainer.require_driver(self.path, self.environment)
 
     def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
-        return apptainer.run(
-            self.path, self.sif.environment, COMMAND, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line, **folders
-        )
+        return apptainer.run(self.path, self.environment, COMMAND, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line, **folders)
+
+
+class PyxisEngine(FromFile):
+    """srun with pyxis, on the node of this process."""
+
+    name = "pyxis"
+    kind = squashfs.KIND
+
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
+        super().__init__(image, gpus, asked)
+        pyxis.require()
+
+    def owns(self, pid: int) -> bool | None:
+        return None  # a job is a child of SLURM's daemon
+
+    def _try(self) -> None:
+        pyxis.unpack(self.path, self.environment, self.gpus)
+
+    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+        return pyxis.run(self.path, self.environment, COMMAND, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line, **folders)
 
 
 #: {value of ENGINE: its engine}
-CONTAINED: dict[str, type[Contained]] = {engine.name: engine for engine in (DockerEngine, PodmanEngine, ApptainerEngine)}
+CONTAINED: dict[str, type[Contained]] = {engine.name: engine for engine in (DockerEngine, PodmanEngine, ApptainerEngine, PyxisEngine)}
 
 #: {value of ENGINE: a client of it}, of the engines whose containers outlive a killed runner.
 CLIENTS: dict[str, Callable[[], docker.DockerClient]] = {"docker": container.connect, "podman": podman.connect}

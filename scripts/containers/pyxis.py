@@ -1,0 +1,129 @@
+"""One job in a container of pyxis, a plugin of SLURM: srun starts it on the node of the runner, and enroot unpacks its image there.
+
+srun's options are those of https://github.com/NVIDIA/pyxis/wiki/Usage. pyxis separates files: not the network, not processes. A container is named,
+so that enroot unpacks the image once for each allocation, before a job starts, and not within its time limit.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from scripts import surroundings
+from scripts.containers import process, programs, restrictions
+from scripts.containers.container import Outcome
+from scripts.errors import PreflightError
+from scripts.machine import removal, warden
+from scripts.machine.gpus import Gpu
+
+#: What srun itself sees of this process's environment: variables of SLURM and enroot may hold options that show a job more than its folders.
+PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "SLURM_CONF")
+
+#: All of the allocation, for one process that nothing binds to cores. A step takes the allocation's GPUs without being asked.
+STEP = ("--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none", "--unbuffered", "--quiet", "--input=none", "--chdir=/")
+
+#: The image's files read-only, none of the user's home, no program of the image before the job, no other user within than outside.
+RESTRICTIONS = ("--container-readonly", "--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root", "--container-workdir=/kit")
+
+#: srun's input is a named pipe, opened to read and to write. It has no other writer, so it ends when srun ends or is killed.
+OPEN_INPUT = 'exec "$@" 0<>"$0"'
+
+#: In the container the warden reads the same pipe, and ends the job when it ends: a killed srun does not end its step.
+READ_INPUT = "import os; os.dup2(os.open('/tmp/input', os.O_RDONLY | os.O_NONBLOCK), 0); os.unlink('/tmp/input')\n"
+WARDEN = ("python3", "-I", "-S", "-c", READ_INPUT + Path(warden.__file__).read_text(encoding="utf-8"))
+
+#: Seconds for enroot to unpack an image; on slow disks that takes minutes.
+UNPACK_S = 3600
+
+INSTEAD = "load SLURM's module, or type another ENGINE="
+
+
+def require() -> None:
+    """Raise PreflightError outside of a job of SLURM or without pyxis, NothingRuns without srun."""
+    done = programs.call(["srun", "--help"], environment(), INSTEAD, 60)
+    if "--container-image" not in done.stdout:
+        raise PreflightError("srun has no --container-image: this cluster has no pyxis; type ENGINE=apptainer or another ENGINE=")
+    _job()
+
+
+def _job() -> tuple[str, str]:
+    """The number of the job that this process belongs to, and its node."""
+    variables = surroundings.current().variables
+    number, node = variables.get("SLURM_JOB_ID", ""), variables.get("SLURMD_NODENAME", "")
+    if not (number and node):
+        raise PreflightError("ENGINE=pyxis runs on a node of a job of SLURM; type SCHEDULER=slurm, or the same command within `srun --pty bash`")
+    return number, node
+
+
+def environment(gpus: Sequence[Gpu] = ()) -> dict[str, str]:
+    """The environment of srun, which enroot reads to bring GPUs and driver in; nothing of it reaches a job."""
+    own = {name: value for name, value in surroundings.current().variables.items() if name in PASSED}
+    if gpus:
+        own |= {"NVIDIA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    return own
+
+
+def step(squashfs: Path, mounts: Sequence[str] = ()) -> list[str]:
+    """The words of srun before a command in the container of an image, which is unpacked unless this allocation has it."""
+    number, node = _job()
+    image = [f"--container-image={squashfs.absolute()}", f"--container-name=llm-repro-{squashfs.stem}"]
+    shown = [f"--container-mounts={','.join(mounts)}"] if mounts else []
+    return ["srun", f"--jobid={number}", f"--nodelist={node}", *STEP, *image, *RESTRICTIONS, *shown]
+
+
+def unpack(squashfs: Path, image_environment: Mapping[str, str], gpus: Sequence[Gpu] = ()) -> None:
+    """Unpack an image for this allocation. Raises PreflightError where enroot does not, or where the GPUs' driver does not come into a container."""
+    look = ["python3", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"] if gpus else ["true"]
+    words = [*step(squashfs), *restrictions.environment(image_environment, gpus), *look]
+    done = programs.call(words, environment(gpus), INSTEAD, UNPACK_S)
+    if done.returncode != 0:
+        raise PreflightError(f"pyxis does not run {squashfs.name}: {programs.last_line(done)}; see what `{' '.join(words[:3])} …` says in a terminal")
+
+
+def run(
+    squashfs: Path,
+    image_environment: Mapping[str, str],
+    command: Sequence[str],
+    *,
+    work_dir: Path,
+    bench_dir: Path,
+    models_dir: Path | None = None,
+    linked_dirs: Sequence[Path] = (),
+    gpus: Sequence[Gpu] = (),
+    cores: str = "",
+    timeout_s: float,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> Outcome:
+    """Run `command` in a container of an image, its output line by line to `on_line`; its processes end with it.
+
+    The folders are those of `container.run`. `image_environment` is the image's own. `cores` are the processor cores that it stays on, "" for all.
+    Raises KitError with the next command. The limit of memory is that of the job of SLURM.
+    """
+    restrictions.refuse_missing([folder for folder in (work_dir, bench_dir, models_dir, *linked_dirs) if folder])
+    mounts = [_mount(mount) for mount in restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs)]
+    near = ["taskset", "--cpu-list", cores] if cores else []
+    inside = [*restrictions.environment(image_environment, gpus), *near, *WARDEN, *command]
+    with _scratch() as folder:
+        words = [*step(squashfs, [f"{folder}:/tmp", *mounts]), *inside]
+        return process.run(["sh", "-c", OPEN_INPUT, str(folder / "input"), *words], Path("/"), environment(gpus), timeout_s, on_line)
+
+
+def _mount(mount: Mapping[str, object]) -> str:
+    """A mount in the words of pyxis, which have no quotes."""
+    source, target = str(mount["Source"]), str(mount["Target"])
+    unfit = next((path for path in (source, target) if "," in path or ":" in path), "")
+    if unfit:
+        raise PreflightError(f"{unfit!r} has a comma or a colon, and pyxis takes no such folder; move it, or type another RUNS=, MODELS= or ENGINE=")
+    return f"{source}:{target}{':ro' if mount['ReadOnly'] else ''}"
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """The job's /tmp on this node, with srun's input in it, for as long as the block."""
+    folder = Path(tempfile.mkdtemp(prefix="llm-repro-pyxis-"))
+    try:
+        os.mkfifo(folder / "input")
+        yield folder
+    finally:
+        removal.remove(folder)
