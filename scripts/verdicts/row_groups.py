@@ -16,7 +16,7 @@ from bench.models import weights
 from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
-from scripts.units import GIB
+from scripts.results.machine_kind import MachineKind
 
 #: Where a group's jobs ran, in words.
 ENGINES = {"docker": "in containers", "podman": "in containers of Podman", "apptainer": "in containers of Apptainer", "host": "without containers"}
@@ -24,9 +24,8 @@ ENGINES = {"docker": "in containers", "podman": "in containers of Podman", "appt
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Key:
-    """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability.
+    """What all rows of a group share; `model`, `facts` and `host` are those of its MachineKind.
 
-    `host` is the kind of machine around GPUs, "64-core host": short calls wait for its processor, so it decides as much as the GPU does.
     `engine` is docker, podman or apptainer (containers of the pinned images) or host (an interpreter of the machine).
     """
 
@@ -313,22 +312,10 @@ def series(record: Record) -> dict[int, list[float]]:
     return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
 
 
-def _device(record: Record) -> tuple[str, str, str]:
-    """(model, facts, host) of what the record ran on."""
-    machine = record.host.get("machine") or {}
-    if record.job.device == "cpu":
-        return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores", ""
-    kinds = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
-    names = " + ".join(sorted({name for name, _, _ in kinds})) or "no GPU seen"
-    facts = [f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(kinds)]
-    return names, ", ".join([*facts, *([machine["cpu"]] if machine.get("cpu") else [])]), f"{machine.get('cpu_count') or '?'}-core host"
-
-
 def key_of(record: Record) -> Key:
     job = record.job
-    model, facts, host = _device(record)
-    scale = job.model.get("scale", "?")
-    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, _weights_words(job.model), scale, job.variant)
+    kind, scale = MachineKind.of(record.host, job.device), job.model.get("scale", "?")
+    return Key(job.article, job.stack, record.host["engine"], job.device, kind.model, kind.facts, kind.host, _weights_words(job.model), scale, job.variant)
 
 
 def _weights_words(model: Mapping[str, Any]) -> str:
