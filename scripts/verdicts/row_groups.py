@@ -22,9 +22,9 @@ from scripts.results.machine_kind import MachineKind
 ENGINES = {"docker": "in containers", "podman": "in containers of Podman", "apptainer": "in containers of Apptainer", "host": "without containers"}
 
 
-@dataclasses.dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True)
 class Key:
-    """What all rows of a group share; `model`, `facts` and `host` are those of its MachineKind.
+    """What all rows of a group share.
 
     `engine` is docker, podman or apptainer (containers of the pinned images) or host (an interpreter of the machine).
     """
@@ -33,12 +33,22 @@ class Key:
     stack: str
     engine: str
     device: str
-    model: str
-    facts: str
-    host: str
+    kind: MachineKind
     weights: str
     scale: str
     variant: str
+
+    @property
+    def model(self) -> str:
+        return self.kind.model
+
+    @property
+    def facts(self) -> str:
+        return self.kind.facts
+
+    @property
+    def host(self) -> str:
+        return self.kind.host
 
     @property
     def device_words(self) -> str:
@@ -315,7 +325,7 @@ def series(record: Record) -> dict[int, list[float]]:
 def key_of(record: Record) -> Key:
     job = record.job
     kind, scale = MachineKind.of(record.host, job.device), job.model.get("scale", "?")
-    return Key(job.article, job.stack, record.host["engine"], job.device, kind.model, kind.facts, kind.host, _weights_words(job.model), scale, job.variant)
+    return Key(job.article, job.stack, record.host["engine"], job.device, kind, _weights_words(job.model), scale, job.variant)
 
 
 def _weights_words(model: Mapping[str, Any]) -> str:
