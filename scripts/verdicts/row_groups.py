@@ -264,7 +264,8 @@ class Group:
         for row in rows:
             if row.count == count:
                 return row
-        return f"{case} ran on {gpus(rows[0].count)} here, not on {count}" if rows else f"{case} was not run here"
+        where = f"in this setting (stack {self.key.stack})"  # another setting may have the row
+        return f"{case} ran on {gpus(rows[0].count)} {where}, not on {count}" if rows else f"{case} was not run {where}"
 
 
 def gpus(count: int) -> str:
