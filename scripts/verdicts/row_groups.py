@@ -204,6 +204,11 @@ class Row:
         return peak_of_a_gpu_bytes(self.record)
 
     @property
+    def peak_resident_bytes(self) -> int | None:
+        """The most memory of the host that its measured processes held together; None where the guest did not tell it."""
+        return self.guest.memory.get("peak_rss_bytes") if self.guest else None
+
+    @property
     def cold_ms(self) -> float | None:
         """The first call after loading."""
         calls = self.guest.measurements if self.guest else []
