@@ -47,7 +47,7 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
 @click.command
 @option("A", values.text(), "a run, a folder of results, or a git revision", "")
 @option("B", values.text(), "the other run, folder or revision", "")
-@option("ACROSS", values.text(), "compare rows that differ only in this field", "")
+@option("ACROSS", values.text(), "compare rows that differ in these alone: stack, device, host, engine, weights", "")
 @option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:

@@ -22,7 +22,7 @@ INTERVAL_S = 0.2
 def waited_us(kind: str, folder: Path = FOLDER) -> int | None:
     """µs since the machine started in which some task waited; None where the kernel does not give it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        some = next(line for line in (folder / kind).read_text().splitlines() if line.startswith("some "))
+        some = next((line for line in (folder / kind).read_text().splitlines() if line.startswith("some ")), "")
         return int(some.rpartition("total=")[2])
     return None
 

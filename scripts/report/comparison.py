@@ -1,8 +1,8 @@
 """make compare A=… B=…: is B faster or slower than A, case by case?
 
 A and B are each a run (its id or folder), a folder of runs, or a git revision, whose reports/runs counts. Rows are compared where
-they are of the same article, case, variant, batch size, number of devices, stack, device, engine and weights; ACROSS names
-some of the last four that may differ. Markdown on standard output; THRESHOLD=5 ends with exit code 1 where a row is slower by more than 5 %.
+they are of the same article, case, variant, batch size, number of devices, stack, device, host, engine and weights; ACROSS names
+some of the last five that may differ. Markdown on standard output; THRESHOLD=5 ends with exit code 1 where a row is slower by more than 5 %.
 """
 
 import dataclasses
@@ -27,17 +27,32 @@ from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.row_groups import Group, Row
 
-#: What rows may differ in when ACROSS names it, and the fields of a group's key that it stands for.
-ACROSS = {"stack": ("stack",), "device": ("device", "model", "facts", "host"), "engine": ("engine",), "weights": ("weights",)}
+#: What rows may differ in when ACROSS names it, and the fields of a group's key and its kind of machine that it stands for.
+ACROSS = {
+    "stack": ("stack",),
+    "device": ("device", "model", "device_facts", "processor", "host"),
+    "host": ("processor", "host"),
+    "engine": ("engine",),
+    "weights": ("weights",),
+}
 
 FASTER, SLOWER, NOT_COMPARABLE = "faster", "slower", "not comparable"
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """A row's calls of so many new tokens, 0 where none was timed; `own` is what ACROSS lets it differ in, in words."""
+
+    row: Row
+    new_tokens: int
+    own: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """One row of the comparison: `ratio` is B's time over A's, None where the two are not comparable for `reason`.
 
-    `setting` is what the rows of a group share besides, in words: "current, host, NVIDIA H200, …".
+    `setting` is what the rows of a group share besides, in words: "current, host, NVIDIA H200, …"; `sides` is in what A and B may differ, by ACROSS.
     """
 
     name: str
@@ -46,6 +61,7 @@ class Difference:
     ratio: stats.Estimate | None = None
     means_ms: tuple[float, float] | None = None
     reason: str = ""
+    sides: tuple[str, str] = ("", "")
 
     def is_slower_by(self, percent: float) -> bool:
         """Is B slower by more than this for certain: with the whole interval?"""
@@ -76,32 +92,38 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         return results.load_all(Path(folder) / "reports" / "runs")[0]
 
 
-def name_of(group: Group, row: Row, new_tokens: int, across: Sequence[str]) -> tuple[str, str]:
+def _fields(group: Group) -> dict[str, str]:
+    """{field: value} of a group's key without the article, its kind of machine field by field; a value may be ""."""
+    fields: dict[str, str] = {}
+    for name, value in vars(group.key).items():
+        fields |= vars(value) if name == "kind" else {name: value}
+    del fields["article"]
+    return fields
+
+
+def name_of(group: Group, row: Row, new_tokens: int, shared: Sequence[str]) -> tuple[str, str]:
     """What two rows have to share to be compared, in words: (name, setting)."""
-    ignored = set(itertools.chain.from_iterable(ACROSS[name] for name in across))
-    key = group.key
-    shared = [str(getattr(key, field.name)) for field in dataclasses.fields(key) if field.name not in ignored and field.name != "article"]
     batch = [f"batch {row.batch_size}"] if row.batch_size != 1 else []
     calls = [cells.tokens(new_tokens)] if new_tokens else []
-    return ", ".join([f"{key.article}/{row.case}", f"on {row.count}", *batch, *calls]), ", ".join(shared)
+    return ", ".join([f"{group.key.article}/{row.case}", f"on {row.count}", *batch, *calls]), ", ".join(shared)
 
 
-def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], tuple[Row, int]]:
-    """{(name, setting): (row, new tokens)} of every timed call of every row, or of the row itself (0 new tokens) where none was timed."""
-    named: dict[tuple[str, str], tuple[Row, int]] = {}
+def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], list[Timed]]:
+    """{(name, setting): the timed calls of that name} of every row. ACROSS may give rows of several groups one name."""
+    free = set(itertools.chain.from_iterable(ACROSS[name] for name in across))
+    named: dict[tuple[str, str], list[Timed]] = {}
     for group in row_groups.build(records, known):
+        fields = {name: value for name, value in _fields(group).items() if value}
+        shared, own = ([value for name, value in fields.items() if (name in free) is is_own] for is_own in (False, True))
         for row in group.rows:
             for count in (row.new_tokens if row.status == "ok" else []) or [0]:
-                name = name_of(group, row, count, across)
-                if name in named:
-                    raise UsageError(f"ACROSS={','.join(across)} makes two rows of one side the same: {', '.join(name)}; leave one of them out")
-                named[name] = (row, count)
+                named.setdefault(name_of(group, row, count, shared), []).append(Timed(row, count, ", ".join(own)))
     return named
 
 
-def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int], same_question: bool) -> Difference:
+def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: bool) -> Difference:
     """Compare two rows of the same name by the rule of the verdicts (docs/verdict-rules.md)."""
-    (before, count), (after, _) = first, second
+    before, after, count = first.row, second.row, first.new_tokens
     for side, row in (("A", before), ("B", after)):
         if row.unusable(count or None):
             return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
@@ -117,18 +139,28 @@ def judge(name: tuple[str, str], first: tuple[Row, int], second: tuple[Row, int]
 
 
 def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Sequence[str] = ()) -> list[Difference]:
-    """Every row of A and B, those of both first. Two single runs are compared whatever their stacks, devices, engines and weights are."""
+    """Every row of A and B, those of both first: each row of A with each row of B of its name.
+
+    Two single runs are compared whatever their stacks, devices, hosts, engines and weights are.
+    """
     known = articles.load_all()
     if len(a) == len(b) == 1:
         across = list(ACROSS)
     first, second = rows_of(a, known, across), rows_of(b, known, across)
-    both = [judge(name, row, second[name], same_question="weights" not in across) for name, row in first.items() if name in second]
+    both = [
+        dataclasses.replace(judge(name, before, after, same_question="weights" not in across), sides=(before.own, after.own))
+        for name, rows in first.items()
+        for before, after in itertools.product(rows, second.get(name, []))
+    ]
     only = [("A", name) for name in first if name not in second] + [("B", name) for name in second if name not in first]
     return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}") for side, name in only]
 
 
+SIDES: list[tables.Column[Difference]] = [
+    tables.Column("A", lambda difference: difference.sides[0]),
+    tables.Column("B", lambda difference: difference.sides[1]),
+]
 COLUMNS: list[tables.Column[Difference]] = [
-    tables.Column("row", lambda difference: difference.name),
     tables.Column("B is", lambda difference: difference.word),
     tables.Column("A, ms", lambda difference: cells.significant(difference.means_ms[0] if difference.means_ms else None)),
     tables.Column("B, ms", lambda difference: cells.significant(difference.means_ms[1] if difference.means_ms else None)),
@@ -139,10 +171,12 @@ COLUMNS: list[tables.Column[Difference]] = [
 
 def markdown(differences: Sequence[Difference]) -> Markdown:
     """The comparison as Markdown: a table for each setting."""
+    sides = SIDES if any(any(difference.sides) for difference in differences) else []
+    columns = [tables.Column[Difference]("row", lambda difference: difference.name), *sides, *COLUMNS]
     tables_by_setting = []
     for setting in dict.fromkeys(difference.setting for difference in differences):
         tables_by_setting.append(Markdown("**{}**").format(setting))
-        tables_by_setting.append(tables.aligned(COLUMNS, [difference for difference in differences if difference.setting == setting]))
+        tables_by_setting.append(tables.aligned(columns, [difference for difference in differences if difference.setting == setting]))
     return blocks(*tables_by_setting)
 
 

@@ -168,7 +168,7 @@ def next_id(prefix: str, runs: Path = RUNS) -> str:
 def ended(prefix: str, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Iterator[Record]:
     """The runs with this prefix that came to their end, the latest first; `prefix_of` is as for `enough`."""
     yield from _ended(reversed(existing(prefix, runs)), runs)
-    yield from _of_earlier_schemas(prefix, runs, prefix_of)
+    yield from _of_earlier_kits(prefix, runs, prefix_of)
 
 
 def ended_like(readable: str, runs: Path = RUNS) -> Iterator[Record]:
@@ -182,7 +182,7 @@ def enough(
     """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated.
 
     An id keeps the hash that its kit gave it. `prefix_of` says which prefix a stored run would have today, so that a run which an
-    earlier schema wrote under another hash counts too where it asked the very same. A run for which `counts` is False is as if it was not there.
+    earlier kit wrote under another hash counts too where it asked the very same. A run for which `counts` is False is as if it was not there.
     """
     latest = None
     for number, record in enumerate(filter(counts, ended(prefix, runs, prefix_of)), 1):
@@ -192,7 +192,7 @@ def enough(
     return None
 
 
-def _of_earlier_schemas(prefix: str, runs: Path, prefix_of: Callable[[Record], str] | None) -> Iterator[Record]:
+def _of_earlier_kits(prefix: str, runs: Path, prefix_of: Callable[[Record], str] | None) -> Iterator[Record]:
     """The runs of another hash that would have this prefix today."""
     if prefix_of:
         same, readable = set(existing(prefix, runs)), prefix.rpartition(".")[0] + "."

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,21 @@ OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability",
 
 def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:
     """The facts known when a job's process starts; `asked_at`, in monotonic seconds, is when it was asked for."""
+    seen = devices(engine.gpus)
     return {
         "engine": engine.name,
         "prepare_s": round(time.monotonic() - asked_at, 3),
         "pins_id": engine.image.pins_id,
         "image": engine.facts,
-        "machine": machine() | {"load_average_before": round(os.getloadavg()[0], 2)},
+        "machine": seen["machine"] | {"load_average_before": round(os.getloadavg()[0], 2)},
         "driver": gpus.driver() if engine.gpus else None,
-        "gpus": [{name: getattr(gpu, name) for name in OF_A_GPU} for gpu in engine.gpus],
+        "gpus": seen["gpus"],
     }
+
+
+def devices(chosen: Sequence[gpus.Gpu]) -> dict[str, Any]:
+    """The facts that decide the kind of machine (scripts/results/machine_kind.py); `chosen` are the GPUs of a job."""
+    return {"machine": machine(), "gpus": [{name: getattr(gpu, name) for name in OF_A_GPU} for gpu in chosen]}
 
 
 def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, ran_s: float, judge_s: float) -> dict[str, Any]:

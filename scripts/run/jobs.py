@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from bench.job import Job
@@ -11,6 +12,7 @@ from bench.models import weights
 from scripts.articles import Article, Case
 from scripts.pins import models as model_pins
 from scripts.results import Record
+from scripts.results.machine_kind import MachineKind
 
 SEED = 0
 
@@ -155,12 +157,16 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
+def run_prefix(job: Job, pins_id: str, engine: str, seen: Mapping[str, Any]) -> str:
     """A run's id up to its number: readable, and different wherever anything that decides the numbers is.
 
+    `seen` is what the host sees of its machine, as in a record's host: the kind of machine decides too. It is {} where no machine is chosen yet.
     A batch shows as `b8`; one sequence shows nothing.
     """
-    fingerprint = hashlib.sha256(f"{job.fingerprint()} {pins_id} {engine}".encode()).hexdigest()[:12]
+    kind = dataclasses.astuple(MachineKind.of(seen, job.device))
+    fingerprint = hashlib.sha256(" ".join((job.fingerprint(), pins_id, engine, *kind)).encode()).hexdigest()[:12]
+    gpus = seen.get("gpus") or []
+    device_model = gpus[0]["name"] if gpus else "cpu" if job.device == "cpu" else ""
     weights = f"{job.model['weights']}-{job.model['scale']}"
     size = job.prompt.get("batch_size") or 1  # an old result may name none
     batch = [f"b{size}"] if size != 1 else []
@@ -170,6 +176,5 @@ def run_prefix(job: Job, pins_id: str, engine: str, device_model: str) -> str:
 
 
 def prefix_of(record: Record) -> str:
-    """The prefix that a stored run would have today: of the newest schema, whichever it was written in."""
-    gpus = record.host.get("gpus") or [{"name": "cpu"}]
-    return run_prefix(record.job, record.host.get("pins_id") or "", record.host["engine"], gpus[0]["name"])
+    """The prefix that a stored run would have today, on the kind of machine that measured it: an earlier kit gave its id another hash."""
+    return run_prefix(record.job, record.host.get("pins_id") or "", record.host["engine"], record.host)

@@ -9,13 +9,14 @@ import itertools
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.job import Job
 from scripts import results
 from scripts.articles import batch_sweep
 from scripts.machine import gpus
 from scripts.machine.steps import duration
-from scripts.run import cost, jobs, plan, runner
+from scripts.run import cost, host_facts, jobs, plan, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 
@@ -44,27 +45,27 @@ class Row:
 
 def rows_of(planned: list[Planned], asked: Options) -> Iterator[Row]:
     """The rows of these cases, one for each batch size, in the order of the list. Raises KitError where the driver does not answer."""
-    device_model = _device_model(asked)
+    seen = host_facts.devices(_devices(asked))
     for case in planned:
-        yield from _rows_of_case(case, asked, device_model)
+        yield from _rows_of_case(case, asked, seen)
 
 
-def _device_model(asked: Options) -> str:
-    """The model of the device that rows run on; "" where this machine has none."""
+def _devices(asked: Options) -> list[gpus.Gpu]:
+    """GPUs of the kind that rows run on; [] where this machine has none."""
     if asked.device == "cpu":
-        return "cpu"
-    present = [gpu for gpu in gpus.given() if not asked.gpu_ids or gpu.index == asked.gpu_ids[0]]
-    return present[0].name if present else ""
+        return []
+    present = gpus.given()
+    return [gpu for gpu in present if gpu.index in asked.gpu_ids] if asked.gpu_ids else present[:1]
 
 
-def _rows_of_case(planned: Planned, asked: Options, device_model: str) -> list[Row]:
+def _rows_of_case(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> list[Row]:
     """The rows in the order in which a run would measure them; in a sweep until memory runs out the first row without a result is the last."""
     sizes, in_batches_of = plan.sizes_and_sized(planned, asked)
     until_oom = isinstance(sizes, Mapping)
     rows: list[Row] = []
 
     def status_of(batch_size: int) -> str | None:
-        row, status = _row(in_batches_of(batch_size), asked, device_model)
+        row, status = _row(in_batches_of(batch_size), asked, seen)
         missing = not status and until_oom
         rows.append(dataclasses.replace(row, open_ended=missing))
         return None if missing else status or "ok"
@@ -73,9 +74,9 @@ def _rows_of_case(planned: Planned, asked: Options, device_model: str) -> list[R
     return rows
 
 
-def _row(planned: Planned, asked: Options, device_model: str) -> tuple[Row, str]:
+def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row, str]:
     """(the row, the status that its latest run ended with; "" where it has none)."""
-    job, prefix = runner.question(planned, asked, device_model)
+    job, prefix = runner.question(planned, asked, seen)
     ended = [] if asked.force else [run for run in results.ended(prefix, asked.runs, jobs.prefix_of) if runner.counts(run, asked)]
     status = ended[0].status if ended else ""
     # What ran out of memory or is unsupported is not repeated.

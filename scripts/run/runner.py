@@ -5,7 +5,9 @@ import dataclasses
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bench import forms
 from bench.job import Job, to_json, write_whole
@@ -70,7 +72,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
     asked_at, runs = time.monotonic(), options.runs
     with _gpus(planned, options) as chosen:
         image = pins.load().image(planned.case.backend, planned.stack)
-        job, prefix = question(planned, options, chosen[0].name if chosen else "cpu")
+        job, prefix = question(planned, options, host_facts.devices(chosen))
         _writable(runs)
 
         def measured() -> Record | None:
@@ -96,11 +98,11 @@ def counts(record: Record, options: Options) -> bool:
     return bool(options.shared_with or options.jobs > 1 or not record.host.get("shared_with"))
 
 
-def question(planned: Planned, options: Options, device_model: str) -> tuple[Job, str]:
-    """(the job without its id and the places of its files, the prefix of its runs' ids on a device of this model)."""
+def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tuple[Job, str]:
+    """(the job without its id and the places of its files, the prefix of its runs' ids on a machine of which the host sees this)."""
     job = _job(planned, options)
     image = pins.load().image(planned.case.backend, planned.stack)
-    return job, jobs.run_prefix(job, image.pins_id, options.engine, device_model)
+    return job, jobs.run_prefix(job, image.pins_id, options.engine, seen)
 
 
 def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from scripts.errors import PreflightError, UsageError
 from scripts.machine import cores, gpus, signals
 from scripts.machine.warden import PR_SET_PDEATHSIG
 from scripts.paths import ROOT
-from scripts.run import plan, runner
+from scripts.run import job_folders, plan, runner
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import tasks
@@ -92,11 +91,11 @@ def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] =
             raise PreflightError(f"{task.title} needs {task.gpus} GPUs, JOBS has {len(free)}; type GPUS=n with fewer, or leave JOBS out")
     running: list[Running] = []
     ended: list[Running] = []
-    with tempfile.TemporaryDirectory(prefix="llm-repro-jobs-") as folder:
+    with job_folders.made() as folder:
         try:
             while waiting or running:
                 with signals.held_back():  # a job that is started is known
-                    running += _started(waiting, free, asked, len(running), command, Path(folder, str(len(waiting))))
+                    running += _started(waiting, free, asked, len(running), command, folder / str(len(waiting)))
                 for job in [job for job in running if job.process.poll() is not None]:
                     running.remove(job)
                     free += [job.own] if not job.task.gpus else [[number] for number in job.own]

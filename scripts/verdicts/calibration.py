@@ -67,7 +67,7 @@ class Calibration:
     def speaks_for(self, group: Group) -> bool:
         """Was it measured on the same kind of machine in the same way, whatever the libraries?"""
         own, other = self.group.key, group.key
-        return (own.engine, own.device, own.model, own.facts, own.host) == (other.engine, other.device, other.model, other.facts, other.host)
+        return (own.engine, own.device, own.kind) == (other.engine, other.device, other.kind)
 
 
 def means_ms(runs: Iterable[Record]) -> list[float]:

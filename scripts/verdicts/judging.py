@@ -147,6 +147,6 @@ def _alike(judged: Judged, verdicts: Sequence[Judged]) -> list[Part]:
 
 def _untested(groups: Sequence[Group], elsewhere: bool) -> Verdict:
     if elsewhere:
-        return Verdict(NOT_TESTED, f"the variant {PUBLISHED} was not run here")
+        return Verdict(NOT_TESTED, f"the variant {PUBLISHED} was not run at full size on a GPU")
     reasons = sorted({group.cannot_judge() for group in groups})
-    return Verdict(NOT_TESTED, f"so far only: {', '.join(reasons)}" if reasons else "nothing was run here")
+    return Verdict(NOT_TESTED, f"so far only: {', '.join(reasons)}" if reasons else "nothing was run yet")

@@ -53,6 +53,10 @@ class Rows:
         rows = [row for row in self.group.rows if row.case == case and row.count == _count(self.article, case, self.most)]
         return sorted((row for row in rows if not row.unusable(self.new_tokens)), key=lambda row: row.batch_size)
 
+    def able(self, rows: Sequence[Row]) -> list[Row]:
+        """Those of these rows that may judge, each by itself."""
+        return [row for row in rows if not why_not([row], self.new_tokens)]
+
 
 def _count(article: Article, case: str, most: int) -> int:
     """On how many devices a case is judged: the article's number, at most `most`."""

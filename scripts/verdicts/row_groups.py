@@ -16,7 +16,7 @@ from bench.models import weights
 from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
-from scripts.units import GIB
+from scripts.results.machine_kind import MachineKind
 
 #: Where a group's jobs ran, in words.
 ENGINES = {
@@ -28,11 +28,10 @@ ENGINES = {
 }
 
 
-@dataclasses.dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True)
 class Key:
-    """What all rows of a group share. `facts` tells devices of one name apart: memory in GiB, compute capability.
+    """What all rows of a group share.
 
-    `host` is the kind of machine around GPUs, "64-core host": short calls wait for its processor, so it decides as much as the GPU does.
     `engine` is docker, podman, apptainer or pyxis (containers of the pinned images) or host (an interpreter of the machine).
     """
 
@@ -40,12 +39,22 @@ class Key:
     stack: str
     engine: str
     device: str
-    model: str
-    facts: str
-    host: str
+    kind: MachineKind
     weights: str
     scale: str
     variant: str
+
+    @property
+    def model(self) -> str:
+        return self.kind.model
+
+    @property
+    def facts(self) -> str:
+        return self.kind.facts
+
+    @property
+    def host(self) -> str:
+        return self.kind.host
 
     @property
     def device_words(self) -> str:
@@ -201,6 +210,11 @@ class Row:
         return peak_of_a_gpu_bytes(self.record)
 
     @property
+    def peak_resident_bytes(self) -> int | None:
+        """The most memory of the host that its measured processes held together; None where the guest did not tell it."""
+        return self.guest.memory.get("peak_rss_bytes") if self.guest else None
+
+    @property
     def cold_ms(self) -> float | None:
         """The first call after loading."""
         calls = self.guest.measurements if self.guest else []
@@ -261,7 +275,8 @@ class Group:
         for row in rows:
             if row.count == count:
                 return row
-        return f"{case} ran on {gpus(rows[0].count)} here, not on {count}" if rows else f"{case} was not run here"
+        where = f"in this setting (stack {self.key.stack})"  # another setting may have the row
+        return f"{case} ran on {gpus(rows[0].count)} {where}, not on {count}" if rows else f"{case} was not run {where}"
 
 
 def gpus(count: int) -> str:
@@ -319,22 +334,10 @@ def series(record: Record) -> dict[int, list[float]]:
     return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
 
 
-def _device(record: Record) -> tuple[str, str, str]:
-    """(model, facts, host) of what the record ran on."""
-    machine = record.host.get("machine") or {}
-    if record.job.device == "cpu":
-        return machine.get("cpu") or "unknown CPU", f"{machine.get('cpu_count') or '?'} cores", ""
-    kinds = {(gpu["name"], round(gpu["memory_total_bytes"] / GIB), gpu["compute_capability"]) for gpu in record.host.get("gpus") or []}
-    names = " + ".join(sorted({name for name, _, _ in kinds})) or "no GPU seen"
-    facts = [f"{gib} GiB, compute capability {capability}" for _, gib, capability in sorted(kinds)]
-    return names, ", ".join([*facts, *([machine["cpu"]] if machine.get("cpu") else [])]), f"{machine.get('cpu_count') or '?'}-core host"
-
-
 def key_of(record: Record) -> Key:
     job = record.job
-    model, facts, host = _device(record)
-    scale = job.model.get("scale", "?")
-    return Key(job.article, job.stack, record.host["engine"], job.device, model, facts, host, _weights_words(job.model), scale, job.variant)
+    kind, scale = MachineKind.of(record.host, job.device), job.model.get("scale", "?")
+    return Key(job.article, job.stack, record.host["engine"], job.device, kind, _weights_words(job.model), scale, job.variant)
 
 
 def _weights_words(model: Mapping[str, Any]) -> str:

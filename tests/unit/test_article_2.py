@@ -218,7 +218,11 @@ def test_one_cell_in_which_another_is_lower_refutes_the_lowest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "words"), [(None, "accelerate-int8 b64 was not run here"), (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom")]
+    ("record", "words"),
+    [
+        (None, "accelerate-int8 b64 was not run in this setting (stack current)"),
+        (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom"),
+    ],
 )
 def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record: Record | None, words: str) -> None:
     verdict = judge("2.4", changed(published_cells(), "accelerate-int8", 64, record))
@@ -228,7 +232,7 @@ def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record
 def test_cases_on_different_numbers_of_gpus_are_not_compared() -> None:
     records = [one for one in published_cells() if one.job.case != "ds-zero"] + [cell("ds-zero", size, 1.0, count=4) for size in SIZES]
     verdict = judge("2.4", records)
-    assert verdict.word == NOT_TESTED and told(verdict) == "ds-zero b1 ran on 4 GPUs here, not on 8"
+    assert verdict.word == NOT_TESTED and told(verdict) == "ds-zero b1 ran on 4 GPUs in this setting (stack current), not on 8"
 
 
 def test_a_claim_is_judged_on_the_nearest_number_of_gpus_below_the_article_s_that_has_all_its_rows() -> None:
@@ -275,12 +279,12 @@ def claim_of(claim_id: str) -> dict:
 
 def test_a_case_that_ran_in_other_batch_sizes_only_is_named() -> None:
     verdict = judge("2.7", [cell("ds-zero", 2, 9.0)])
-    assert verdict.word == NOT_TESTED and verdict.parts[0].why == "ds-zero b1 was not run here"
+    assert verdict.word == NOT_TESTED and verdict.parts[0].why == "ds-zero b1 was not run in this setting (stack current)"
 
 
 def test_a_case_that_never_ran_is_named() -> None:
     verdict = judge("2.4", [one for one in published_cells() if one.job.case != "accelerate-int8"])
-    assert verdict.word == NOT_TESTED and told(verdict) == "accelerate-int8 b1 was not run here"
+    assert verdict.word == NOT_TESTED and told(verdict) == "accelerate-int8 b1 was not run in this setting (stack current)"
 
 
 @pytest.mark.parametrize(("at_128", "word"), [(3.69 / 1.4, HOLDS), (3.69 / 1.6, REFUTED), (3.69 * 1.2, HOLDS)])
@@ -357,7 +361,7 @@ def test_four_gpus_take_about_the_published_share_of_one(four_ms: float, words: 
 
 def test_a_claim_about_four_gpus_is_not_judged_on_one() -> None:
     records = [gptj("pipeline-deepspeed-1", 1482.22, 1, 42), gptj("pipeline-deepspeed-4", 1482.22, 1, 42)]
-    assert judge("2.3", records).parts[0].why == "pipeline-deepspeed-4 ran on 1 GPU here, not on 4"
+    assert judge("2.3", records).parts[0].why == "pipeline-deepspeed-4 ran on 1 GPU in this setting (stack current), not on 4"
 
 
 def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:

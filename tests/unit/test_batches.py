@@ -115,8 +115,8 @@ def test_a_batch_with_a_wrong_output_is_not_the_best() -> None:
 
 
 def test_without_both_sides_nothing_is_tested() -> None:
-    assert judge(SIXTY, *sweep(1, 70))[0].why == "single was not run here"
-    assert judge(SIXTY, a_run("single"))[1].why == "batch was not run here"
+    assert judge(SIXTY, *sweep(1, 70))[0].why == "single was not run in this setting (stack current)"
+    assert judge(SIXTY, a_run("single"))[1].why == "batch was not run in this setting (stack current)"
     assert judge(SIXTY, a_run("single", 1000.0), *sweep(1, 70), runs=4)[0].why == "4 runs, 5 are needed"
 
 
@@ -236,7 +236,7 @@ def test_the_picture_of_the_padding_tells_how_far_the_logits_are_off_on_each_sid
 def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: str) -> None:
     told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and ", controlled |" in line]
     assert [line.split(" ")[1] for line in told] == ["3.1,", "3.2,", "3.3,"] and "64 new tokens" in told[2]
-    assert page.count("| not tested | the variant published was not run here |") == 3
+    assert page.count("| not tested | the variant published was not run at full size on a GPU |") == 3
     assert page.count("*Not tested*, where no other reason stands: 1 run, 5 are needed.") == 2, "above the first tables, and in the group"
 
 

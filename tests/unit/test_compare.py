@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from scripts import stats
-from scripts.errors import UsageError
 from scripts.report import comparison
 from tests import synthetic
 from tests.synthetic import job, record
@@ -62,8 +61,41 @@ def test_rows_of_different_stacks_are_compared_only_when_asked():
     b = runs(job("int8", stack="hopper"), *[60.0] * 5) + runs(job("bminf", stack="hopper"), *[60.0] * 5)
     assert {word for word, _ in words(a, b).values()} == {"not comparable"}
     assert {word for word, _ in words(a, b, across=["stack"]).values()} == {"slower"}
-    with pytest.raises(UsageError, match="ACROSS=stack makes two rows of one side the same"):
-        comparison.compare(a + b, b, across=["stack"])
+
+
+def on(cores, asked, mean_ms, cpu="Xeon", memory_gib=24):
+    """A row of five runs in a host of so many cores."""
+    five = runs(asked, *[mean_ms] * 5, seed=cores)
+    for one in five:
+        one.host["machine"] = {"cpu": cpu, "cpu_count": cores}
+        one.host["gpus"] = [{**gpu, "memory_total_bytes": memory_gib << 30} for gpu in one.host["gpus"]]
+    return five
+
+
+def test_rows_of_two_kinds_of_host_are_set_side_by_side_only_when_asked():
+    a, b = on(16, job("int8"), 50.0), on(64, job("int8"), 60.0, cpu="EPYC")
+    assert [difference.reason for difference in comparison.compare(a, b)] == ["only in A", "only in B"]
+    (difference,) = comparison.compare(a, b, across=["host"])
+    assert (difference.word, difference.sides) == ("slower", ("Xeon, 16-core host", "EPYC, 64-core host"))
+    assert difference.setting.startswith("current, docker, cuda, SYNTHETIC GPU, 24 GiB, compute capability 8.6, random")
+
+
+def test_across_hosts_a_gpu_with_other_memory_is_another_row():
+    a, b = on(16, job("int8"), 50.0), on(64, job("int8"), 60.0, memory_gib=48)
+    assert {word for word, _ in words(a, b, across=["host"]).values()} == {"not comparable"}
+
+
+def test_each_of_the_rows_that_differ_in_the_host_alone_has_a_line_of_its_own():
+    a = on(16, job("int8"), 50.0) + on(32, job("int8"), 70.0)
+    b = on(64, job("int8"), 60.0) + on(64, job("bminf"), 9.0)
+    compared = comparison.compare(a, b, across=["host"])
+    assert [(difference.word, difference.sides[0], difference.reason) for difference in compared] == [
+        ("slower", "Xeon, 16-core host", ""),
+        ("faster", "Xeon, 32-core host", ""),
+        ("not comparable", "", "only in B"),
+    ]
+    table = comparison.markdown(compared)
+    assert re.search(r"\| inference-tools/int8, on 1, 1 new token +\| Xeon, 16-core host \| Xeon, 64-core host \| slower ", table)
 
 
 def run(**typed):
@@ -92,7 +124,7 @@ def test_two_revisions_of_the_repository_are_compared():
     [
         ({}, "A is missing"),
         ({"A": "HEAD", "B": "no-such-thing"}, "B is 'no-such-thing', allowed are a run's id, a folder of runs or a git revision"),
-        ({"A": "HEAD", "B": "HEAD", "ACROSS": "moon"}, "ACROSS is 'moon', allowed are stack, device, engine, weights"),
+        ({"A": "HEAD", "B": "HEAD", "ACROSS": "moon"}, "ACROSS is 'moon', allowed are stack, device, host, engine, weights"),
         ({"A": "HEAD", "B": "HEAD", "THRESHOLD": "much"}, "THRESHOLD is 'much', allowed is a number of per cent"),
     ],
 )

@@ -1,6 +1,7 @@
 """What the machine does beside a run, and when its times are doubtful."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,19 @@ def test_the_time_in_which_tasks_waited_for_memory_is_that_of_the_calls(tmp_path
     watch._looks = [(100.0 + second, said) for second, (_, said) in enumerate(watch._looks)]
     assert watch.shares([100.1, 100.9]) == {"memory": 0.02, "cpu": 0.0}
     assert watch.shares(None)["memory"] == 0.45
+
+
+@pytest.mark.parametrize("file", ["", "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n", "some avg10=0.00\n", "some total=\n"])
+def test_a_file_that_does_not_tell_the_time_leaves_the_pressure_not_known(tmp_path, file):
+    stalled(tmp_path, 10)
+    (tmp_path / "memory").write_text(file)
+    assert pressure.waited_us("memory", tmp_path) is None and pressure.waited_us("cpu", tmp_path) == 0
+    with pressure.Watch(tmp_path, interval_s=60) as watch:
+        time.sleep(0.01)
+    assert watch.shares(None) == {"memory": None, "cpu": 0.0}
+
+
+def test_a_kernel_without_the_files_leaves_the_pressure_not_known(tmp_path):
     assert pressure.waited_us("memory", tmp_path / "none") is None
 
 

@@ -82,7 +82,7 @@ def test_no_results_give_a_table_without_rows():
 def test_a_claim_that_nothing_judged_is_a_row_without_numbers(judged):
     article = next(article for article in judged[1].values() if any(claim.get("headline") for claim in article.claims))
     row = rows_of({article.slug: judging.judge_article([], article)})[0]
-    assert "| nothing was run here | not tested |" in row and "×" not in row
+    assert "| nothing was run yet | not tested |" in row and "×" not in row
 
 
 def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):

@@ -3,15 +3,22 @@
 import dataclasses
 import json
 
+import pytest
+
 from bench.job import to_json
 from bench.models import weights
 from scripts import articles, results
 from scripts.pins import models
+from scripts.results.machine_kind import MachineKind
 from scripts.run import jobs
+from tests import synthetic
 from tests.synthetic import record
 
 ARTICLE = articles.find("inference-tools")
 CASES = {case.name: case for case in ARTICLE.cases}
+
+
+H200 = {"machine": {"cpu": "Xeon", "cpu_count": 16}, "gpus": [synthetic.gpu(0, "NVIDIA H200", 140)]}
 
 
 def job_of(name, variant="published", batch_size=None, **changes):
@@ -74,8 +81,8 @@ def test_the_right_answer_is_of_one_sequence_whatever_the_batch_size_and_the_for
 
 
 def test_a_batch_shows_in_the_runs_id_and_one_sequence_does_not():
-    assert ".published.b8.current." in jobs.run_prefix(job_of("deepspeed", batch_size=8), "abc", "docker", "NVIDIA H200")
-    assert ".published.current." in jobs.run_prefix(job_of("deepspeed"), "abc", "docker", "NVIDIA H200")
+    assert ".published.b8.current." in jobs.run_prefix(job_of("deepspeed", batch_size=8), "abc", "docker", H200)
+    assert ".published.current." in jobs.run_prefix(job_of("deepspeed"), "abc", "docker", H200)
 
 
 def test_a_form_and_options_come_from_the_case_over_the_variant():
@@ -129,13 +136,13 @@ def test_on_a_cpu_bfloat16_becomes_float32():
 
 def test_a_runs_id_tells_what_it_is_and_changes_with_what_decides_it():
     job = job_of("deepspeed")
-    prefix = jobs.run_prefix(job, "abc", "docker", "NVIDIA H200")
+    prefix = jobs.run_prefix(job, "abc", "docker", H200)
     assert prefix.startswith("inference-tools.deepspeed.published.current.random-full.cuda2.nvidia-h200.")
-    assert jobs.run_prefix(job, "abd", "docker", "NVIDIA H200") != prefix
-    assert jobs.run_prefix(job, "abc", "host", "NVIDIA H200") != prefix
-    assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "docker", "NVIDIA H200") != prefix
+    assert jobs.run_prefix(job, "abd", "docker", H200) != prefix
+    assert jobs.run_prefix(job, "abc", "host", H200) != prefix
+    assert jobs.run_prefix(dataclasses.replace(job, timed_runs=3), "abc", "docker", H200) != prefix
     moved = dataclasses.replace(job, model={**job.model, "path": "/elsewhere"})
-    assert jobs.run_prefix(moved, "abc", "docker", "NVIDIA H200") == prefix
+    assert jobs.run_prefix(moved, "abc", "docker", H200) == prefix
 
 
 def test_random_weights_name_their_recipe_and_the_hubs_have_none():
@@ -168,9 +175,10 @@ def test_8_bit_rows_are_judged_beside_plain_float16_or_float32_on_a_cpu():
     assert (plain("int8"), plain("int8", device="cpu"), plain("bfloat16")) == ("float16", "float32", "bfloat16")
 
 
-def stored_by_schema_1(runs, job, changed=()):
-    """A run of `job` as a kit of schema 1 stored it: with prose in its load, under an id of its own hash."""
+def stored_by_schema_1(runs, job, changed=(), seen=()):
+    """A run of `job` as a kit of schema 1 stored it, on a machine of which the host saw this: with prose in its load, under an id of its own hash."""
     made = record(job)
+    made = dataclasses.replace(made, host={**made.host, **dict(seen)})
     prefix = jobs.prefix_of(made)
     document = {**json.loads(to_json(made)), "schema": 1, "id": prefix.rpartition(".")[0] + ".0123456789ab-01", **dict(changed)}
     document["job"] |= {"schema": 1, "load": {**job.load, "dtype_origin": "stated: torch_dtype=torch.float16"}}
@@ -202,6 +210,40 @@ def test_a_stored_run_that_names_no_batch_size_hinders_nobody(tmp_path):
 def test_the_prefix_of_a_stored_run_is_the_one_that_it_was_measured_under():
     made = record(job_of("deepspeed"))
     host = made.host
-    assert jobs.prefix_of(made) == jobs.run_prefix(made.job, "", host["engine"], host["gpus"][0]["name"])
-    on_cpu = dataclasses.replace(made, host={**host, "gpus": [], "pins_id": "abc"})
-    assert jobs.prefix_of(on_cpu) == jobs.run_prefix(made.job, "abc", "docker", "cpu")
+    assert jobs.prefix_of(made) == jobs.run_prefix(made.job, "", host["engine"], {"machine": host["machine"], "gpus": host["gpus"]})
+    job = job_of("deepspeed", device="cpu")
+    on_cpu = dataclasses.replace(made, job=job, host={**host, "gpus": [], "pins_id": "abc"})
+    assert ".cpu2.cpu." in jobs.prefix_of(on_cpu) == jobs.run_prefix(job, "abc", "docker", {"machine": host["machine"], "gpus": []})
+
+
+def machine_of(cpu="Xeon", cores=16, gpu="NVIDIA H200", gib=140, **more):
+    """What a host sees of a machine with two GPUs."""
+    return {"machine": {"cpu": cpu, "cpu_count": cores, **more}, "gpus": [synthetic.gpu(number, gpu, gib) for number in range(2)]}
+
+
+@pytest.mark.parametrize("other", [{"cores": 64}, {"cpu": "EPYC"}, {"gib": 141}, {"gpu": "NVIDIA H100"}])
+def test_a_run_on_another_kind_of_machine_stands_for_no_run_here(tmp_path, other):
+    job = job_of("deepspeed")
+    prefix, stored = stored_by_schema_1(tmp_path, job, seen=machine_of(**other))
+    assert results.enough(prefix, 1, tmp_path, jobs.prefix_of).id == stored
+    assert results.enough(jobs.run_prefix(job, "", "docker", machine_of()), 1, tmp_path, jobs.prefix_of) is None
+
+
+def test_the_committed_runs_keep_their_ids_and_count_on_their_own_kind_of_machine_only():
+    committed = {MachineKind.of(run.host, run.job.device): run for run in results.load_all()[0]}
+    for run in committed.values():
+        assert run in results.ended(jobs.prefix_of(run), results.RUNS, jobs.prefix_of)
+        more_cores = {**run.host, "machine": {**run.host["machine"], "cpu_count": 7}}
+        prefix = jobs.run_prefix(run.job, run.host["pins_id"], run.host["engine"], more_cores)
+        assert list(results.ended(prefix, results.RUNS, jobs.prefix_of)) == []
+
+
+def test_two_nodes_of_one_kind_share_their_runs():
+    job, node, next_node = job_of("deepspeed"), machine_of(memory_total_bytes=1 << 40), machine_of(memory_total_bytes=(1 << 40) + 4096, load_average_before=3.0)
+    next_node["gpus"] = [{**gpu, "uuid": f"GPU-of-the-next-{number}", "index": number + 4} for number, gpu in enumerate(next_node["gpus"])]
+    assert jobs.run_prefix(job, "abc", "docker", node) == jobs.run_prefix(job, "abc", "docker", next_node)
+
+
+def test_where_no_machine_is_chosen_yet_a_row_has_one_prefix():
+    prefix = jobs.run_prefix(job_of("deepspeed"), "abc", "docker", {})
+    assert ".cuda2.." in prefix and prefix != jobs.run_prefix(job_of("deepspeed"), "abc", "docker", H200)

@@ -9,7 +9,7 @@ from scripts.commands.line import invoke
 from scripts.errors import UsageError
 from scripts.machine import gpus
 from scripts.results import store
-from scripts.run import outlook, plan, runner
+from scripts.run import host_facts, outlook, plan, runner
 from tests import synthetic
 from tests.typed import chosen
 
@@ -28,13 +28,15 @@ def planned(backends, asked):
     return plan.plan(backends, asked, every=False)
 
 
-def stored(one, asked, number, *, device="cpu", seconds=20.0, status="ok", **changes):
+def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok", **changes):
     """A run of a planned row in the folder of results, which took so many seconds."""
-    job, prefix = runner.question(one, asked, device)
+    seen = host_facts.devices([gpu] if gpu else [])
+    seen["machine"] |= {"cpu_count": cores} if cores else {}
+    job, prefix = runner.question(one, asked, seen)
     if changes:
         job = dataclasses.replace(job, **changes)
     record = synthetic.record(job, means_ms=(5.0,) * len(job.runs))
-    host = {**record.host, "engine": asked.engine, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
+    host = {**record.host, **seen, "engine": asked.engine, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
     failed = {} if status == "ok" else {"status": status, "reason": "synthetic", "guest": None}
     folder = asked.runs / f"{prefix}-{number:02d}"
     store(folder, dataclasses.replace(record, id=folder.name, host=host, **failed))
@@ -63,6 +65,14 @@ def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
     assert (anew.done, anew.to_go, anew.run_s) == (0, 5, 23.0)
 
 
+def test_a_run_on_another_kind_of_machine_is_to_go_here_and_tells_how_long_it_takes(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path))
+    (one,) = planned(["transformers"], asked)
+    stored(one, asked, 1, cores=4096, seconds=20.0)
+    (row,) = rows(["transformers"], asked)
+    assert (row.done, row.to_go, row.run_s) == (0, 1, 23.0)
+
+
 def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path))
     (one,) = planned(["transformers"], asked)
@@ -83,7 +93,7 @@ def test_a_sweep_until_memory_runs_out_shows_the_next_size_and_that_more_follow(
     monkeypatch.setattr(gpus, "list_gpus", lambda: [gpu])
     asked = chosen(ARTICLE="batch-generate", STACK="current", WEIGHTS="random", CASES="batch", VARIANT="controlled", RUNS=str(tmp_path))
     (one,) = planned(["transformers"], asked)
-    stored(dataclasses.replace(one, batch_size=1), asked, 1, device=gpu.name)
+    stored(dataclasses.replace(one, batch_size=1), asked, 1, gpu=gpu)
     found = rows(["transformers"], asked)
     assert [(row.planned.batch_size, row.done, row.open_ended) for row in found] == [(1, 1, False), (2, 0, True)]
     assert outlook.summary(found).startswith("2 runs or more, until memory runs out: 1 are there, 1 to go")

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from scripts import paths, results
 from scripts.commands.line import invoke
 from scripts.errors import PreflightError, UsageError
 from scripts.machine import gpus
-from scripts.run import plan, runner, several
+from scripts.run import job_folders, plan, runner, several
 from scripts.run.options import Options
 from tests.typed import chosen
 
@@ -115,12 +116,13 @@ def test_a_job_that_cannot_start_is_named_with_its_reason(asked, tmp_path: Path,
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
-def test_every_job_ends_with_the_command(asked, tmp_path: Path, number: int) -> None:
+def test_every_job_ends_with_the_command_and_its_folder_with_the_next(asked, tmp_path: Path, temporary: Path, number: int) -> None:
     words = asked("open(os.path.join(folder, job['case'] + '.pid'), 'w').write(str(os.getpid())); time.sleep(600)")
     typed = [part for name, value in {**words, "JOBS": "2"}.items() if name != "ARTICLE" for part in (f"--{name.lower().replace('_', '-')}", value)]
     heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell that starts the tests behind itself ignores it
     arguments = [sys.executable, "-m", "scripts", "article", "calibration", *typed]
-    command = subprocess.Popen(arguments, cwd=paths.ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    command = subprocess.Popen(arguments, cwd=paths.ROOT, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     pids = [tmp_path / f"{case}.pid" for case in ("empty", "fixed-kernel")]
     while not all(path.exists() and path.read_text() for path in pids):
         time.sleep(0.05)
@@ -131,6 +133,70 @@ def test_every_job_ends_with_the_command(asked, tmp_path: Path, number: int) -> 
     while any(Path("/proc", path.read_text()).exists() for path in pids):
         assert time.monotonic() < deadline, "a guest lives on"
         time.sleep(0.1)
+    assert len(list(temporary.glob(f"{job_folders.PREFIX}*"))) == (number == signal.SIGKILL)
+    plan.run_all([], chosen(**words), keep_going=False)
+    assert not list(temporary.glob(f"{job_folders.PREFIX}*"))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch) -> Path:
+    """A folder of temporary files of the test's own."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def folder_of_a_killed_command(temporary: Path, *, at: str) -> None:
+    """A command makes its folder and is killed, at this line of its own."""
+    code = f"import os, signal\nfrom scripts.machine import locks\nfrom scripts.run import job_folders\ndie = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n{at}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=paths.ROOT, env={**os.environ, "TMPDIR": str(temporary)})
+    assert done.returncode == -signal.SIGKILL and len(list(temporary.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param("with job_folders.made() as folder:\n    (folder / '1').mkdir()\n    (folder / '1' / 'log.txt').touch()\n    die()", id="with a job"),
+        pytest.param("real, locks.take = locks.take, lambda path, *mode: die() if path.name == '.lock' else real(path, *mode)\n"
+                     "job_folders.made().__enter__()", id="before its lock"),
+    ],
+)  # fmt: skip
+def test_a_killed_commands_folder_of_jobs_goes_with_the_next_command(temporary: Path, at: str) -> None:
+    folder_of_a_killed_command(temporary, at=at)
+    job_folders.sweep()
+    assert not list(temporary.iterdir())
+
+
+def test_the_folder_of_a_living_command_stays(temporary: Path) -> None:
+    with job_folders.made() as folder:
+        (folder / "1").mkdir()
+        sweep = [sys.executable, "-c", "from scripts.run import job_folders; job_folders.sweep()"]
+        subprocess.run(sweep, cwd=paths.ROOT, env={**os.environ, "TMPDIR": str(temporary)}, check=True)
+        assert (folder / "1").is_dir()
+    assert not list(temporary.iterdir())
+
+
+def test_a_folder_that_no_command_has_signed_stays_and_so_does_what_a_link_leads_to(temporary: Path, tmp_path: Path) -> None:
+    notes = temporary / f"{job_folders.PREFIX}notes"
+    notes.mkdir()
+    (notes / ".lock").write_text("mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".lock").write_text("pid 1 of somebody")
+    (temporary / f"{job_folders.PREFIX}link").symlink_to(elsewhere)
+    (temporary / f"{job_folders.PREFIX}file").touch()
+    job_folders.sweep()
+    assert len(list(temporary.iterdir())) == 3 and (notes / ".lock").exists() and (elsewhere / ".lock").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can give a folder to another user")
+def test_the_folder_of_another_user_stays(temporary: Path) -> None:
+    folder_of_a_killed_command(temporary, at="with job_folders.made():\n    die()")
+    (folder,) = temporary.iterdir()
+    os.chown(folder, 12345, 12345)
+    job_folders.sweep()
+    assert folder.exists()
 
 
 class Stubborn:

@@ -227,7 +227,7 @@ def test_one_that_is_faster_refutes_the_fastest_whatever_else_was_not_run() -> N
     refuted = part_of(FASTEST, *pair(10.0, 9.0))
     assert refuted.word == REFUTED and refuted.sentence.endswith("; 0 of 2 comparisons hold")
     missing = part_of(FASTEST, *pair(10.0, 30.0))
-    assert (missing.word, missing.why) == (NOT_TESTED, "bminf was not run here")
+    assert (missing.word, missing.why) == (NOT_TESTED, "bminf was not run in this setting (stack current)")
 
 
 def test_the_slowest_is_slower_than_every_other() -> None:
@@ -316,7 +316,7 @@ def test_a_row_that_did_not_run_supports_no_claim(status: str) -> None:
 
 
 def test_a_missing_row_tests_nothing() -> None:
-    assert part_of(FASTER, pair(10.0, 30.0)[0]).why == "layer-parallel was not run here"
+    assert part_of(FASTER, pair(10.0, 30.0)[0]).why == "layer-parallel was not run in this setting (stack current)"
 
 
 def test_a_case_of_the_other_variant_is_named() -> None:
@@ -352,12 +352,12 @@ def test_a_claim_is_judged_on_the_article_s_number_of_gpus_or_the_nearest_below_
 
 def test_more_gpus_than_the_article_s_judge_nothing() -> None:
     verdict = judge(FASTER, *on(4, 10.0, 30.0))
-    assert (verdict.word, verdict.parts[0].why) == (NOT_TESTED, "deepspeed ran on 4 GPUs here, not on 2")
+    assert (verdict.word, verdict.parts[0].why) == (NOT_TESTED, "deepspeed ran on 4 GPUs in this setting (stack current), not on 2")
 
 
 def test_the_rows_of_a_claim_are_of_one_number_of_gpus() -> None:
     part = part_of(FASTER, on(1, 10.0, 9.0)[0], on(2, 10.0, 30.0)[1])
-    assert part.word == NOT_TESTED and "ran on 1 GPU here" in part.why
+    assert part.word == NOT_TESTED and "ran on 1 GPU in this setting" in part.why
 
 
 def test_a_case_that_the_article_ran_on_one_gpu_stays_on_one() -> None:
@@ -425,7 +425,7 @@ def test_the_published_variant_is_the_headline_and_the_controlled_one_a_second_l
 
 def test_the_controlled_variant_never_stands_in_for_the_published_one() -> None:
     lines = headline(rows(10.0, 38.3, variant="controlled"))
-    assert (lines.headline.verdict.word, lines.headline.verdict.reason) == (NOT_TESTED, "the variant published was not run here")
+    assert (lines.headline.verdict.word, lines.headline.verdict.reason) == (NOT_TESTED, "the variant published was not run at full size on a GPU")
     assert lines.controlled.verdict.word == HOLDS
     few = headline(rows(10.0, 38.3, variant="controlled") + rows(10.0, 38.3, count=1))
     assert few.headline.verdict.word == NOT_TESTED and few.headline.group.key.variant == "published"

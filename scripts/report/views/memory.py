@@ -19,7 +19,7 @@ def columns(group: Group) -> list[Column[Row]]:
         Column(cells.devices(group), lambda row: row.count),
         Column("NVML peak of a GPU, GiB", lambda row: cells.gib(row.peak_of_a_gpu_bytes)),
         Column("torch peak of a GPU, allocated / reserved, GiB", _torch_peaks),
-        Column("peak RSS of all measured processes, GiB", lambda row: cells.gib(row.guest.memory.get("peak_rss_bytes") if row.guest else None)),
+        Column("peak RSS of all measured processes, GiB", lambda row: cells.gib(row.peak_resident_bytes)),
         Column("logits' relative error (allowed), %", _error),
         Column("greedy tokens in common", _common_tokens),
         Column("regret of the timed tokens, 90 % / largest (allowed)", _regret, when=any(_judged(row) for row in group.rows)),

@@ -26,7 +26,7 @@ NOTES = Markdown(
     "counts the tokens that were really made, once, and has a line where that is another number."
 )
 WRONG_NOTE = f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
-TO_FILL_IN = Markdown("To measure what was not run (what is there, on this or another host with such GPUs, is measured again with `FORCE=1` only):")
+TO_FILL_IN = Markdown("To measure what was not run (what is there of the same kind of machine is measured again with `FORCE=1` only):")
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _task(cases: Sequence[Planned], asked: Options, repeat: int, repeats: int) -
 
 
 def _row(planned: Planned, asked: Options) -> str:
-    """A row's prefix without the model of its GPU, which no login node knows; without the job where its weights cannot be asked for now."""
+    """A row's prefix without its machine, which no login node knows; without the job where its weights cannot be asked for now."""
     with contextlib.suppress(KitError):
-        return runner.question(planned, asked, "")[1]
+        return runner.question(planned, asked, {})[1]
     return planned.title

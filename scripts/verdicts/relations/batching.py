@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from scripts.verdicts import lookup, parts, rates
+from scripts.verdicts import parts, rates
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NotTested, Part
 from scripts.verdicts.relations import pairs
@@ -40,8 +40,7 @@ class Batching(Relation, frozen=True, kw_only=True):
     def _best(self, rows: Rows) -> Row:
         """The batch size that makes most items/s, of those that may judge; of all where none may."""
         right = rows.over_batches(self.batched) or [rows.usable(self.batched)]
-        able = [row for row in right if not lookup.why_not([row], rows.new_tokens)]
-        return max(able or right, key=lambda row: _items_per_s(row, rows.new_tokens))
+        return max(rows.able(right) or right, key=lambda row: _items_per_s(row, rows.new_tokens))
 
 
 def _items_per_s(row: Row, new_tokens: int) -> float:

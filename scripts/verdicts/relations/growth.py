@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from typing import ClassVar, Literal
 
-from scripts.verdicts import lookup, parts
+from scripts.verdicts import parts
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, NotTested, Part, decides
 from scripts.verdicts.relations import pairs
@@ -26,7 +26,7 @@ class Growth(Relation, frozen=True, kw_only=True):
 
     def parts(self, rows: Rows) -> list[Part]:
         right = rows.over_batches(self.case)
-        able = [row for row in right if not lookup.why_not([row], rows.new_tokens)]
+        able = rows.able(right)
         judged = able if len(able) > 1 else right
         if len(judged) < 2:
             raise NotTested(f"{self.case} has {len(judged)} batch size{'s' * (len(judged) != 1)} with a right output, two or more are needed")
