@@ -4,17 +4,15 @@ srun's options are those of https://github.com/NVIDIA/pyxis/wiki/Usage. pyxis se
 so that enroot unpacks the image once for each allocation, before a job starts, and not within its time limit.
 """
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scripts import surroundings
 from scripts.containers import process, programs, restrictions
 from scripts.containers.container import Outcome
 from scripts.errors import PreflightError
-from scripts.machine import removal, warden
+from scripts.machine import temporary_folders, warden
 from scripts.machine.gpus import Gpu
 
 #: What srun itself sees of this process's environment: variables of SLURM and enroot may hold options that show a job more than its folders.
@@ -104,9 +102,11 @@ def run(
     mounts = [_mount(mount) for mount in restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs)]
     near = ["taskset", "--cpu-list", cores] if cores else []
     inside = [*restrictions.environment(image_environment, gpus), *near, *WARDEN, *command]
-    with _scratch() as folder:
-        words = [*step(squashfs, [f"{folder}:/tmp", *mounts]), *inside]
-        return process.run(["sh", "-c", OPEN_INPUT, str(folder / "input"), *words], Path("/"), environment(gpus), timeout_s, on_line)
+    with temporary_folders.made(temporary_folders.OF_PYXIS) as folder:
+        (folder / "tmp").mkdir()
+        os.mkfifo(folder / "tmp/input")
+        words = [*step(squashfs, [f"{folder / 'tmp'}:/tmp", *mounts]), *inside]
+        return process.run(["sh", "-c", OPEN_INPUT, str(folder / "tmp/input"), *words], Path("/"), environment(gpus), timeout_s, on_line)
 
 
 def _mount(mount: Mapping[str, object]) -> str:
@@ -116,14 +116,3 @@ def _mount(mount: Mapping[str, object]) -> str:
     if unfit:
         raise PreflightError(f"{unfit!r} has a comma or a colon, and pyxis takes no such folder; move it, or type another RUNS=, MODELS= or ENGINE=")
     return f"{source}:{target}{':ro' if mount['ReadOnly'] else ''}"
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    """The job's /tmp on this node, with srun's input in it, for as long as the block."""
-    folder = Path(tempfile.mkdtemp(prefix="llm-repro-pyxis-"))
-    try:
-        os.mkfifo(folder / "input")
-        yield folder
-    finally:
-        removal.remove(folder)

@@ -83,7 +83,7 @@ def apply(archive: tarfile.TarFile, root: Path) -> None:
             for path in set(place.parent.iterdir()) - own:
                 removal.remove(path)
         elif place.name.startswith(WHITEOUT):
-            removal.remove(place.with_name(place.name.removeprefix(WHITEOUT)))
+            removal.remove(place.parent / _name(place.name.removeprefix(WHITEOUT)))
         else:
             _write(archive, member, place, root)
             own |= {place, *place.parents}
@@ -95,6 +95,13 @@ def _inside(name: str) -> PurePosixPath:
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} leads outside")
     return path
+
+
+def _name(name: str) -> str:
+    """What a whiteout takes away; ValueError where it is no name in its folder."""
+    if name in ("", ".", ".."):
+        raise ValueError(f"a whiteout of {name!r} leads outside")
+    return name
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from scripts import articles, pins, results
 from scripts.articles import Article, Case, batch_sweep
 from scripts.errors import KitError, NothingRuns, UsageError, shown
-from scripts.machine import locks
+from scripts.machine import locks, temporary_folders
 from scripts.machine.steps import Steps
 from scripts.names import nearest
-from scripts.run import checkpoints, cost, engines, job_folders, run_folders, runner
+from scripts.run import checkpoints, cost, engines, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
@@ -172,7 +172,7 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     """
     engines.sweep(asked)  # before the folders in which such a container writes
     locks.sweep()
-    job_folders.sweep()
+    temporary_folders.sweep()
     checkpoints.sweep(asked.models)
     for folder in run_folders.sweep_unfinished(asked.runs):
         print(f"note: {folder.name} did not finish; its log is {folder / 'log.txt'}", file=sys.stderr)

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from scripts import results, surroundings
 from scripts.errors import PreflightError, UsageError
-from scripts.machine import cores, gpus, signals
+from scripts.machine import cores, gpus, signals, temporary_folders
 from scripts.machine.warden import PR_SET_PDEATHSIG
 from scripts.paths import ROOT
-from scripts.run import job_folders, plan, runner
+from scripts.run import plan, runner
 from scripts.run.options import OPTION_NAMES, Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import tasks
@@ -91,7 +91,7 @@ def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] =
             raise PreflightError(f"{task.title} needs {task.gpus} GPUs, JOBS has {len(free)}; type GPUS=n with fewer, or leave JOBS out")
     running: list[Running] = []
     ended: list[Running] = []
-    with job_folders.made() as folder:
+    with temporary_folders.made(temporary_folders.OF_JOBS) as folder:
         try:
             while waiting or running:
                 with signals.held_back():  # a job that is started is known

@@ -83,8 +83,9 @@ class Place:
         if self.name == "pyxis":
 
             def of_the_job(line: str) -> None:
-                if not line.startswith("srun: "):  # srun's own words stand in a log among a job's
-                    on_line(line)
+                own = line.partition("srun: ")[0]  # srun's words stand in a log among a job's
+                if own:
+                    on_line(own)
 
             return pyxis.run(self.file, self.environment, command, timeout_s=timeout_s, on_line=of_the_job, **folders, **more)
         return container.run(self.client(), self.image, command, run_id="contract", timeout_s=timeout_s, on_line=on_line, **folders, **more)

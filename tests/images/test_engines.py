@@ -26,6 +26,7 @@ from scripts.containers.container import Outcome
 from scripts.errors import KitError, PreflightError
 from scripts.images import sif as sif_files
 from scripts.images import squashfs as squashfs_files
+from scripts.machine import temporary_folders
 from scripts.machine.gpus import Gpu
 from tests.fakes import pyxis as fake_pyxis
 from tests.fakes import slurm
@@ -144,6 +145,8 @@ def sif(client: docker.DockerClient, image: str, layout: Path) -> Path:
 @pytest.fixture(scope="module")
 def sqsh(client: docker.DockerClient, image: str, layout: Path) -> Path:
     """The image for pyxis."""
+    if not shutil.which("mksquashfs"):
+        not_tested("there is no mksquashfs: type apt-get install squashfs-tools")
     return with_environment(squashfs_files.build(layout), client, image)
 
 
@@ -392,6 +395,9 @@ def test_a_killed_runner_leaves_nothing_once_the_next_one_has_come(place: Place,
     assert runner.stdout.readline() == "up\n", runner.stdout.read()
     runner.kill()
     runner.wait()
+    if place.name == "pyxis":
+        temporary_folders.sweep()
+        assert not list(Path(tempfile.gettempdir()).glob(f"{temporary_folders.OF_PYXIS}*"))
     if place.name in WITH_A_DAEMON:
         assert len(left(place)) == 1
         assert container.sweep(place.client()) == ["contract"]

@@ -16,8 +16,8 @@ import pytest
 from scripts import paths, results
 from scripts.commands.line import invoke
 from scripts.errors import PreflightError, UsageError
-from scripts.machine import gpus
-from scripts.run import job_folders, plan, runner, several
+from scripts.machine import gpus, temporary_folders
+from scripts.run import plan, runner, several
 from scripts.run.options import Options
 from tests.typed import chosen
 
@@ -133,9 +133,9 @@ def test_every_job_ends_with_the_command_and_its_folder_with_the_next(asked, tmp
     while any(Path("/proc", path.read_text()).exists() for path in pids):
         assert time.monotonic() < deadline, "a guest lives on"
         time.sleep(0.1)
-    assert len(list(temporary.glob(f"{job_folders.PREFIX}*"))) == (number == signal.SIGKILL)
+    assert len(list(temporary.glob(f"{temporary_folders.OF_JOBS}*"))) == (number == signal.SIGKILL)
     plan.run_all([], chosen(**words), keep_going=False)
-    assert not list(temporary.glob(f"{job_folders.PREFIX}*"))
+    assert not list(temporary.glob(f"{temporary_folders.OF_JOBS}*"))
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def temporary(tmp_path: Path, monkeypatch) -> Path:
 
 def folder_of_a_killed_command(temporary: Path, *, at: str) -> None:
     """A command makes its folder and is killed, at this line of its own."""
-    code = f"import os, signal\nfrom scripts.machine import locks\nfrom scripts.run import job_folders\ndie = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n{at}"
+    code = f"import os, signal\nfrom scripts.machine import locks\nfrom scripts.machine import temporary_folders\ndie = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n{at}"
     done = subprocess.run([sys.executable, "-c", code], cwd=paths.ROOT, env={**os.environ, "TMPDIR": str(temporary)})
     assert done.returncode == -signal.SIGKILL and len(list(temporary.iterdir())) == 1
 
@@ -157,45 +157,45 @@ def folder_of_a_killed_command(temporary: Path, *, at: str) -> None:
 @pytest.mark.parametrize(
     "at",
     [
-        pytest.param("with job_folders.made() as folder:\n    (folder / '1').mkdir()\n    (folder / '1' / 'log.txt').touch()\n    die()", id="with a job"),
+        pytest.param("with temporary_folders.made(temporary_folders.OF_JOBS) as folder:\n    (folder / '1').mkdir()\n    (folder / '1' / 'log.txt').touch()\n    die()", id="with a job"),
         pytest.param("real, locks.take = locks.take, lambda path, *mode: die() if path.name == '.lock' else real(path, *mode)\n"
-                     "job_folders.made().__enter__()", id="before its lock"),
+                     "temporary_folders.made(temporary_folders.OF_JOBS).__enter__()", id="before its lock"),
     ],
 )  # fmt: skip
 def test_a_killed_commands_folder_of_jobs_goes_with_the_next_command(temporary: Path, at: str) -> None:
     folder_of_a_killed_command(temporary, at=at)
-    job_folders.sweep()
+    temporary_folders.sweep()
     assert not list(temporary.iterdir())
 
 
 def test_the_folder_of_a_living_command_stays(temporary: Path) -> None:
-    with job_folders.made() as folder:
+    with temporary_folders.made(temporary_folders.OF_JOBS) as folder:
         (folder / "1").mkdir()
-        sweep = [sys.executable, "-c", "from scripts.run import job_folders; job_folders.sweep()"]
+        sweep = [sys.executable, "-c", "from scripts.machine import temporary_folders; temporary_folders.sweep()"]
         subprocess.run(sweep, cwd=paths.ROOT, env={**os.environ, "TMPDIR": str(temporary)}, check=True)
         assert (folder / "1").is_dir()
     assert not list(temporary.iterdir())
 
 
 def test_a_folder_that_no_command_has_signed_stays_and_so_does_what_a_link_leads_to(temporary: Path, tmp_path: Path) -> None:
-    notes = temporary / f"{job_folders.PREFIX}notes"
+    notes = temporary / f"{temporary_folders.OF_JOBS}notes"
     notes.mkdir()
     (notes / ".lock").write_text("mine")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / ".lock").write_text("pid 1 of somebody")
-    (temporary / f"{job_folders.PREFIX}link").symlink_to(elsewhere)
-    (temporary / f"{job_folders.PREFIX}file").touch()
-    job_folders.sweep()
+    (temporary / f"{temporary_folders.OF_JOBS}link").symlink_to(elsewhere)
+    (temporary / f"{temporary_folders.OF_JOBS}file").touch()
+    temporary_folders.sweep()
     assert len(list(temporary.iterdir())) == 3 and (notes / ".lock").exists() and (elsewhere / ".lock").exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can give a folder to another user")
 def test_the_folder_of_another_user_stays(temporary: Path) -> None:
-    folder_of_a_killed_command(temporary, at="with job_folders.made():\n    die()")
+    folder_of_a_killed_command(temporary, at="with temporary_folders.made(temporary_folders.OF_JOBS):\n    die()")
     (folder,) = temporary.iterdir()
     os.chown(folder, 12345, 12345)
-    job_folders.sweep()
+    temporary_folders.sweep()
     assert folder.exists()
 
 
@@ -272,7 +272,8 @@ class FakeProcess:
 
 def test_jobs_never_share_a_gpu(monkeypatch) -> None:
     options = chosen(ARTICLE="inference-tools", JOBS="3", GPU_IDS="0,2,5", WEIGHTS="random")
-    monkeypatch.setattr(several.subprocess, "Popen", FakeProcess)
+    real = several.subprocess.Popen
+    monkeypatch.setattr(several.subprocess, "Popen", lambda command, **settings: (FakeProcess if "--gpu-ids" in command else real)(command, **settings))
     cases = plan.plan(["layer-parallel", "transformers", "int8"], options, every=True)
     several.perform(cases, options)
     assert len(FakeProcess.seen) == len(cases) == 6 and max(map(len, FakeProcess.seen)) > 1

@@ -1,31 +1,32 @@
-"""The folder of the jobs of a command with JOBS=n: their logs and receipts, in the folder of temporary files as long as the command lives.
+"""Folders among the temporary files for as long as a command lives; the next command removes those of a dead one.
 
-<temporary files>/llm-repro-jobs-…/.lock   held by the command, whatever ends it: the next command removes the folder of a dead one
+<temporary files>/llm-repro-jobs-…/.lock    held by a command with JOBS=n, whose jobs have their logs and receipts in the folder
+<temporary files>/llm-repro-pyxis-…/.lock   held by the runner of a job in pyxis, whose /tmp lies in the folder
 """
 
 import contextlib
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.machine import locks
+from scripts.machine import locks, removal
 
-PREFIX, LOCK = "llm-repro-jobs-", ".lock"
+OF_JOBS, OF_PYXIS = "llm-repro-jobs-", "llm-repro-pyxis-"
+LOCK = ".lock"
 
 #: Held while a new folder gets its lock.
-CLAIM = "jobs.lock"
+CLAIM = "temporary.lock"
 
 
 @contextlib.contextmanager
-def made() -> Iterator[Path]:
+def made(prefix: str) -> Iterator[Path]:
     """A folder for the block, gone after it. Raises PreflightError where this user can have no folder of locks, and OSError where the disk is full."""
     with contextlib.ExitStack() as held:
         with locks.held(locks.folder() / CLAIM, locks.FOR_THIS_USER):
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-            held.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = Path(tempfile.mkdtemp(prefix=prefix))
+            held.callback(removal.remove, folder)
             lock = locks.take(folder / LOCK)
             assert lock, "nobody else knows of a new folder"
             held.enter_context(lock)
@@ -34,7 +35,8 @@ def made() -> Iterator[Path]:
 
 def sweep() -> None:
     """Remove this user's folders whose command is dead; whatever no command of the kit has signed stays, unless it is empty."""
-    left = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_own_folder(path)]
+    among = Path(tempfile.gettempdir())
+    left = [path for prefix in (OF_JOBS, OF_PYXIS) for path in among.glob(f"{prefix}*") if _is_own_folder(path)]
     if left:
         with locks.held(locks.folder() / CLAIM, locks.FOR_THIS_USER):
             for folder in left:
@@ -58,4 +60,4 @@ def _remove_dead(folder: Path) -> None:
     if locks.holder(lock).startswith(locks.SIGNATURE):
         with contextlib.suppress(OSError), locks.abandoned(lock) as is_abandoned:
             if is_abandoned:
-                shutil.rmtree(folder, ignore_errors=True)
+                removal.remove(folder)
