@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from scripts import paths, results
+from scripts import articles, paths, results
 from scripts.commands.line import invoke
 from scripts.errors import PreflightError, UsageError
 from scripts.machine import gpus, temporary_folders
-from scripts.run import plan, runner, several
+from scripts.run import host_facts, plan, runner, several
 from scripts.run.options import Options
+from scripts.verdicts import row_groups
 from tests.typed import chosen
 
 #: An interpreter in name, which answers as a guest that timed the calibration's calls; `{meanwhile}` comes before its answer.
@@ -93,6 +94,24 @@ def test_a_run_beside_others_stands_for_no_run_of_its_own(asked, tmp_path: Path)
     assert not alone.host["shared_with"] and len(results.load_all(tmp_path / "runs")[0]) == 3
     (again,) = plan.run_all(planned(beside), chosen(**words), keep_going=False)
     assert again.id == alone.id, "it was measured alone before"
+
+
+@pytest.mark.slow
+def test_each_kind_of_machine_measures_for_itself_in_a_shared_folder_and_no_run_twice(asked, tmp_path: Path, monkeypatch) -> None:
+    options = chosen(**asked(CASES="empty"))
+    here = host_facts.machine()
+
+    def measured_on(**machine: object) -> str:
+        monkeypatch.setattr(host_facts, "machine", lambda: {**here, **machine})
+        (record,) = plan.run_all(planned(options), options, keep_going=False)
+        return record.id
+
+    first = measured_on()
+    other = measured_on(cpu_count=4096)
+    assert first != other
+    assert (measured_on(memory_total_bytes=1 << 40), measured_on(cpu_count=4096)) == (first, other), "two nodes of one kind share their runs"
+    records, _ = results.load_all(tmp_path / "runs")
+    assert [len(group.rows[0].runs) for group in row_groups.build(records, articles.load_all())] == [1, 1]
 
 
 @needs_two_cores
