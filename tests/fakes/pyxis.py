@@ -63,7 +63,7 @@ def mount(*words: str) -> None:
 @contextlib.contextmanager
 def job(cluster: Cluster) -> Iterator[dict[str, str]]:
     """A job of a real SLURM whose srun has the make-believe pyxis: the variables of a process on its node."""
-    with tempfile.TemporaryDirectory(prefix="llm-repro-pyxis-test-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="llm-repro-test-pyxis-", dir="/tmp") as name:
         folder = Path(name)
         program = folder / "bin/srun"
         program.parent.mkdir()

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -13,6 +14,8 @@ from scripts.containers import container, gpu_requests
 from scripts.errors import PreflightError
 from scripts.images import render
 from scripts.pins import resolve
+from tests.fakes import pyxis as fake_pyxis
+from tests.fakes import slurm
 
 #: The base of the kit's own images: whoever has built one has it.
 BASES = ("python:3.12-slim-bookworm", "python:3.8-slim-bookworm")
@@ -102,3 +105,22 @@ def kit(tmp_path: Path, client: docker.DockerClient, image: str):
 def rendered(root: Path) -> pins.Image:
     resolve.write_all(render.expected(pins.load(root)))
     return pins.load(root).image("kit-test", "tiny")
+
+
+@pytest.fixture(scope="module")
+def slurm_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables of a process in a job of a real SLURM with a make-believe pyxis."""
+    with slurm.started(tmp_path_factory.mktemp("slurm") / "cluster") as cluster, fake_pyxis.job(cluster) as variables:
+        yield variables
+
+
+@pytest.fixture(scope="module")
+def loaded(image: str, archive: Path) -> set[str]:
+    """The addresses of Podmans that have the image."""
+    addresses = {os.environ[name] for name in ("CONTAINER_HOST", "KIT_TEST_ROOTLESS") if name in os.environ}
+    for address in addresses:
+        service = docker.DockerClient(base_url=address, version="auto", timeout=120)
+        with archive.open("rb") as stream:
+            said = [line.get("stream", "") for line in service.api.load_image(stream)]
+        assert image in "".join(said), said
+    return addresses

@@ -1,4 +1,4 @@
-"""One tiny job by Docker, Podman, Apptainer and the host: four results of one job, equal but for the engine.
+"""One tiny job by Docker, Podman, Apptainer, a make-believe pyxis and the host: five results of one job, equal but for the engine.
 
 KIT_TEST_ARCHIVES is a folder of `make archive` with the image of layer-parallel; without it the test archives the image of the stack current.
 """
@@ -19,7 +19,7 @@ from scripts.run.engines import demo_environments
 from tests.images.test_engines import not_tested
 
 TINY = ("DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random", "VARIANT=published", "GPUS=2")
-NAMES = ("docker", "podman", "apptainer", "host")
+NAMES = ("docker", "podman", "apptainer", "pyxis", "host")
 
 #: An image of several GB is restored twice before the first test.
 pytestmark = pytest.mark.timeout(1500)
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.timeout(1500)
 OF_THE_MOMENT = ("commit", "dirty", "started_at", "began", "wall_s", "prepare_s", "container_s", "judge_s", "conditions", "machine")
 
 
-def make(target: str, *arguments: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+def make(target: str, *arguments: str, **variables: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")} | variables
     done = subprocess.run(["make", "--no-print-directory", target, *arguments], cwd=paths.ROOT, env=kept, capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -41,7 +41,13 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     if not shutil.which("apptainer") or "CONTAINER_HOST" not in os.environ:
         not_tested('Podman or Apptainer is missing: type eval "$(.ci/next.sh start)"')
     root = tmp_path_factory.mktemp("engines")
-    return {"MODELS": str(root / "models"), "RUNS": str(root / "runs"), "KIT_LOCKS": str(root / "locks"), "KIT_SIF": str(root / "sif")}
+    return {
+        "MODELS": str(root / "models"),
+        "RUNS": str(root / "runs"),
+        "KIT_LOCKS": str(root / "locks"),
+        "KIT_SIF": str(root / "sif"),
+        "KIT_SQSH": str(root / "sqsh"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +64,22 @@ def stack(client, places: dict[str, str], tmp_path_factory: pytest.TempPathFacto
     stack = archived[0].partition(keeping.SUFFIX)[0]
     image = pins.load().image("layer-parallel", stack)
     engine = podman.connect()
-    said = [make("restore", f"ARCHIVES={folder}", "ENGINE=podman"), make("restore", f"ARCHIVES={folder}", "ENGINE=apptainer", f"KIT_SIF={places['KIT_SIF']}")]
+    files = [f"{name}={places[name]}" for name in ("KIT_SIF", "KIT_SQSH")]
+    said = [make("restore", f"ARCHIVES={folder}", f"ENGINE={name}", *files) for name in ("podman", "apptainer", "pyxis")]
     assert all("holds what its pins and its lock say" in output for output in said), said
     yield stack
     engine.images.remove(image.tag, force=True)
 
 
 @pytest.fixture(scope="module")
-def records(places: dict[str, str], stack: str) -> dict[str, dict]:
+def records(places: dict[str, str], stack: str, slurm_job: dict[str, str]) -> dict[str, dict]:
     """{engine: its result}"""
     python = demo_environments.ensure("common")
     typed = [f"{name}={value}" for name, value in places.items()]
     for name in NAMES:
         own = [f"PYTHON_HOST={python}"] if name == "host" else []
-        make("bench-layer-parallel", f"ENGINE={name}", f"STACK={stack}", *TINY, *typed, *own)
+        of_slurm = slurm_job if name == "pyxis" else {}
+        make("bench-layer-parallel", f"ENGINE={name}", f"STACK={stack}", *TINY, *typed, *own, **of_slurm)
     found = [json.loads(path.read_text()) for path in Path(places["RUNS"]).glob("*/result.json")]
     return {record["host"]["engine"]: record for record in found}
 
@@ -91,28 +99,32 @@ def test_every_engine_computes_the_right_output(records: dict[str, dict]) -> Non
 
 def test_containers_differ_in_their_engine_alone(records: dict[str, dict]) -> None:
     docker = records["docker"]
-    for name in ("podman", "apptainer"):
+    for name in ("podman", "apptainer", "pyxis"):
         record = records[name]
         assert record["guest"]["environment"] == docker["guest"]["environment"]
-        image = {key: value for key, value in record["host"]["image"].items() if key != "sif_sha256"}
+        image = {key: value for key, value in record["host"]["image"].items() if key not in ("sif_sha256", "squashfs_sha256")}
         assert image == docker["host"]["image"] and record["host"]["differences"] == []
         same = [key for key in docker["host"] if key not in (*OF_THE_MOMENT, "engine", "image")]
         assert [key for key in same if record["host"][key] != docker["host"][key]] == []
 
 
-def test_apptainer_names_its_file_and_the_host_its_differences(records: dict[str, dict], places: dict[str, str]) -> None:
-    (file,) = Path(places["KIT_SIF"]).glob("*.sif")
+@pytest.mark.parametrize(("engine", "variable", "fact"), [("apptainer", "KIT_SIF", "sif_sha256"), ("pyxis", "KIT_SQSH", "squashfs_sha256")])
+def test_a_result_names_the_file_of_its_engine(records: dict[str, dict], places: dict[str, str], engine: str, variable: str, fact: str) -> None:
+    (file,) = (path for path in Path(places[variable]).iterdir() if path.suffix in (".sif", ".sqsh"))
     digest = subprocess.run(["sha256sum", file], capture_output=True, text=True, check=True).stdout.split()[0]
-    image = records["apptainer"]["host"]["image"]
-    assert image["sif_sha256"] == digest
+    image = records[engine]["host"]["image"]
+    assert image[fact] == digest
     assert image["id"].removeprefix("sha256:")[:12] in file.name
+
+
+def test_the_host_names_its_differences(records: dict[str, dict]) -> None:
     assert records["host"]["host"]["image"] is None and records["host"]["host"]["differences"]
 
 
 def test_the_report_has_a_page_for_each_engine(records: dict[str, dict], places: dict[str, str]) -> None:
     make("report", f"RUNS={places['RUNS']}", f"KIT_LOCKS={places['KIT_LOCKS']}")
     index = (Path(places["RUNS"]).parent / "REPORT.md").read_text()
-    for words in ("containers", "Podman", "Apptainer", "no containers"):
+    for words in ("containers", "Podman", "Apptainer", "pyxis", "no containers"):
         assert f", tiny, {words}](" in index, index
 
 

@@ -18,6 +18,7 @@ SHORT = {
     "in containers": "containers",
     "in containers of Podman": "Podman",
     "in containers of Apptainer": "Apptainer",
+    "in containers of pyxis": "pyxis",
     "without containers": "no containers",
 }
 
