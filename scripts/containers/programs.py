@@ -2,18 +2,21 @@
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from scripts.errors import KitError, NothingRuns
 
 
-def call(command: Sequence[str], environment: Mapping[str, str], instead: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command, its output kept. `instead` is the next command of a user who cannot start the program.
+def call(
+    command: Sequence[str], environment: Mapping[str, str], instead: str, timeout_s: float | None = None, folder: Path = Path("/")
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in `folder`, its output kept. `instead` is the next command of a user who cannot start the program.
 
     Raises NothingRuns where the program cannot be started, KitError where it takes longer than `timeout_s`.
     """
     try:
         return subprocess.run(
-            command, cwd="/", env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s
+            command, cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s
         )
     except OSError as error:
         raise NothingRuns(f"{command[0]} cannot be started ({error.strerror}); {instead}") from error

@@ -27,10 +27,13 @@ WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 ZSTD = b"\x28\xb5\x2f\xfd"
 
 #: Where a job's folders are mounted. In a container that is read-only nothing can make these places.
-MOUNT_POINTS = ("kit/bench", "models", "run/job", "tmp")
+MOUNT_POINTS = ("dev", "kit/bench", "models", "proc", "run/job", "sys", "tmp")
 
-#: gzip, which every kernel reads. All files belong to root, as in the image; two builds differ in their times.
-OPTIONS = ("-noappend", "-no-progress", "-no-xattrs", "-all-root", "-comp", "gzip", "-Xcompression-level", "1")
+#: Give a folder devices and processes, and go into it as a user who is nobody there: run as root of a user namespace, which may mount and no more.
+ENTER = 'mount --rbind /dev dev && mount --rbind /proc proc && exec unshare --map-user=10001 --map-group=10001 --root=. --wd=/ "$@"'
+
+#: The data stay as they are, as in enroot's own files, because each allocation unpacks them. All files belong to root, as in the image.
+OPTIONS = ("-noappend", "-no-progress", "-no-xattrs", "-all-root", "-comp", "gzip", "-noD")
 
 #: Seconds for a command that looks into an image.
 LOOK_S = 300
@@ -135,11 +138,10 @@ def output_of(made: Path, image_environment: Mapping[str, str], command: Sequenc
     """
     root = made.with_name("root")
     user = ["setpriv", f"--reuid={restrictions.NOBODY}", f"--regid={restrictions.NOBODY}", "--clear-groups"] if os.getuid() == 0 else []
-    if user:
-        root.parent.chmod(0o755)
-    enter = ["unshare", "--map-current-user", "--net", "--ipc", "--uts", f"--root={root}", "--wd=/"]
-    words = [*user, *enter, *restrictions.environment(image_environment), *command]
-    done = programs.call(words, surroundings.current().variables, "install util-linux", LOOK_S)
+    own_mounts = ["unshare", "--map-root-user", "--mount", "--propagation", "private", "--net", "--ipc", "--uts", "sh", "-c", ENTER, "sh"]
+    # From within: a user who is nobody may not pass the folders above, for example /root.
+    words = [*user, *own_mounts, *restrictions.environment(image_environment), *command]
+    done = programs.call(words, surroundings.current().variables, "install util-linux", LOOK_S, root)
     if done.returncode != 0:
         raise KitError(f"the image does not run: {programs.last_line(done)}")
     return done.stdout
