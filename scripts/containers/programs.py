@@ -21,7 +21,7 @@ def call(
     except OSError as error:
         raise NothingRuns(f"{command[0]} cannot be started ({error.strerror}); {instead}") from error
     except subprocess.TimeoutExpired as error:
-        word = next((word for word in command[1:] if not word.startswith("-")), "")
+        word = next((word for word in command[1:] if not word.startswith("-")), command[-1])
         raise KitError(f"{command[0]} has not answered `{word}` within {timeout_s:.0f} s; see what the same command says in a terminal") from error
 
 

@@ -1,17 +1,21 @@
 """One job in a container of pyxis, a plugin of SLURM: srun starts it on the node of the runner, and enroot unpacks its image there.
 
 srun's options are those of https://github.com/NVIDIA/pyxis/wiki/Usage. pyxis separates files: not the network, not processes. A container is named,
-so that enroot unpacks the image once for each allocation, before a job starts, and not within its time limit.
+so that enroot unpacks the image once for each process of the kit, before a job starts, and not within its time limit.
 """
 
+import atexit
+import contextlib
+import itertools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scripts import surroundings
 from scripts.containers import process, programs, restrictions
 from scripts.containers.container import Outcome
-from scripts.errors import PreflightError
+from scripts.errors import KitError, PreflightError
 from scripts.machine import temporary_folders, warden
 from scripts.machine.gpus import Gpu
 
@@ -34,12 +38,17 @@ WARDEN = ("python3", "-I", "-S", "-c", READ_INPUT + Path(warden.__file__).read_t
 #: Seconds for enroot to unpack an image; on slow disks that takes minutes.
 UNPACK_S = 3600
 
+#: Seconds for enroot to remove it again.
+REMOVE_S = 600
+
 INSTEAD = "load SLURM's module, or type another ENGINE="
 
 
 def require() -> None:
     """Raise PreflightError outside of a job of SLURM or without pyxis, NothingRuns without srun."""
     done = programs.call(["srun", "--help"], environment(), INSTEAD, 60)
+    if done.returncode != 0:
+        raise PreflightError(f"srun --help fails: {programs.last_line(done)}; {INSTEAD}")
     if "--container-image" not in done.stdout:
         raise PreflightError("srun has no --container-image: this cluster has no pyxis; type ENGINE=apptainer or another ENGINE=")
     _job()
@@ -62,21 +71,38 @@ def environment(gpus: Sequence[Gpu] = ()) -> dict[str, str]:
     return own
 
 
-def step(squashfs: Path, mounts: Sequence[str] = ()) -> list[str]:
-    """The words of srun before a command in the container of an image, which is unpacked unless this allocation has it."""
+#: {image file: the name of its container}, of the containers that this process has unpacked. A name that others know of could be a container that
+#: runs, which pyxis would enter with its own mounts in place of ours, or one that nobody has unpacked to its end.
+_unpacked: dict[Path, str] = {}
+_names = itertools.count()
+
+
+def _step(squashfs: Path, name: str, mounts: Sequence[str] = ()) -> list[str]:
+    """The words of srun before a command in the container of that name, which is unpacked unless it is there."""
     number, node = _job()
-    image = [f"--container-image={squashfs.absolute()}", f"--container-name=llm-repro-{squashfs.stem}"]
+    image = [f"--container-image={_plain(str(squashfs.absolute()))}", f"--container-name={name}:no_exec"]
     shown = [f"--container-mounts={','.join(mounts)}"] if mounts else []
     return ["srun", f"--jobid={number}", f"--nodelist={node}", *STEP, *image, *RESTRICTIONS, *shown]
 
 
 def unpack(squashfs: Path, image_environment: Mapping[str, str], gpus: Sequence[Gpu] = ()) -> None:
-    """Unpack an image for this allocation. Raises PreflightError where enroot does not, or where the GPUs' driver does not come into a container."""
+    """Unpack an image for this process. Raises PreflightError where enroot does not, or where the GPUs' driver does not come into a container."""
     look = ["python3", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"] if gpus else ["true"]
-    words = [*step(squashfs), *restrictions.environment(image_environment, gpus), *look]
+    name = _unpacked.get(squashfs)
+    if not name:
+        name = f"llm-repro-{_job()[0]}-{os.getpid()}-{next(_names)}"
+        atexit.register(_forget, name)
+    words = [*_step(squashfs, name), *restrictions.environment(image_environment, gpus), *look]
     done = programs.call(words, environment(gpus), INSTEAD, UNPACK_S)
     if done.returncode != 0:
         raise PreflightError(f"pyxis does not run {squashfs.name}: {programs.last_line(done)}; see what `{' '.join(words[:3])} …` says in a terminal")
+    _unpacked[squashfs] = name
+
+
+def _forget(name: str) -> None:
+    """Remove a container from this node, where pyxis keeps it longer than its job."""
+    with contextlib.suppress(KitError):
+        programs.call(["enroot", "remove", "--force", f"pyxis_{name}"], environment(), INSTEAD, REMOVE_S)
 
 
 def run(
@@ -93,7 +119,7 @@ def run(
     timeout_s: float,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """Run `command` in a container of an image, its output line by line to `on_line`; its processes end with it.
+    """Run `command` in the container of an image that `unpack` made, its output line by line to `on_line`; its processes end with it.
 
     The folders are those of `container.run`. `image_environment` is the image's own. `cores` are the processor cores that it stays on, "" for all.
     Raises KitError with the next command. The limit of memory is that of the job of SLURM.
@@ -105,14 +131,16 @@ def run(
     with temporary_folders.made(temporary_folders.OF_PYXIS) as folder:
         (folder / "tmp").mkdir()
         os.mkfifo(folder / "tmp/input")
-        words = [*step(squashfs, [f"{folder / 'tmp'}:/tmp", *mounts]), *inside]
+        words = [*_step(squashfs, _unpacked[squashfs], [f"{_plain(str(folder / 'tmp'))}:/tmp", *mounts]), *inside]
         return process.run(["sh", "-c", OPEN_INPUT, str(folder / "tmp/input"), *words], Path("/"), environment(gpus), timeout_s, on_line)
 
 
 def _mount(mount: Mapping[str, object]) -> str:
-    """A mount in the words of pyxis, which have no quotes."""
-    source, target = str(mount["Source"]), str(mount["Target"])
-    unfit = next((path for path in (source, target) if "," in path or ":" in path), "")
-    if unfit:
-        raise PreflightError(f"{unfit!r} has a comma or a colon, and pyxis takes no such folder; move it, or type another RUNS=, MODELS= or ENGINE=")
-    return f"{source}:{target}{':ro' if mount['ReadOnly'] else ''}"
+    return f"{_plain(str(mount['Source']))}:{_plain(str(mount['Target']))}{':ro' if mount['ReadOnly'] else ''}"
+
+
+def _plain(path: str) -> str:
+    """A path that means the same to pyxis, which writes it into a script of bash and splits it. Raises PreflightError for others."""
+    if not re.fullmatch(r"[A-Za-z0-9._/@+=-]+", path):
+        raise PreflightError(f"{path!r} is no path for pyxis: allowed are letters, digits and ._/@+=-; move it, or type another RUNS=, MODELS= or ENGINE=")
+    return path

@@ -21,7 +21,7 @@ from bench.job import write_whole
 from scripts import paths, surroundings
 from scripts.errors import KitError, PreflightError
 from scripts.images import pieces, verify
-from scripts.machine import checksums, locks, permissions, unpack
+from scripts.machine import checksums, locks, permissions, removal, unpack
 from scripts.pins import Image
 
 #: Of all layers of a stack's images, unpacked from an archive.
@@ -56,7 +56,7 @@ class Kind:
     output_of: Callable[[Path, Mapping[str, str], Sequence[str]], str]
 
     def folder(self) -> Path:
-        return Path(surroundings.current().text(self.variable) or paths.ROOT / self.suffix)
+        return Path(surroundings.current().text(self.variable) or paths.ROOT / self.suffix).absolute()
 
     @property
     def again(self) -> str:
@@ -92,8 +92,9 @@ def read(kind: Kind, image: Image) -> tuple[Path, ImageFile]:
         )
     try:
         known = msgspec.json.decode(_small(path.with_suffix(".json"), FACTS_BYTES), type=ImageFile)
+        _check(known.environment)
         about = path.stat()
-    except (OSError, ValueError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
         raise KitError(f"{path.with_suffix('.json')} is damaged ({error}); {kind.again}") from error
     if (known.tag, known.pins_id) != (image.tag, image.pins_id):
         raise KitError(f"{path.with_suffix('.json')} is of {known.tag} and not of {image.tag}; {kind.again}")
@@ -121,7 +122,14 @@ def restore(kind: Kind, files: Sequence[Path], images: Sequence[Image]) -> Itera
     """Build and check the files of an image archive, whole or in pieces; a line for each difference of an image, which then is not kept."""
     folder = kind.folder()
     permissions.make(folder)
-    with locks.held(folder / ".lock"), tempfile.TemporaryDirectory(prefix=".restore-", dir=folder) as name:
+    with locks.held(folder / ".lock"):
+        for left in folder.glob(".restore-*"):
+            removal.remove(left)  # of a command that was killed
+        yield from _restore_all(kind, files, images, folder)
+
+
+def _restore_all(kind: Kind, files: Sequence[Path], images: Sequence[Image], folder: Path) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix=".restore-", dir=folder) as name:
         layout = Path(name) / "images"
         layout.mkdir()
         try:
@@ -156,8 +164,16 @@ def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
         path = blob(layout, manifest["config"])
         config = parsed(path)
         environment = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
+        _check(environment)
         image = _Archived(dict(descriptor), f"sha256:{checksums.digest_of(path)}", config, environment)
         yield name.removeprefix("docker.io/").removeprefix("library/"), image
+
+
+def _check(environment: Mapping[str, str]) -> None:
+    """Raise ValueError for a variable that a program could take for another word of its command, or not at all."""
+    for name, value in environment.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+            raise ValueError(f"{name[:80]!r} is no variable of an image")
 
 
 def blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:

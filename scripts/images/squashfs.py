@@ -5,12 +5,17 @@ below away, and `.wh..wh..opq` all that they have in its folder.
 """
 
 import contextlib
+import gzip
+import hashlib
+import io
 import os
 import posixpath
 import shutil
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import zstandard
 
@@ -23,16 +28,20 @@ from scripts.machine import removal, unpack
 #: How a layer says that something is gone.
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 
-#: The first bytes of a layer that zstd compressed.
-ZSTD = b"\x28\xb5\x2f\xfd"
+#: The first bytes of a layer that zstd or gzip compressed.
+ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
-#: Where a job's folders are mounted. In a container that is read-only nothing can make these places.
+#: Where an engine mounts devices, processes and the folders of a job.
 MOUNT_POINTS = ("dev", "kit/bench", "models", "proc", "run/job", "sys", "tmp")
 
-#: Give a folder devices and processes, and go into it as a user who is nobody there: run as root of a user namespace, which may mount and no more.
-ENTER = 'mount --rbind /dev dev && mount --rbind /proc proc && exec unshare --map-user=10001 --map-group=10001 --root=. --wd=/ "$@"'
+#: The most bytes and members of all layers of an image together: the kit's largest image has a tenth of each.
+LIMIT_BYTES, MOST_MEMBERS = 128 << 30, 2_000_000
 
-#: The data stay as they are, as in enroot's own files, because each allocation unpacks them. All files belong to root, as in the image.
+#: Give a folder devices and go into it as a user who is nobody there: run as root of namespaces of its own, which may mount and no more.
+ENTER = 'mount --rbind /dev dev && exec unshare --map-user=10001 --map-group=10001 --root=. --wd=/ "$@"'
+NAMESPACES = ("--map-root-user", "--mount", "--propagation", "private", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
+
+#: The data stay as they are, as in enroot's own files, because they are unpacked again and again. All files belong to root, as in the image.
 OPTIONS = ("-noappend", "-no-progress", "-no-xattrs", "-all-root", "-comp", "gzip", "-noD")
 
 #: Seconds for a command that looks into an image.
@@ -43,16 +52,17 @@ def build(layout: Path) -> Path:
     """The SquashFS of the only image of a layout, beside it, and its files in the folder `root` there. Raises KitError where it cannot be made."""
     made, root = layout.parent / "made.sqsh", layout.parent / "root"
     removal.remove(root)
-    root.mkdir()
+    _make_folder(root)
     try:
         manifest = parsed(blob(layout, parsed(layout / "index.json")["manifests"][0]))
-        for layer in manifest["layers"]:
-            with _opened(blob(layout, layer)) as archive:
-                apply(archive, root)
-    except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, LookupError, TypeError) as error:
+        digests = parsed(blob(layout, manifest["config"]))["rootfs"]["diff_ids"]
+        budget = _Budget()
+        for layer, digest in zip(manifest["layers"], digests, strict=True):
+            _lay(blob(layout, layer), digest, root, budget)
+        for place in MOUNT_POINTS:
+            _make_place(root, PurePosixPath(place))
+    except (tarfile.TarError, zlib.error, zstandard.ZstdError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise KitError(f"the layers of an image cannot be unpacked: {error}") from error
-    for place in MOUNT_POINTS:
-        (root / place).mkdir(parents=True, exist_ok=True)
     words = ["mksquashfs", str(root), str(made), *OPTIONS]
     done = programs.call(words, surroundings.current().variables, "install squashfs-tools, which enroot needs too")
     if done.returncode != 0 or not made.is_file():
@@ -60,43 +70,79 @@ def build(layout: Path) -> Path:
     return made
 
 
-@contextlib.contextmanager
-def _opened(layer: Path) -> Iterator[tarfile.TarFile]:
+class _Hashed(io.RawIOBase):
+    """A stream that knows the sha256 of all that was read from it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source, self.sha256 = source, hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        chunk: bytes = self._source.read(size)
+        self.sha256.update(chunk)
+        return chunk
+
+
+class _Budget:
+    """What the layers of an image may still take."""
+
+    def __init__(self) -> None:
+        self.left_bytes, self.left_members = LIMIT_BYTES, MOST_MEMBERS
+
+    def take(self, member: tarfile.TarInfo) -> None:
+        """Raise ValueError for a member that is too much."""
+        self.left_bytes, self.left_members = self.left_bytes - member.size, self.left_members - 1
+        if min(self.left_bytes, self.left_members) < 0:
+            raise ValueError(f"{member.name!r} exceeds the limit of {LIMIT_BYTES:,} bytes and {MOST_MEMBERS:,} members of all layers together")
+
+
+def _lay(layer: Path, digest: str, root: Path, budget: _Budget) -> None:
+    """Lay a layer over the files below `root`. Raises ValueError where its content is not what the image's configuration names."""
     with layer.open("rb") as file:
-        is_zstd = file.read(len(ZSTD)) == ZSTD
+        first = file.read(4)
         file.seek(0)
-        with contextlib.ExitStack() as opened:
-            stream = opened.enter_context(zstandard.open(file)) if is_zstd else file
-            yield opened.enter_context(tarfile.open(fileobj=stream, mode="r|" if is_zstd else "r|*", tarinfo=unpack.Header))
+        opener = zstandard.open if first == ZSTD else gzip.open if first.startswith(GZIP) else contextlib.nullcontext
+        with opener(file) as plain:
+            hashed = _Hashed(plain)
+            with tarfile.open(fileobj=hashed, mode="r|", tarinfo=unpack.Header) as archive:
+                apply(archive, root, budget)
+            while hashed.read(1 << 20):
+                pass
+    if f"sha256:{hashed.sha256.hexdigest()}" != digest:
+        raise ValueError(f"the layer {layer.name[:12]}… holds something else than the image's configuration says")
 
 
-def apply(archive: tarfile.TarFile, root: Path) -> None:
-    """Lay a layer over the files below `root`. Devices and pipes are left out.
+def apply(archive: tarfile.TarFile, root: Path, budget: _Budget | None = None) -> None:
+    """Lay the members of a layer over the files below `root`. Devices and pipes are left out.
 
-    Raises ValueError for a member that leads outside; the members before it are written.
+    Raises ValueError for a member that leads outside or is too much; the members before it are written.
     """
-    top, own = root.resolve(), set[Path]()
+    top, own, budget = root.resolve(), set[Path](), budget or _Budget()
     for member in archive:
+        budget.take(member)
         place = root / _inside(member.name)
         if place == root or member.isdev():
             continue  # an engine brings devices of its own
         if not place.parent.resolve().is_relative_to(top):
             raise ValueError(f"{member.name!r} lies behind a link that leads outside")
         if place.name == OPAQUE:
-            for path in set(place.parent.iterdir()) - own:
-                removal.remove(path)
+            _empty(place.parent, own)
         elif place.name.startswith(WHITEOUT):
-            removal.remove(place.parent / _name(place.name.removeprefix(WHITEOUT)))
+            _remove(place.parent / _name(place.name.removeprefix(WHITEOUT)))
         else:
             _write(archive, member, place, root)
             own |= {place, *place.parents}
 
 
 def _inside(name: str) -> PurePosixPath:
-    """A member's path below the root; ValueError where it leads outside."""
+    """A member's path below the root; ValueError where it leads outside, or lies deeper than any program needs."""
     path = PurePosixPath(posixpath.normpath(name))
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} leads outside")
+    if len(path.parts) > unpack.DEEPEST:
+        raise ValueError(f"{name[:60]!r}… lies more than {unpack.DEEPEST} folders deep")
     return path
 
 
@@ -107,25 +153,57 @@ def _name(name: str) -> str:
     return name
 
 
+def _empty(folder: Path, kept: Collection[Path]) -> None:
+    """Take away all in a folder but `kept`, which has the folders above each of its paths too."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        if path not in kept:
+            _remove(path)
+        elif path.is_dir() and not path.is_symlink():
+            _empty(path, kept)
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        removal.remove(place)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def _make_folder(place: Path) -> None:
+    """A folder that everybody may enter, whatever the umask is; in the place of what is no folder."""
+    if place.is_symlink() or not place.is_dir():
+        _remove(place)
+        place.mkdir()
+        place.chmod(0o755)
+
+
+def _make_place(root: Path, place: PurePosixPath) -> None:
+    """A folder below `root` and those above it, through no link."""
+    for part in (*reversed(place.parents), place):
+        if part.parts:
+            _make_folder(root / part)
+
+
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root: Path) -> None:
     """A member in the place of what lower layers have there; folders join."""
-    is_folder = place.is_dir() and not place.is_symlink()
-    if os.path.lexists(place) and not (member.isdir() and is_folder):
-        removal.remove(place)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.parent.is_dir():
+        _make_place(root, _inside(member.name).parent)
     if member.isdir():
-        place.mkdir(exist_ok=True)
+        _make_folder(place)
         place.chmod(member.mode & 0o1777 | 0o700)  # whoever builds this may be no root, and writes into it
-    elif member.issym():
+        return
+    _remove(place)
+    if member.issym():
         place.symlink_to(member.linkname)  # it is followed in the container, and there it leads nowhere else
     elif member.islnk():
         target = root / _inside(member.linkname)
-        if target.is_symlink() or not target.resolve().is_relative_to(root.resolve()):
-            raise ValueError(f"{member.name!r} is a hard link to a link or to what lies outside")
-        place.hardlink_to(target)
+        if not target.parent.resolve().is_relative_to(root.resolve()):
+            raise ValueError(f"{member.name!r} is a hard link to what lies outside")
+        os.link(target, place, follow_symlinks=False)
     else:
         source = archive.extractfile(member)
-        assert source is not None, "regular files have a content"
+        if source is None:
+            raise ValueError(f"{member.name!r} is no file, folder or link")
         with source, place.open("xb") as file:
             shutil.copyfileobj(source, file, 1 << 20)
         place.chmod(member.mode & 0o777 | 0o400)
@@ -138,12 +216,11 @@ def output_of(made: Path, image_environment: Mapping[str, str], command: Sequenc
     """
     root = made.with_name("root")
     user = ["setpriv", f"--reuid={restrictions.NOBODY}", f"--regid={restrictions.NOBODY}", "--clear-groups"] if os.getuid() == 0 else []
-    own_mounts = ["unshare", "--map-root-user", "--mount", "--propagation", "private", "--net", "--ipc", "--uts", "sh", "-c", ENTER, "sh"]
     # From within: a user who is nobody may not pass the folders above, for example /root.
-    words = [*user, *own_mounts, *restrictions.environment(image_environment), *command]
+    words = [*user, "unshare", *NAMESPACES, "sh", "-c", ENTER, "sh", *restrictions.environment(image_environment), *command]
     done = programs.call(words, surroundings.current().variables, "install util-linux", LOOK_S, root)
     if done.returncode != 0:
-        raise KitError(f"the image does not run: {programs.last_line(done)}")
+        raise KitError(f"the image does not run: {programs.last_line(done)} (this needs user namespaces, and unshare of util-linux 2.34 or newer)")
     return done.stdout
 
 

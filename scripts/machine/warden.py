@@ -1,6 +1,6 @@
 """A process between the runner and a job that ends every process of the job: python warden.py COMMAND….
 
-With pyxis it runs beside the job, by the Python of the image, which may be 3.8: there `int | None` is no annotation.
+With pyxis it runs beside the job, by the Python of the image, which may be 3.8: there `list[int]` and `int | None` are no annotations.
 
 A process group would miss ranks, which have sessions of their own, and daemons, which leave their parent. The warden is a subreaper:
 Linux makes it the parent of every orphan below it, so it finds them all. Its standard input is a pipe that the runner holds. The pipe
@@ -36,7 +36,7 @@ def parent_of(place: Path) -> int:
     return int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
-def descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> "list[int]":
     """The pids of all processes below a process; processes that begin or end meanwhile may be missing."""
     children: dict[int, list[int]] = {}
     for place in Path("/proc").glob("[0-9]*"):
@@ -71,7 +71,7 @@ def end_all() -> None:
         time.sleep(0.01)
 
 
-def start(command: list[str]) -> int:
+def start(command: "list[str]") -> int:
     """Start a command that dies with this process; returns its pid."""
     pid = os.fork()
     if pid:

@@ -38,7 +38,9 @@ def main(arguments: list[str]) -> None:
 
 
 def inside(own: dict[str, str], command: list[str]) -> None:
-    root = Path(own["folder"]) / own["container-name"]
+    name, _, flag = own["container-name"].partition(":")
+    assert flag == "no_exec", "without it the real pyxis enters a container of that name that runs, with the mounts of another job"
+    root = Path(own["folder"]) / f"pyxis_{name}"
     if not root.exists():
         subprocess.run(["unsquashfs", "-quiet", "-no-progress", "-dest", str(root), own["container-image"]], check=True, stdout=subprocess.DEVNULL)
     mount("--bind", str(root), str(root))
@@ -70,6 +72,9 @@ def job(cluster: Cluster) -> Iterator[dict[str, str]]:
         root = Path(__file__).parents[2]
         program.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} {__file__} {folder} {shutil.which("srun")} "$@"\n')
         program.chmod(0o755)
+        enroot = program.with_name("enroot")
+        enroot.write_text(f'#!/bin/sh\n[ "$1 $2" = "remove --force" ] && rm -rf {folder}/"$3"\n')
+        enroot.chmod(0o755)
         cluster.run("salloc", "--no-shell", "--exclusive", "--mem=0")
         ((number, _, node),) = cluster.jobs()
         path = f"{program.parent}:{os.environ['PATH']}"

@@ -87,6 +87,7 @@ class Place:
                 if own:
                     on_line(own)
 
+            pyxis.unpack(self.file, self.environment)
             return pyxis.run(self.file, self.environment, command, timeout_s=timeout_s, on_line=of_the_job, **folders, **more)
         return container.run(self.client(), self.image, command, run_id="contract", timeout_s=timeout_s, on_line=on_line, **folders, **more)
 
