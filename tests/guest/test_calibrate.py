@@ -1,6 +1,7 @@
 """The fixed kernel in real processes: two runs of it and of nothing, and what the command says of them."""
 
 import json
+import re
 
 from scripts.commands.line import invoke
 
@@ -9,7 +10,8 @@ def test_a_calibration_times_nothing_and_a_fixed_kernel_and_says_what_is_missing
     typed = {"--device": "cpu", "--engine": "host", "--runs": str(tmp_path / "runs"), "--models": str(models), "--timed-runs": "5", "--repeats": "2"}
     assert invoke(["calibrate", *(word for pair in typed.items() for word in pair)]) == 0
     said = capsys.readouterr().out
-    assert "fixed kernel       median" in said and "(10 calls of 2 runs)" in said
+    # A run that foreign load disturbed does not count beside one that it did not.
+    assert re.search(r"fixed kernel       median .*\((10 calls of 2|5 calls of 1) runs\)", said), said
     assert "noise floor        not known" in said and "5 are needed; type REPEATS=10" in said
     results = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("runs/*/result.json"))]
     figures = {result["job"]["case"]: result["guest"]["figures"]["kernel"] for result in results}

@@ -106,6 +106,7 @@ def test_the_oracle_holds_a_command_to_what_it_said(honest: Place) -> None:
 def test_a_process_that_a_command_leaves_is_seen_and_ended(honest: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "GONE_WITHIN_S", 0.2)
     process = subprocess.Popen(["sleep", "60"], env=honest.environment, start_new_session=True)
+    assert oracle.soon(honest.processes, 10), "a process that has just started shows no environment for a moment"
     (breach,) = oracle.processes_left(honest)
     assert breach == (oracle.LEFT, "a process: sleep 60 ") and process.wait(10) == -9
     assert oracle.processes_left(honest) == []
