@@ -112,7 +112,7 @@ class Host(Shape):
     rules_version  of the verdicts when the result was stored (scripts/results/rules_version.py)
     """
 
-    engine: Literal["docker", "podman", "apptainer", "host"]
+    engine: Literal["docker", "podman", "apptainer", "pyxis", "host"]
     started_at: Moment
     wall_s: Amount | None = None
     began: Amount | None = None

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from scripts.containers import apptainer, container, podman, restrictions
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.images import image_files, sif
 from scripts.machine.gpus import Gpu
-from scripts.run import engines
+from scripts.report.views import matrix
+from scripts.results import shapes
+from scripts.run import engines, options
 from scripts.run.options import Options
+from scripts.verdicts import row_groups
 from tests.fakes.cdi import uuid
 
 IMAGE = pins.load().image("layer-parallel", "current")
@@ -314,3 +318,10 @@ def test_podman_without_root_keeps_a_job_on_cores_where_systemd_delegates_that(t
     assert podman.chooses_cores({"CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}, tmp_path) is chooses
     assert podman.chooses_cores({"CgroupVersion": "2", "SecurityOptions": ["name=seccomp"]}, tmp_path)
     assert podman.chooses_cores({"CgroupVersion": "1", "SecurityOptions": ["name=rootless"]}, tmp_path)
+
+
+def test_every_engine_that_can_be_typed_can_stand_in_a_result_and_in_the_report() -> None:
+    typed = set(options.UNUSED)
+    assert typed == {*engines.CONTAINED, "host"}
+    assert typed == set(typing.get_args(typing.get_type_hints(shapes.Host)["engine"])) == set(row_groups.ENGINES)
+    assert set(row_groups.ENGINES.values()) == set(matrix.SHORT)
