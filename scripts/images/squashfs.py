@@ -34,11 +34,11 @@ ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 #: Where an engine mounts devices, processes and the folders of a job.
 MOUNT_POINTS = ("dev", "kit/bench", "models", "proc", "run/job", "sys", "tmp")
 
-#: The most bytes and members of all layers of an image together: the kit's largest image has a tenth of each.
+#: The most bytes and members of all layers of an image together: far more than an image of the kit has.
 LIMIT_BYTES, MOST_MEMBERS = 128 << 30, 2_000_000
 
 #: Give a folder devices and go into it as a user who is nobody there: run as root of namespaces of its own, which may mount and no more.
-ENTER = 'mount --rbind /dev dev && exec unshare --map-user=10001 --map-group=10001 --root=. --wd=/ "$@"'
+ENTER = f'mount --rbind /dev dev && exec unshare --map-user={restrictions.NOBODY} --map-group={restrictions.NOBODY} --root=. --wd=/ "$@"'
 NAMESPACES = ("--map-root-user", "--mount", "--propagation", "private", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
 
 #: The data stay as they are, as in enroot's own files, because they are unpacked again and again. All files belong to root, as in the image.

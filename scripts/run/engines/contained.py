@@ -146,6 +146,7 @@ class FromFile(Contained):
     """An engine without a daemon, with an image that make restore ENGINE=… made of an archive."""
 
     kind: image_files.Kind
+    run_in: Callable[..., Outcome]
 
     def is_built(self) -> bool:
         return image_files.find(self.kind, self.image) is not None
@@ -162,12 +163,17 @@ class FromFile(Contained):
         """Raise PreflightError where the engine does not run the image, or not with these GPUs."""
         raise NotImplementedError
 
+    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+        settings = {"gpus": self.gpus, "cores": self.cores, "timeout_s": self.asked.timeout_s, "on_line": on_line}
+        return self.run_in(self.path, self.environment, COMMAND, **settings, **folders)
+
 
 class ApptainerEngine(FromFile):
     """Apptainer in a user namespace."""
 
     name = "apptainer"
     kind = sif.KIND
+    run_in = staticmethod(apptainer.run)
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         super().__init__(image, gpus, asked)
@@ -177,15 +183,13 @@ class ApptainerEngine(FromFile):
         if self.gpus:
             apptainer.require_driver(self.path, self.environment)
 
-    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
-        return apptainer.run(self.path, self.environment, COMMAND, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line, **folders)
-
 
 class PyxisEngine(FromFile):
     """srun with pyxis, on the node of this process."""
 
     name = "pyxis"
     kind = squashfs.KIND
+    run_in = staticmethod(pyxis.run)
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         super().__init__(image, gpus, asked)
@@ -196,9 +200,6 @@ class PyxisEngine(FromFile):
 
     def _try(self) -> None:
         pyxis.unpack(self.path, self.environment, self.gpus)
-
-    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
-        return pyxis.run(self.path, self.environment, COMMAND, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line, **folders)
 
 
 #: {value of ENGINE: its engine}
