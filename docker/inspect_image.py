@@ -36,26 +36,40 @@ def sha256(path):
     return digest.digest()
 
 
-def altered_files(distribution):
-    """Files of a distribution that are not, or no longer, what its RECORD says."""
+def record_of(distribution):
+    """[(path, name, digest)] of a distribution's RECORD."""
+    rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    return [(os.path.normpath(str(distribution.locate_file(name))), name, digest) for name, digest, _ in rows]
+
+
+def recorded_digests(everything):
+    """{path: the digests that distributions record for it}. Two distributions may bring the same file: the one installed last wins."""
+    digests = {}
+    for distribution in everything:
+        for path, _, digest in record_of(distribution):
+            digests.setdefault(path, set()).add(digest)
+    return digests
+
+
+def altered_files(distribution, recorded):
+    """Files of a distribution that are not, or no longer, what its RECORD or that of another distribution says."""
     found = []
-    for name, digest, _ in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
-        path = str(distribution.locate_file(name))
+    for path, name, digest in record_of(distribution):
         # cmake's list names folders, of which one was never there; numpy's has a hash of bytecode, which pip makes anew.
         if name.endswith(("/", ".pyc")) or os.path.isdir(path):
             continue
         if not os.path.exists(path):
             found.append(name + ": missing")
         elif digest.startswith("sha256="):
-            wanted = base64.urlsafe_b64decode(digest[len("sha256=") :] + "==")
-            if sha256(path) != wanted:
+            there = "sha256=" + base64.urlsafe_b64encode(sha256(path)).decode().rstrip("=")
+            if there not in recorded[path]:
                 found.append(name + ": another hash")
     return found
 
 
 def unowned_files(everything):
     """{path in site-packages: sha256} of files that no package brought."""
-    owned = {os.path.normpath(str(one.locate_file(row[0]))) for one in everything for row in csv.reader((one.read_text("RECORD") or "").splitlines())}
+    owned = recorded_digests(everything)
     found = {}
     for top in glob.glob("/opt/venv/lib/python3*/site-packages"):
         for folder, folders, names in os.walk(top):
@@ -174,6 +188,7 @@ def torch_facts():
 
 def main():
     everything = list(distributions())
+    recorded = recorded_digests(everything)
     cuda, flags, held = torch_facts()
     print(
         json.dumps(
@@ -184,7 +199,7 @@ def main():
                 "torch_architectures": held,
                 "packages": {one.metadata["Name"]: one.version for one in everything},
                 "archives": archives(),
-                "altered": {one.metadata["Name"]: files for one in everything for files in [altered_files(one)] if files},
+                "altered": {one.metadata["Name"]: files for one in everything for files in [altered_files(one, recorded)] if files},
                 "unowned": unowned_files(everything),
                 "compiled_with": lines("/opt/kit/compiled-with.txt"),
                 "debian": debian_packages(),
