@@ -1,11 +1,18 @@
-"""transformers with a static cache and a compiled decoding step: torch.compile, and CUDA graphs on a GPU.
+"""transformers with a static cache and a compiled decoding step: torch.compile, and one CUDA graph on a GPU.
 
-Options of `generate` do all of this. The prompt is read as usual, and each further token is one call of the compiled model, whose cache
-keeps one size from the first token to the last. So a job has one batch size, and `load` compiles for it.
+The prompt is read as usual, and each further token is one call of the compiled step (bench/models/greedy_loop.py), whose cache keeps one
+size from the first token to the last. So a job has one batch size, and `load` compiles for it. A job with arguments that this loop cannot
+follow, such as sampling, goes through transformers' own `generate` with a compiled model.
 
-options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
-so a form that renders or pads prompts of its own needs it), mode and compiler of torch.compile ("reduce-overhead" records CUDA graphs,
-"inductor" writes the kernels).
+options of `load`:
+    cache_tokens   the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run, so a form that
+                   renders or pads prompts of its own needs it
+    loop           "kit" or "transformers": whose loop calls the step
+    mode           of torch.compile. With "reduce-overhead" and "max-autotune" torch records the CUDA graphs itself; with "default" and
+                   "max-autotune-no-cudagraphs" the kit records the step once (the loop of transformers then has no CUDA graph)
+    compiler       of torch.compile: "inductor" writes the kernels
+    inductor       further settings of Inductor, {name: value}
+    attention      transformers' attention implementation, where the model has several
 """
 
 import atexit
@@ -17,13 +24,24 @@ import time
 from bench import compat
 from bench.backends import LOGITS, MASK, TOKENS, Loaded
 from bench.measuring import measure
-from bench.models import pretrained, prompts
+from bench.models import greedy_loop, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
-ARGUMENTS = ("cache_tokens", "mode", "compiler")
+ARGUMENTS = ("cache_tokens", "loop", "mode", "compiler", "inductor", "attention")
 
-MODE, COMPILER = "reduce-overhead", "inductor"
+COMPILER = "inductor"
+
+KIT, TRANSFORMERS = "kit", "transformers"
+
+#: The mode of torch.compile for each loop.
+MODES = {KIT: "default", TRANSFORMERS: "reduce-overhead"}
+
+#: Modes in which torch records CUDA graphs itself.
+RECORDING_MODES = ("reduce-overhead", "max-autotune")
+
+#: Inductor's settings for the kit's loop: products with one row become matrix-vector kernels, fused with what stands around them.
+INDUCTOR = {"coordinate_descent_tuning": True}
 
 #: The first step compiles, the second records its CUDA graph, the third replays it; the second call reuses the graphs of the first.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
@@ -53,7 +71,7 @@ def no_compiler(device, compiler):
 
 
 class Compiled(Loaded):
-    """A model compiled for `batch_size` rows and a cache of `cache_tokens`."""
+    """A model compiled for `batch_size` rows and a cache of `cache_tokens`; `loop` is a GreedyLoop, or None for transformers' own."""
 
     def generate(self, input_ids, attention_mask=None, **arguments):
         rows, prompt_tokens = input_ids.shape
@@ -63,12 +81,15 @@ class Compiled(Loaded):
         if longest > self.cache_tokens:
             words = "prompt and answer have {} tokens, the cache has room for {}: give the case load.cache_tokens = {}"
             raise ValueError(words.format(longest, self.cache_tokens, longest))
+        if self.loop is not None:
+            return self.loop.generate(input_ids, attention_mask, **arguments)
         return Loaded.generate(self, input_ids, attention_mask, **arguments)
 
     def close(self):
         """Forget the compiled code and its CUDA graphs, which hold the model's memory."""
         import torch
 
+        self.loop = None
         torch._dynamo.reset()
         torch.compiler.set_stance("default")
 
@@ -83,18 +104,24 @@ def load(job):
     own_cache_of_kernels()
     device = pretrained.first_device(job)
     model = pretrained.load_onto(job, device)
-    settings = {"mode": job.load.get("mode", MODE), "compiler": job.load.get("compiler", COMPILER)}
+    if "attention" in job.load:
+        model.set_attn_implementation(job.load["attention"])
     ids = prompts.token_ids(job.prompt, job.model["path"]).to(device)
-    cache_tokens = cache_tokens_of(job, ids.shape[1])
-    loaded = Compiled(model=model, device=device, batch_size=job.prompt["batch_size"], cache_tokens=cache_tokens)
-    model.generation_config.update(
-        cache_implementation="static",
-        max_cache_len=cache_tokens,
-        compile_config=_compile_config(job, **settings),
-    )
-    compiled = _compile(job, loaded, ids)
-    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, **settings)
+    cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
+    loop = job.load.get("loop") or loop_of(job, model)
+    settings = {"loop": loop, "mode": job.load.get("mode", MODES[loop]), "compiler": job.load.get("compiler", COMPILER)}
+    loaded = Compiled(model=model, device=device, batch_size=rows, cache_tokens=cache_tokens, loop=None)
+    prepare = _prepare_loop if loop == KIT else _prepare_transformers
+    record, prepared = prepare(job, loaded, **settings)
+    compiled = _compile(job, loaded, ids, record)
+    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, **dict(settings, **prepared))
     return loaded
+
+
+def loop_of(job, model):
+    """The kit's loop, where it can follow the arguments of every run; forms add nothing that it cannot follow."""
+    length = {"max_new_tokens": 1}
+    return TRANSFORMERS if any(greedy_loop.why_not(model, dict(length, **run["arguments"])) for run in job.runs) else KIT
 
 
 def own_cache_of_kernels():
@@ -106,27 +133,71 @@ def own_cache_of_kernels():
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
+def _prepare_loop(job, loaded, loop, mode, compiler):
+    """Give the engine the kit's loop; returns (the function that records its CUDA graph, what `used` tells of it)."""
+    inductor = dict(INDUCTOR, **job.load.get("inductor", {}))
+    split = compiler == "inductor" and bool(inductor.get("coordinate_descent_tuning")) and loaded.batch_size == 1
+    if split:
+        greedy_loop.split_biases(loaded.model)
+    loaded.loop = greedy_loop.GreedyLoop(loaded.model, loaded.batch_size, loaded.cache_tokens, loaded.device)
+    torch_records = mode in RECORDING_MODES and compiler == "inductor"
+    kit_records = job.device == "cuda" and not torch_records
+    options = _inductor_options(mode, inductor) if compiler == "inductor" else None
+    record = loaded.loop.prepare(_backend(compiler), options, capture=kit_records)
+    graph = "the kit" if kit_records else "torch" if job.device == "cuda" else "nobody"
+    told = {"cuda_graph_by": graph, "split_biases": split}
+    return record, dict(told, inductor=inductor) if compiler == "inductor" else told
+
+
+def _backend(compiler):
+    """The backend of torch.compile of that name."""
+    return compiler
+
+
+def _inductor_options(mode, inductor):
+    """Inductor's settings of a mode together with others: torch.compile takes a mode or settings, not both."""
+    import torch
+
+    return dict(torch._inductor.list_mode_options(mode), **inductor)
+
+
+def _prepare_transformers(job, loaded, loop, mode, compiler):
+    """Set the model up for a compiled `generate` of transformers; as _prepare_loop."""
+    loaded.model.generation_config.update(
+        cache_implementation="static",
+        max_cache_len=loaded.cache_tokens,
+        compile_config=_compile_config(job, mode, compiler),
+    )
+    return lambda: None, {}
+
+
 def _compile_config(job, mode, compiler):
     """transformers' settings of torch.compile: the whole step is one graph. On a CPU transformers compiles only where it is told to."""
     import transformers
 
     # Only Inductor knows modes.
-    config = transformers.CompileConfig(fullgraph=True, mode=mode if compiler == "inductor" else None, backend=compiler)
+    config = transformers.CompileConfig(fullgraph=True, mode=mode if compiler == "inductor" else None, backend=_backend(compiler))
     config._compile_all_devices = job.device == "cpu"
     return config
 
 
-def _compile(job, loaded, ids):
-    """Generate like the job until everything is compiled; returns {compile_s, graphs, cudagraph_skips}.
+def _compile(job, loaded, ids, record):
+    """Generate like the job until everything is compiled and recorded; returns {compile_s, graphs, cudagraph_skips}.
 
     Afterwards torch raises an error instead of compiling again, so that no timed call includes compilation.
     """
     import torch
     from torch._dynamo.utils import counters
 
+    def generate():
+        loaded.generate(ids, do_sample=False, num_beams=1, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=WARM_UP_TOKENS)
+
     synchronize, began = measure.synchronizer(job), time.monotonic()
     for _ in range(WARM_UP_CALLS):
-        loaded.generate(ids, do_sample=False, num_beams=1, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=WARM_UP_TOKENS)
+        generate()
+    loaded.generate(ids, do_sample=False, num_beams=1, max_new_tokens=1)  # leaves room in the cache for the steps of a recording
+    record()
+    generate()
     synchronize()
     torch.compiler.set_stance("fail_on_recompile")
     return {

@@ -34,7 +34,7 @@ def test_a_batch_comes_out_as_plain_transformers_and_passes_check_and_judge(gues
     assert result.status == "ok", result.reason
     assert result.check["passed"] and result.check["greedy_common_prefix_tokens"] == 4, result.check
     assert [one["new_tokens"] for one in result.measurements] == [1, 12]
-    assert (result.used["graphs"], result.used["cache_tokens"], result.used["dtype"]) == (1, 48, "float32")
+    assert (result.used["graphs"], result.used["cache_tokens"], result.used["dtype"], result.used["loop"]) == (1, 48, "float32", "kit")
     assert 0 < result.used["compile_s"] < result.load_s
     verdict = judged(guest, job, tmp_path)
     assert verdict["passed"] and verdict["not_seen"] == [], verdict
@@ -53,17 +53,21 @@ def test_kernels_written_by_inductor_give_the_same(guest, checkpoints, reference
 SPOILT = """
 from bench.__main__ import main, read_job
 from bench.backends import compiled
-real = compiled._compile_config
+import torch
 
-def spoilt(job, **settings):
+# The step has its own logits: those of the prompt come from the model as it is.
+def spoilt(name):
     def compiler(graph, inputs):
-        return lambda *values: [one * 1.5 if one.is_floating_point() and one.dim() == 3 else one for one in graph(*values)]
+        for node in graph.graph.nodes:
+            if node.target == "masked_fill":
+                with graph.graph.inserting_before(node):
+                    node.replace_input_with(node.args[0], graph.graph.call_function(torch.mul, (node.args[0], 1.5)))
+        graph.recompile()
+        return graph
 
-    config = real(job, **settings)
-    config.backend = compiler
-    return config
+    return compiler
 
-compiled._compile_config = spoilt
+compiled._backend = spoilt
 main(read_job({job!r}), {job!r}, {result!r})
 print("null")
 """
@@ -83,17 +87,153 @@ import json
 from bench.job import parse_job
 from bench.backends import compiled
 loaded = compiled.load(parse_job({job!r}))
-ids = __import__("torch").ones((1, 8), dtype=int)
 try:
-    loaded.model.generate(ids, do_sample=False, max_new_tokens=4)
+    {call}
     print(json.dumps("no error"))
 except RuntimeError as error:
     print(json.dumps(str(error)))
 """
+OTHER_SIZE = "loaded.model.generate(__import__('torch').ones((1, 8), dtype=int), do_sample=False, max_new_tokens=4)"
+OTHER_TYPE = "loaded.loop.token = loaded.loop.token.int(); loaded.loop.next()"
 
 
-def test_what_would_be_compiled_within_a_call_is_an_error_there(guest, checkpoints):
-    assert "recompile" in guest.code(COMPILES_AGAIN.format(job=to_json(compiled_job("gptj", checkpoints))))
+@pytest.mark.parametrize("loop, call", [("transformers", OTHER_SIZE), ("kit", OTHER_TYPE)])
+def test_what_would_be_compiled_within_a_call_is_an_error_there(guest, checkpoints, loop, call):
+    job = compiled_job("gptj", checkpoints, load={"dtype": "float32", "compiler": "eager", "loop": loop})
+    assert "recompile" in guest.code(COMPILES_AGAIN.format(job=to_json(job), call=call))
+
+
+LIKE_GENERATE = """
+import json, torch, transformers
+from bench.models import greedy_loop
+
+torch.set_num_threads(1)
+model = transformers.AutoModelForCausalLM.from_pretrained({path!r}, dtype=torch.float32).eval()
+greedy, pad, wrong = {{"do_sample": False, "num_beams": 1, "pad_token_id": 3}}, 3, []
+
+
+class Streamer:
+    def __init__(self):
+        self.put_, self.ended = [], 0
+
+    def put(self, tokens):
+        self.put_.append(tokens.tolist())
+
+    def end(self):
+        self.ended += 1
+
+
+class Watch(transformers.LogitsProcessor):
+    def __init__(self, banned):
+        self.banned, self.seen, self.ids = banned, [], []
+
+    def __call__(self, ids, scores):
+        self.seen.append(scores)
+        self.ids.append(ids.tolist())
+        return scores if self.banned is None else scores.index_fill(1, torch.tensor([self.banned]), float("-inf"))
+
+
+for padding, split in (([0], False), ([0], True), ([0, 3, 5], False)):
+    torch._dynamo.reset()
+    if split:
+        greedy_loop.split_biases(model)
+    loop = greedy_loop.GreedyLoop(model, len(padding), 40, "cpu")
+    loop.prepare("eager", None, capture=False)
+    ids = torch.randint(4, model.config.vocab_size, (len(padding), 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    for row, count in enumerate(padding):
+        ids[row, :count], mask[row, :count] = pad, 0
+
+    def both(mask, streamers=(None, None), watches=(None, None), **asked):
+        answers = []
+        for generate, streamer, watch in zip((model.generate, loop.generate), streamers, watches):
+            more = dict(greedy, **asked)
+            more.update({{}} if mask is None else {{"attention_mask": mask}})
+            more.update({{}} if streamer is None else {{"streamer": streamer}})
+            more.update({{}} if watch is None else {{"logits_processor": transformers.LogitsProcessorList([watch])}})
+            answers.append(generate(ids, **more))
+        answers[0] = answers[0][:, 9:]
+        if answers[0].tolist() != answers[1].tolist():
+            wrong.append([padding, split, asked, answers[0].tolist(), answers[1].tolist()])
+        return answers[1]
+
+    plain = both(mask, max_new_tokens=20, eos_token_id=2**31 - 1)
+    middle = sorted({{int(row[3]) for row in plain}})  # every row ends at its fourth token or before
+    ends = [int(plain[0, 4]), int(plain[-1, 7])]
+    for given in (mask, None):
+        both(given, max_new_tokens=1)
+        both(given, max_new_tokens=20, min_new_tokens=20, eos_token_id=ends)
+        both(given, max_length=25, min_length=25, eos_token_id=ends)
+        both(given, max_new_tokens=20, eos_token_id=ends[0])
+        both(given, max_new_tokens=20, eos_token_id=ends, pad_token_id=None)
+        both(given, max_new_tokens=31, eos_token_id=middle)
+        both(given, max_new_tokens=20, min_length=16, eos_token_id=ends)
+    for asked in ({{"eos_token_id": ends}}, {{"eos_token_id": middle}}, {{"eos_token_id": None}}, {{"eos_token_id": ends, "min_new_tokens": 6}}):
+        streamers, watches = (Streamer(), Streamer()), (Watch(None), Watch(None))
+        both(mask, streamers, max_new_tokens=20, **asked)
+        both(mask, watches=watches, max_new_tokens=20, **asked)
+        if streamers[0].put_ != streamers[1].put_ or streamers[1].ended != 1:
+            wrong.append([padding, asked, "streamed", streamers[0].put_, streamers[1].put_])
+        seen = list(zip(watches[0].seen, watches[1].seen))
+        if watches[0].ids != watches[1].ids or not all(torch.allclose(one, two, atol=1e-4) for one, two in seen[:2]):
+            wrong.append([padding, asked, "logits"])
+        both(mask, watches=(Watch(int(plain[0, 2])), Watch(int(plain[0, 2]))), max_new_tokens=20, **asked)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    if graphs != 1:
+        wrong.append([padding, graphs])
+    torch._dynamo.utils.counters.clear()
+print(json.dumps(wrong))
+"""
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES))
+def test_the_loop_makes_the_tokens_of_transformers_generate(guest, checkpoints, architecture):
+    """One row and three padded ones; minimum lengths, end tokens, padding, streamers and logits processors; one graph for all of it."""
+    assert guest.code(LIKE_GENERATE.format(path=str(checkpoints[architecture]))) == []
+
+
+REFUSED = """
+import json
+from bench.job import parse_job
+from bench.backends import compiled
+loaded = compiled.load(parse_job({job!r}))
+reasons = []
+for asked in (dict(do_sample=True, max_new_tokens=2), dict(repetition_penalty=1.5, max_new_tokens=2), dict(), dict(max_new_tokens=99)):
+    try:
+        loaded.generate(__import__("torch").ones((3, 8), dtype=int), **asked)
+        reasons.append("")
+    except ValueError as error:
+        reasons.append(str(error))
+print(json.dumps(reasons))
+"""
+
+
+def test_the_loop_refuses_what_it_cannot_follow(guest, checkpoints):
+    assert guest.code(REFUSED.format(job=to_json(compiled_job("gptj", checkpoints)))) == [
+        "the loop cannot follow tokens that are sampled or searched",
+        "the loop cannot follow repetition_penalty in the arguments or in the model's generation config",
+        "the loop cannot follow no length in the arguments",
+        "prompt and answer have 107 tokens, the cache has room for 48: give the case load.cache_tokens = 107",
+    ]
+
+
+def test_a_job_goes_through_the_loop_of_transformers_where_it_asks_for_that_or_samples(guest, checkpoints, references, tmp_path):
+    load = {"dtype": "float32", "compiler": "eager", "loop": "transformers"}
+    job = compiled_job("llama", checkpoints, load=load, reference=references["llama"])
+    result = guest.run(job)
+    assert result.status == "ok" and result.check["passed"], (result.reason, result.check)
+    assert (result.used["loop"], result.used["mode"], result.used["graphs"]) == ("transformers", "reduce-overhead", 1)
+    assert judged(guest, job, tmp_path)["passed"]
+    sampled = [{"new_tokens": 6, "arguments": {"do_sample": True, "top_k": 5, "max_new_tokens": 6, "min_new_tokens": 6}}]
+    result = guest.run(compiled_job("llama", checkpoints, runs=sampled))
+    assert (result.status, result.used["loop"]) == ("ok", "transformers"), result.reason
+
+
+def test_settings_of_load_reach_torch(guest, checkpoints):
+    load = {"dtype": "float32", "compiler": "eager", "mode": "max-autotune", "attention": "eager", "inductor": {"epilogue_fusion": False}}
+    result = guest.run(compiled_job("llama", checkpoints, load=load, kind="profile", runs=RUNS[:1]))
+    assert result.status == "ok", result.reason
+    assert (result.used["loop"], result.used["mode"], result.used["cuda_graph_by"]) == ("kit", "max-autotune", "nobody")
 
 
 def test_a_padded_batch_of_uneven_sentences_is_one_graph_too(guest, checkpoints):
