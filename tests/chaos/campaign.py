@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tests.chaos import containers, oracle, worlds
+from scripts import results
+from tests.chaos import containers, gpus, oracle, worlds
 from tests.chaos.faults import PYTHON_STARTS_S, WHOLE_S, Kind
-from tests.chaos.oracle import Breach
-from tests.chaos.place import BOUND_S, DOCKER, HOST, REAL, ROOT, Command, Place, copy, removed_at_end
+from tests.chaos.oracle import Breach, Ended
+from tests.chaos.place import BACKENDS, BOUND_S, DOCKER, GPU, HOST, REAL, ROOT, Command, Place, copy, removed_at_end
 from tests.chaos.worlds import World
 
 
@@ -57,10 +58,10 @@ class Campaign:
 
     def __init__(self, folder: Path, kinds: Sequence[Kind]) -> None:
         self.folder, self.kinds = folder, kinds
-        self.kits = dict.fromkeys((HOST, REAL), ROOT)
-        self.templates: dict[tuple[str, int], Place] = {}
+        self.kits = dict.fromkeys((HOST, REAL, GPU), ROOT)
+        self.templates: dict[tuple[str, int, str], Place] = {}
         self.own_engine: containers.OwnEngine | None = None
-        self.engine_is_mine = threading.Lock()
+        self.engine_is_mine, self.gpu_is_mine = threading.Lock(), threading.Lock()
         self.held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,13 +85,22 @@ class Campaign:
         self.held.close()
 
     def _run_templates(self) -> None:
-        """An honest run for each engine and number of ranks: its models and its result are what others find there."""
-        for engine, ranks in sorted({(kind.engine, ranks) for kind in self.kinds for ranks in kind.ranks}):
-            place = Place(self.folder / f"template-{engine}-{ranks}", self.kits[engine], engine, ranks)
+        """An honest run for each engine, number of ranks and backend: its models and its result are what others find there."""
+        for engine, ranks, backend in sorted({(kind.engine, ranks, kind.backend) for kind in self.kinds for ranks in kind.ranks}):
+            place = self._place(self.folder / f"template-{engine}-{ranks}-{backend}", engine, ranks, backend)
             command = place.start()
             if command.wait(BOUND_S[place.engine]) != 0:
                 raise SystemExit(f"error: an honest run without a fault fails:\n{command.text()}")
-            self.templates[engine, ranks] = place
+            self.templates[engine, ranks, place.backend] = place
+
+    def _place(self, folder: Path, engine: str, ranks: int, backend: str) -> Place:
+        return Place(folder, self.kits[engine], engine, ranks, gpus.settings() if engine == GPU else {}, backend or BACKENDS[ranks])
+
+    def _alone(self, kind: Kind) -> contextlib.AbstractContextManager[object]:
+        """Faults of a kind that changes what is there once come one after another."""
+        if kind.own_engine:
+            return self.engine_is_mine
+        return self.gpu_is_mine if kind.engine == GPU else contextlib.nullcontext()
 
     def perform(self, faults: Sequence[Fault]) -> Iterator[Outcome]:
         with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
@@ -100,35 +110,36 @@ class Campaign:
         """One fault, the command after it, and what the oracle says."""
         draw, kind = fault.draw(), fault.kind
         folder = Path(tempfile.mkdtemp(prefix=f"{fault.number}-", dir=self.folder)) / "place"
-        with removed_at_end(folder.parent):
-            place = Place(folder, self.kits[kind.engine], kind.engine, draw.choice(kind.ranks))
+        with removed_at_end(folder.parent), self._alone(kind):
+            place = self._place(folder, kind.engine, draw.choice(kind.ranks), kind.backend)
             place.own_engine = self.own_engine if kind.own_engine else None
             world = kind.world(place)
             try:
-                with self.engine_is_mine if kind.own_engine else contextlib.nullcontext():
-                    return self._suffer(fault, place, world, draw)
+                return self._suffer(fault, place, world, draw)
             finally:
                 place.end_processes()
                 world.heal()
                 world.end()
 
     def _suffer(self, fault: Fault, place: Place, world: World, draw: random.Random) -> Outcome:
-        kind, template = fault.kind, self.templates[place.engine, place.ranks]
+        kind, template = fault.kind, self.templates[place.engine, place.ranks, place.backend]
         with_models, with_result, make = draw.random() < 0.6, draw.random() < 0.5, kind.make and draw.random() < 0.5
-        if with_models or place.engine == REAL:
+        moment, wait_s = draw.choice(kind.moments or ("start",)), draw.random()
+        if moment != "a helping job" if place.engine == GPU else with_models or place.engine == REAL:  # with its models a command has no helping job
             copy(template.models, place.models)
         if with_result:
             copy(template.runs, place.runs)
-        moment, wait_s = draw.choice(kind.moments or ("start",)), draw.random()
         place.teach(kind.manners(draw))
         outcome = Outcome(fault, words=f"{kind.name}, ranks {place.ranks}, {moment}, {place.manners}")
         before = oracle.stored(place)
 
         forced = {"FORCE": "1"} if with_result else {}
-        command = place.start(make=make, terminal=kind.terminal, before=world.before, **forced)
+        command = place.start(make=make, terminal=kind.terminal, before=world.before, **forced, **place.first)
         outcome.struck = not kind.moments or self._strike(fault, command, place, world, moment, wait_s, draw)
         code = command.wait(BOUND_S[place.engine])
         outcome.breaches += self._judged(command, code, place, before)
+        if outcome.struck:
+            outcome.breaches += kind.expects(Ended(code, command.text(), oracle.rows_since(place, before)), world)
 
         world.heal()
         dishonest = oracle.dishonest(place.manners.get("measure", {}))
@@ -138,13 +149,15 @@ class Campaign:
             outcome.breaches.append((oracle.FALSE, f"exit code {code} of an honest run"))
         place.unteach()
         between = oracle.stored(place)
-        again = place.start()
+        again = place.start(**({"FORCE": "1"} if place.engine == GPU else {}))  # a row that is oom or marked counts as measured
         code = again.wait(BOUND_S[place.engine])
         outcome.breaches += self._judged(again, code, place, between)
         if code != 0 or "ok" not in oracle.statuses(place).values():
             outcome.breaches.append((oracle.STUCK, f"the next command ended with {code}:\n{again.text()[-1500:]}"))
+        if place.engine == GPU:
+            outcome.breaches += gpus.after_the_next(oracle.rows_since(place, between))
         outcome.breaches += oracle.left(place)
-        if place.engine == DOCKER:
+        if place.engine in (DOCKER, GPU):
             outcome.breaches += containers.left(place)
         if outcome.breaches:
             outcome.words += f"\n--- the command with the fault\n{command.text()[-1500:]}\n--- the next\n{again.text()[-1500:]}"
@@ -153,18 +166,25 @@ class Campaign:
     def _strike(self, fault: Fault, command: Command, place: Place, world: World, moment: str, wait_s: float, draw: random.Random) -> bool:
         if not place.until(moment, command):
             return False
-        with_wait = PYTHON_STARTS_S + wait_s * WHOLE_S if moment == "start" else wait_s * fault.kind.after_s
+        with_wait = PYTHON_STARTS_S + wait_s * WHOLE_S if moment == "start" else wait_s * self._after_s(fault.kind, place, moment)
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.process.wait(with_wait)
         struck = command.running()
         fault.kind.strike(command, place, world, draw)
-        return struck
+        return struck and not world.late
+
+    def _after_s(self, kind: Kind, place: Place, moment: str) -> float:
+        """Within so many seconds of a moment the fault comes; on a GPU at any time of the job, which took as long before."""
+        if kind.engine != GPU or moment != "the job":
+            return kind.after_s
+        records, _ = results.load_all(self.templates[place.engine, place.ranks, place.backend].runs)
+        return max(float(record.host["wall_s"]) for record in records)
 
     def _judged(self, command: Command, code: int | None, place: Place, before: dict[Path, bytes]) -> list[Breach]:
         output = command.text()
         breaches = [(oracle.HUNG, f"no end within {BOUND_S[place.engine]:.0f} s")] if code is None else []
         breaches += oracle.lost(before) + oracle.promised(output) + oracle.false(place)
-        return breaches + oracle.processes_left(place) + oracle.tracebacks(output)
+        return breaches + oracle.processes_left(place) + oracle.tracebacks(output, f"{ROOT}/scripts/" if place.engine == GPU else "")
 
 
 def _new(place: Place, before: dict[Path, bytes]) -> dict[str, str]:

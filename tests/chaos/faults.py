@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos import containers, guest, worlds
-from tests.chaos.place import DOCKER, HOST, MOMENTS, REAL, ROOT, Command, Place
+from tests.chaos import containers, gpus, guest, worlds
+from tests.chaos.oracle import Breach, Ended
+from tests.chaos.place import DOCKER, GPU, HOST, MOMENTS, REAL, ROOT, Command, Place
 from tests.chaos.worlds import World, WorldOf
 
 #: Unless its kind says more, a fault comes so many seconds after the moment it waits for; after the start of a command, at any time of it.
@@ -27,6 +28,7 @@ class Kind:
     """A kind of fault. `share` is its weight in a campaign; `lacking` says what this machine lacks for it, "" for nothing.
 
     `survives`: the command must end well in spite of it. `manners` draws those of the guest; `strike` hits the running command, at a moment of `moments` where there are any.
+    `backend`: whose jobs, "" for the first of so many ranks. `expects` says what is wrong with how the command ended.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Kind:
     after_s: float = AFTER_S
     survives: bool = False
     own_engine: bool = False
+    backend: str = ""
+    expects: Callable[[Ended, World], list[Breach]] = lambda ended, world: []
     lacking: Callable[[], str] = field(default=lambda: "")
 
 
@@ -187,11 +191,61 @@ OF_REAL_MODELS = (
     Kind("rank killed, real tiny model", 2, engine=REAL, ranks=(2,), strike=kill_a_rank, moments=("the job",), after_s=REAL_AFTER_S, lacking=no_demo),
 )
 
-KINDS = (*ON_HOST, *IN_DOCKER, *OF_REAL_MODELS)
+#: Moments at which a command has its GPU and has not stored its result.
+ON_ITS_GPU = ("a helping job", "the job", "the job", "the job")
+
+ON_GPU = (
+    *(
+        Kind(
+            f"GPU memory runs out, {backend}",
+            2,
+            engine=GPU,
+            backend=backend,
+            strike=gpus.take_all,
+            moments=ON_ITS_GPU,
+            after_s=REAL_AFTER_S,
+            world=gpus.Foreign,
+            expects=gpus.after_oom,
+            lacking=gpus.lacking_for(backend),
+        )
+        for backend in gpus.BACKENDS
+    ),
+    Kind(
+        "another process takes the GPU in mid-run",
+        2,
+        engine=GPU,
+        strike=gpus.take_a_part,
+        moments=ON_ITS_GPU,
+        after_s=REAL_AFTER_S,
+        survives=True,
+        world=gpus.Foreign,
+        expects=gpus.after_a_guest,
+        lacking=gpus.lacking_for("transformers"),
+    ),
+    Kind(
+        "another process has the GPU before",
+        1,
+        engine=GPU,
+        moments=(),
+        world=gpus.HasItBefore,
+        expects=gpus.refused,
+        lacking=gpus.lacking_for("transformers"),
+    ),
+    Kind(
+        "another process has the GPU before, ALLOW_BUSY=1",
+        1,
+        engine=GPU,
+        moments=(),
+        survives=True,
+        world=lambda place: gpus.HasItBefore(place, ALLOW_BUSY="1"),
+        expects=gpus.after_a_guest,
+        lacking=gpus.lacking_for("transformers"),
+    ),
+)
+
+KINDS = (*ON_HOST, *IN_DOCKER, *OF_REAL_MODELS, *ON_GPU)
 
 #: Faults that the campaign has no kind for, and why.
 NEVER_TRIED = {
-    "memory of a GPU runs out, in torch, DeepSpeed, BMInf or bitsandbytes": "it needs a GPU",
-    "another process takes the GPU in mid-run": "it needs a GPU",
-    "an Xid or ECC error of a GPU": "only a broken GPU has it",
+    "an Xid or ECC error of a GPU": "only a broken GPU has it; tests/unit/test_conditions.py lets a make-believe driver count errors of ECC",
 }

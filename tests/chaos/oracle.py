@@ -1,14 +1,16 @@
 """What must be true after a fault, and after the command that follows it; each breach is a line of its category."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.job import InvalidDocument
 from scripts import results
-from scripts.results import door
+from scripts.machine import locks
+from scripts.results import Record, door
 from scripts.results.store import record_of
 from tests.chaos import guest
-from tests.chaos.place import REAL, Place, soon
+from tests.chaos.place import GPU, REAL, Place, soon
 
 LOST, FALSE, LEFT, HUNG, TRACEBACK, STUCK = CATEGORIES = ("results lost", "false results", "left behind", "hung", "tracebacks", "next command failed")
 
@@ -32,6 +34,18 @@ LEFTOVERS = (
 ALLOWED_IN_TMP = ("llm-repro-", "torchinductor_")
 
 Breach = tuple[str, str]
+
+#: Where a guest computes with a real model.
+REAL_MODELS = (REAL, GPU)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended: its exit code (None where it was ended), its output, and the rows that it stored."""
+
+    code: int | None
+    output: str
+    rows: list[Record]
 
 
 def stored(place: Place) -> dict[Path, bytes]:
@@ -65,9 +79,9 @@ def false(place: Place) -> list[Breach]:
             breaches.append((FALSE, f"{path}: {error}"))
             continue
         # Not the judge's verdict: it compares times, and a campaign keeps the machine busy.
-        if record.status == "ok" and record.guest and place.engine == REAL and not _logits_right(record.guest.check or {}):
+        if record.status == "ok" and record.guest and place.engine in REAL_MODELS and not _logits_right(record.guest.check or {}):
             breaches.append((FALSE, f"{path}: a real model's output is not right: {record.guest.check}"))
-        if record.status == "ok" and record.guest and place.engine != REAL:
+        if record.status == "ok" and record.guest and place.engine not in REAL_MODELS:
             times = {calls["new_tokens"]: calls["timed_ms"] for calls in record.guest.measurements}
             honest = {run["new_tokens"]: [guest.honest_ms(record.id, run["new_tokens"])] * record.job.timed_runs for run in record.job.runs}
             if times != honest:
@@ -86,8 +100,13 @@ def dishonest(manners: dict[str, str]) -> bool:
 
 def statuses(place: Place) -> dict[str, str]:
     """{run: status} of the readable results."""
-    records, _ = results.load_all(place.runs)
-    return {record.id: record.status for record in records}
+    return {record.id: record.status for record in results.load_all(place.runs)[0]}
+
+
+def rows_since(place: Place, before: dict[Path, bytes]) -> list[Record]:
+    """The readable results that were not there before."""
+    there = {path.parent.name for path in before}
+    return [record for record in results.load_all(place.runs)[0] if record.id not in there]
 
 
 def processes_left(place: Place) -> list[Breach]:
@@ -100,12 +119,23 @@ def processes_left(place: Place) -> list[Breach]:
 
 def left(place: Place) -> list[Breach]:
     """Locks, work folders and halves of files that the next command did not remove, and runs of which nothing was asked."""
-    found = {path for pattern in LEFTOVERS for path in place.folder.glob(pattern)}
+    found = {path for pattern in LEFTOVERS for path in place.folder.glob(pattern) if not _free_gpu(path)}
     found |= {folder for folder in place.runs.iterdir() if folder.is_dir() and not any((folder / name).exists() for name in ("job.json", "result.json"))}
     found |= {path for path in place.tmp.iterdir() if not path.name.startswith(ALLOWED_IN_TMP)}
     return [(LEFT, str(path)) for path in sorted(found)]
 
 
-def tracebacks(output: str) -> list[Breach]:
+def _free_gpu(path: Path) -> bool:
+    """Is this the lock of a GPU that nobody holds? Its file stays until the next command, however a command ends."""
+    if not path.name.startswith(("GPU-", "MIG-")) or path.suffix != ".lock":
+        return False
+    lock = locks.take(path)
+    if lock:
+        lock.close()
+    return lock is not None
+
+
+def tracebacks(output: str, through: str = "") -> list[Breach]:
+    """A traceback in the output; with `through`, only one that names a file there: the kit quotes the last lines of a real helping job that failed."""
     position = output.find("Traceback (most recent call last)")
-    return [] if position < 0 else [(TRACEBACK, output[position:][-1500:])]
+    return [] if position < 0 or f'File "{through}' not in output[position:] and through else [(TRACEBACK, output[position:][-1500:])]

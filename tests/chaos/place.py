@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Where a command runs its jobs: the fake guest in an interpreter in name or in containers, or real tiny models in the demo's environments.
-HOST, DOCKER, REAL = "host", "docker", "real"
+#: Where a command runs its jobs: the fake guest in an interpreter in name or in containers, real tiny models in the demo's environments, or those on a
+#: GPU in the kit's own images.
+HOST, DOCKER, REAL, GPU = "host", "docker", "real", "gpu"
 
 #: Seconds after which a command counts as hung. With a fake guest it takes two to five, with a real model twenty, on a machine without other work.
-BOUND_S = {HOST: 90.0, DOCKER: 90.0, REAL: 300.0}
+BOUND_S = {HOST: 90.0, DOCKER: 90.0, REAL: 300.0, GPU: 300.0}
 
 #: Seconds that the kit gives a job; only guests that hang take them.
-TIMEOUT_S = {HOST: 8, DOCKER: 20, REAL: 120}
+TIMEOUT_S = {HOST: 8, DOCKER: 20, REAL: 120, GPU: 120}
 
 #: Where a run of the fake guest is, told from the files that the kit makes: a fault comes shortly after such a moment.
 MOMENTS = {
@@ -108,10 +109,10 @@ class Command:
 
 
 class Place:
-    """A folder with results, models and locks of its own. `models` and `earlier` fill it beforehand."""
+    """A folder with results, models and locks of its own. All its commands get the settings `more`, the one with the fault those of `first` too."""
 
-    def __init__(self, folder: Path, kit: Path, engine: str, ranks: int, more: Mapping[str, str] | None = None) -> None:
-        self.folder, self.kit, self.engine, self.ranks = folder, kit, engine, ranks
+    def __init__(self, folder: Path, kit: Path, engine: str, ranks: int, more: Mapping[str, str] | None = None, backend: str = "") -> None:
+        self.folder, self.kit, self.engine, self.ranks, self.backend = folder, kit, engine, ranks, backend or BACKENDS[ranks]
         self.runs, self.models, self.locks, self.tmp = (folder / name for name in ("runs", "models", "locks", "tmp"))
         for made in (self.runs, self.models, self.tmp):
             made.mkdir(parents=True)
@@ -120,6 +121,7 @@ class Place:
         self.guest = folder / "guest"
         self.guest.mkdir()
         self.more: dict[str, str] = dict(more or {})
+        self.first: dict[str, str] = {}
         self.write_interpreter({})
         self._own_engine: OwnEngine | None = None
 
@@ -163,8 +165,8 @@ class Place:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "DOCKER_HOST") if name in os.environ}
         typed = {
             "STACK": "current",
-            "ENGINE": "docker" if self.engine == DOCKER else "host",
-            "DEVICE": "cpu",
+            "ENGINE": "docker" if self.engine in (DOCKER, GPU) else "host",
+            "DEVICE": "cuda" if self.engine == GPU else "cpu",
             "SCALE": "tiny",
             "WEIGHTS": "random",
             "GPUS": str(self.ranks),
@@ -179,12 +181,13 @@ class Place:
             typed["PYTHON_HOST"] = str(self.guest / "python3")
         if self.engine == REAL:
             typed |= {"STACK": "demo", "ARTICLE": "demo", "CASES": f"bloom-{BACKENDS[self.ranks]}", "TIMED_RUNS": "2", "OMP_NUM_THREADS": "1"}
+        if self.engine == GPU:
+            typed |= {"CASES": self.backend, "TIMED_RUNS": "3"}
         return kept | typed | self.more
 
     def start(self, make: bool = False, terminal: bool = False, before: Callable[[], None] = lambda: None, **more: str) -> Command:
         """`make bench-…` or the verb itself, as a person starts it who hears Ctrl-C."""
-        backend = BACKENDS[self.ranks]
-        arguments = ["make", "--no-print-directory", f"bench-{backend}"] if make else [sys.executable, "-m", "scripts", "bench", backend]
+        arguments = ["make", "--no-print-directory", f"bench-{self.backend}"] if make else [sys.executable, "-m", "scripts", "bench", self.backend]
 
         def prepare() -> None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -21,7 +21,9 @@ CGROUP_1, CGROUP_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 class World:
-    """An ordinary machine."""
+    """An ordinary machine. `late`: its fault took until the command had ended."""
+
+    late = False
 
     def __init__(self, place: Place) -> None:
         self.place = place

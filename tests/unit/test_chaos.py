@@ -1,16 +1,25 @@
 """The campaign of faults itself: its draws follow from the seed, and its oracle sees each breach."""
 
+import ctypes
 import json
+import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.chaos import campaign, faults, guest, oracle
-from tests.chaos.place import BOUND_S, HOST, ROOT, Place
+from scripts.errors import PreflightError
+from scripts.machine import conditions
+from scripts.machine import gpus as machine_gpus
+from scripts.results import Record
+from tests import synthetic
+from tests.chaos import campaign, faults, gpus, guest, hog, oracle
+from tests.chaos.place import BOUND_S, GPU, HOST, ROOT, Place
+from tests.chaos.worlds import World
 
 
 def names(seed: str, count: int) -> list[str]:
@@ -110,3 +119,216 @@ def test_a_process_that_a_command_leaves_is_seen_and_ended(honest: Place, monkey
     (breach,) = oracle.processes_left(honest)
     assert breach == (oracle.LEFT, "a process: sleep 60 ") and process.wait(10) == -9
     assert oracle.processes_left(honest) == []
+
+
+MINE, OTHER = 4711, 4712
+
+
+def row(status: str = "ok", others: str = "", pids: tuple[int, ...] = (), reason: str = "") -> Record:
+    """A made-up row of a GPU whose job took from second 100 to 112.5; `others` is when others used the GPU."""
+    record = synthetic.record(synthetic.job("transformers"), status=status, reason=reason)
+    marks = [f"foreign load: others {others}"] if others else []
+    seen = {"gpus": [{"foreign_pids": list(pids)}], "marks": marks, "disturbed": marks}
+    record.host.update(began=100.0, wall_s=12.5, conditions=seen)
+    return record
+
+
+class Held(gpus.Foreign):
+    """A foreign process in name, with the GPU since a second."""
+
+    def __init__(self, held_at: float) -> None:
+        self.held_at, self.process = held_at, subprocess.Popen(["true"])
+        self.process.wait()
+        self.process.pid = MINE
+
+
+DURING, BEGAN = "computed on GPU 0 during the run", "used GPU 0 when it began"
+
+
+@pytest.mark.parametrize(
+    ("held_at", "record", "wrong"),
+    [
+        (105.0, row(others=DURING, pids=(MINE,)), False),
+        (90.0, row(others=BEGAN), False),
+        (105.0, row(), True),
+        (105.0, row(others=DURING, pids=(OTHER,)), True),
+        (105.0, row(pids=(MINE,)), True),
+        (112.0, row(), False),
+        (120.0, row(), False),
+        (120.0, row("oom", reason="CUDA out of memory"), True),
+        (120.0, row("failed", reason="CUDA error"), True),
+    ],
+    ids=["named", "named at its beginning", "not marked", "another named", "listed and not marked", "too short", "too late", "oom", "failed"],
+)
+def test_a_row_beside_a_foreign_process_has_to_be_marked(held_at: float, record: Record, wrong: bool) -> None:
+    found = gpus.after_a_guest(oracle.Ended(0, "", [record]), Held(held_at))
+    assert [category for category, _ in found] == [oracle.FALSE] * wrong
+    assert not wrong or record.status != "ok" or str(MINE) in found[0][1]
+
+
+def test_a_run_beside_a_foreign_process_stores_a_row() -> None:
+    assert gpus.after_a_guest(oracle.Ended(1, "error: no", []), Held(105.0))
+
+
+ERROR, TWO_LINES = "[1/1] a row\nerror: the weights job ended with oom: CUDA error: out of memory\n", "error: one\nerror: two\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "rows", "wrong"),
+    [
+        (1, "", [row("oom")], 0),
+        (0, "", [row()], 0),
+        (1, ERROR, [], 0),
+        (0, "", [row("oom")], 1),
+        (1, "", [row("failed", reason="SIGSEGV")], 1),
+        (1, "", [row("timeout")], 1),
+        (0, ERROR, [], 1),
+        (1, "", [], 1),
+        (1, TWO_LINES, [], 1),
+    ],
+    ids=["oom", "too late", "a line", "oom and exit code 0", "failed", "timeout", "exit code 0", "nothing said", "two lines"],
+)
+def test_memory_that_runs_out_is_a_row_or_a_line(code: int, output: str, rows: list[Record], wrong: int) -> None:
+    assert len(gpus.after_oom(oracle.Ended(code, output, rows), World(None))) == wrong  # type: ignore[arg-type]
+
+
+IN_USE = "error: GPU_IDS=0: GPU 0 is in use by pid 4711 (ALLOW_BUSY=1 measures beside it). Wait, type GPU_IDS= with others, or see `nvidia-smi`\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "rows", "wrong"),
+    [
+        (3, IN_USE, [], 0),
+        (3, IN_USE.replace("is in use by pid 4711", "has 20.0 GiB in use"), [], 0),
+        (0, "", [row()], 1),
+        (1, IN_USE, [], 1),
+        (3, "error: another reason\n", [], 1),
+        (3, IN_USE * 2, [], 1),
+    ],
+    ids=["refused", "no pids", "measured", "another exit code", "another reason", "two lines"],
+)
+def test_a_gpu_in_use_is_refused_in_a_line_that_says_why(code: int, output: str, rows: list[Record], wrong: int) -> None:
+    assert PreflightError.exit_code == 3
+    assert len(gpus.refused(oracle.Ended(code, output, rows), World(None))) == wrong  # type: ignore[arg-type]
+
+
+def test_the_words_that_the_oracle_looks_for_are_those_of_the_kit() -> None:
+    marks = Path(conditions.__file__).read_text()
+    assert "foreign load: others used GPU {index} when it began" in marks and "foreign load: others computed on GPU {gpu.index} during the run" in marks
+    refusals = Path(machine_gpus.__file__).read_text()
+    assert "is in use by pid" in refusals and "GiB in use" in refusals
+
+
+def test_after_the_foreign_process_a_new_row_is_ok_and_not_marked() -> None:
+    assert gpus.after_the_next([row()]) == []
+    assert [category for category, _ in gpus.after_the_next([row(others=BEGAN)])] == [oracle.FALSE]
+    assert [category for category, _ in gpus.after_the_next([row("oom")])] == [category for category, _ in gpus.after_the_next([])] == [oracle.STUCK]
+
+
+def test_of_a_real_model_only_tracebacks_of_the_kit_count() -> None:
+    quoted = 'error: the weights job ended with failed\nTraceback (most recent call last):\n  File "/kit/bench/__main__.py", line 9\n'
+    own = quoted + f'  File "{ROOT}/scripts/__main__.py", line 9\n'
+    through = f"{ROOT}/scripts/"
+    assert oracle.tracebacks(quoted, through) == [] != oracle.tracebacks(own, through)
+    assert oracle.tracebacks(quoted) != []
+
+
+def test_each_kind_of_a_gpu_says_what_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [kind for kind in faults.KINDS if kind.engine == GPU]
+    assert {kind.backend for kind in kinds} == {"", *gpus.BACKENDS} and all("GPU" in kind.name for kind in kinds)
+    gpus.lacking.cache_clear()
+    monkeypatch.setattr(machine_gpus, "given", list)
+    assert {kind.lacking() for kind in kinds} == {"it needs a GPU"}
+    monkeypatch.setattr(gpus, "lacking", lambda: "")
+    monkeypatch.setattr(gpus.container, "connect", lambda: None)
+    monkeypatch.setattr(gpus.build, "exists", lambda client, tag: "/int8:" in tag)
+    assert [backend for backend in gpus.BACKENDS if not gpus.lacking_for(backend)()] == ["int8"]
+    assert "make restore" in gpus.lacking_for("bminf")()
+
+
+def test_a_gpu_that_others_use_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.lacking.cache_clear()
+    monkeypatch.setattr(machine_gpus, "given", lambda: [machine_gpus.Gpu(0, "GPU-0", "a GPU", 1, 0, "9.0")])
+    monkeypatch.setattr(machine_gpus, "foreign_use", lambda gpu: "is in use by pid 1")
+    monkeypatch.setattr(gpus.ctypes, "CDLL", lambda name: None)
+    assert gpus.lacking() == "it needs a GPU that nobody uses"
+    gpus.lacking.cache_clear()
+
+
+MIB = 1 << 20
+
+
+class Driver:
+    """As much of libcuda as the foreign process asks for; no piece may be larger than `largest`."""
+
+    def __init__(self, free: int, largest: int) -> None:
+        self.free, self.largest, self.calls, self.pieces = free, largest, 0, []
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *arguments: 0
+
+    def cuMemGetInfo_v2(self, free: object, total: object) -> int:  # noqa: N802
+        free._obj.value = self.free  # type: ignore[attr-defined]
+        return 0
+
+    def cuMemAlloc_v2(self, address: object, count: ctypes.c_size_t) -> int:  # noqa: N802
+        self.calls += 1
+        if count.value > min(self.free, self.largest):
+            return hog.OUT_OF_MEMORY
+        self.free -= count.value
+        self.pieces.append(count.value)
+        address._obj.value = 1 << 40 | self.calls  # type: ignore[attr-defined]
+        return 0
+
+
+def test_the_foreign_process_takes_all_but_what_it_is_to_leave() -> None:
+    driver = Driver(1000 * MIB, largest=300 * MIB)
+    gpu = hog.Gpu(driver)
+    held = hog.obey(gpu, f"all {64 * MIB}")
+    assert 64 * MIB <= driver.free < 66 * MIB and sum(count for _, count in held) == sum(driver.pieces) == 1000 * MIB - driver.free
+    driver.free += 500 * MIB
+    hog.go_on(gpu, f"all {64 * MIB}", held)
+    assert 64 * MIB <= driver.free < 66 * MIB, "what becomes free is taken too"
+
+
+def test_the_foreign_process_holds_a_share() -> None:
+    driver = Driver(1000 * MIB, largest=1000 * MIB)
+    gpu = hog.Gpu(driver)
+    held = hog.obey(gpu, "busy 0.25")
+    assert driver.free == 750 * MIB
+    driver.free += 500 * MIB
+    hog.go_on(gpu, "busy 0.25", held)
+    assert driver.free == 1250 * MIB, "no more than its share"
+
+
+def test_a_driver_that_refuses_is_named() -> None:
+    driver = Driver(1000 * MIB, largest=1000 * MIB)
+    driver.cuDevicePrimaryCtxRetain = lambda *arguments: 100  # type: ignore[attr-defined]
+    with pytest.raises(hog.CudaError, match="cuDevicePrimaryCtxRetain answers 100"):
+        hog.Gpu(driver)
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """A foreign process where libcuda.so.1 is no library."""
+    (folder / "libcuda.so.1").write_text("no library")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, hog.__file__, "GPU-0"], env=os.environ | {"LD_LIBRARY_PATH": str(folder)}, text=True, **pipes)
+
+
+def test_the_foreign_process_ends_with_its_parent_and_says_where_there_is_no_driver(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert process.communicate(timeout=20) == ("", None) and process.returncode == 0, "its input ended"
+    with started(tmp_path) as process:
+        assert process.stdin and process.stdout
+        print("hold 0.5", file=process.stdin, flush=True)
+        assert process.stdout.readline().startswith("cannot: ") and process.wait(20) == 1
+
+
+def test_a_lock_of_a_gpu_is_left_behind_only_where_somebody_holds_it(tmp_path: Path) -> None:
+    place = Place(tmp_path / "place", ROOT, HOST, 1)
+    place.locks.mkdir()
+    (place.locks / "GPU-0.lock").touch()
+    assert oracle.left(place) == []
+    held = oracle.locks.take(place.locks / "GPU-0.lock")
+    assert held and oracle.left(place) == [(oracle.LEFT, str(place.locks / "GPU-0.lock"))]
+    held.close()
