@@ -81,8 +81,8 @@ def chosen() -> Gpu:
 
 
 def settings() -> dict[str, str]:
-    """What a command sees beside what all commands see: its GPU, and where the driver's libraries are."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in os.environ}
+    """What a command sees beside what all commands see: its GPU, where the driver's libraries are, and how containers get a GPU."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "GPU_MODE") if name in os.environ}
     return kept | {"GPU_IDS": str(chosen().index)}
 
 
