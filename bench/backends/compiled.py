@@ -89,6 +89,8 @@ class Compiled(Loaded):
         """Forget the compiled code and its CUDA graphs, which hold the model's memory."""
         import torch
 
+        if self.loop is not None:
+            self.loop.forget()
         self.loop = None
         torch._dynamo.reset()
         torch.compiler.set_stance("default")
@@ -150,7 +152,7 @@ def _prepare_loop(job, loaded, loop, mode, compiler):
 
 
 def _backend(compiler):
-    """The backend of torch.compile of that name."""
+    """What torch.compile gets as its backend; a test puts a faulty one in its place."""
     return compiler
 
 

@@ -171,7 +171,7 @@ class GreedyLoop:
         self.places.copy_(torch.arange(cache_tokens, device=device))
         self.cache, self.cached = one_length_cache(model, cache_tokens, self.place)
         self.by_position = "position_ids" in _parameters(model.forward)
-        self.set_ends = None
+        self.set_ends = self.graph = None
         self.next = self.step
 
     def step(self):
@@ -184,7 +184,7 @@ class GreedyLoop:
             use_cache=True,
             logits_to_keep=1,
             return_dict=True,
-            **positions
+            **positions,
         )
         self.take(outputs.logits[:, -1])
 
@@ -339,9 +339,8 @@ class GreedyLoop:
         return tokens[:, : min(made, int(going.sum()) + 1)]
 
     def forget(self):
-        """Give back the graph's memory."""
-        self.next = self.step
-        self.graph = None
+        """Give back the memory of the graph and the cache."""
+        self.graph = self.next = self.cache = None
 
 
 def _parameters(function):
