@@ -43,7 +43,7 @@ def why_not(model, arguments):
     """Why the loop cannot follow these arguments of `generate` for this model, or ""."""
     config = model.generation_config
     unknown = [name for name in arguments if name not in FOLLOWED]
-    unknown += [name for name, value in config.to_diff_dict().items() if name not in HARMLESS and value is not None]
+    unknown += [name for name, value in config.to_diff_dict().items() if name not in HARMLESS and value not in (None, False)]
     if unknown:
         return "{} in the arguments or in the model's generation config".format(", ".join(sorted(unknown)))
     if arguments.get("do_sample", config.do_sample) or (arguments.get("num_beams") or 1) != 1:
