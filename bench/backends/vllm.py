@@ -110,6 +110,7 @@ def _set_environment(own_process):
         VLLM_ENABLE_V1_MULTIPROCESSING=str(int(own_process)),
         VLLM_WORKER_MULTIPROC_METHOD="spawn",
         VLLM_NO_USAGE_STATS="1",
+        VLLM_USE_DEEP_GEMM="0",  # kernels for FP8 alone, whose warm-up fails on Hopper without CUDA's compiler
         VLLM_LOGGING_LEVEL="WARNING",
         VLLM_HOST_IP="127.0.0.1",  # a container without a network has only the loopback interface
         VLLM_CACHE_ROOT=os.path.join(os.path.dirname(os.environ["TRITON_CACHE_DIR"]), "vllm"),
