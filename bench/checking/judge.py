@@ -8,7 +8,7 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
              the row's dtype
     logits   |x - reference| / |reference| of the prompt's last position and of a late step; the reference reads the row's own tokens
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
-    fresh    two prompts that no call had before get equally good answers, in at most FRESH times the time of a timed call
+    fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call
 
 A bound of the first two is the larger of the dtype's floor (bench/tolerances.toml) and FACTORS times plain transformers' own value.
 A reading costs one forward pass, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens:
@@ -20,7 +20,6 @@ options of the job: dtype (of the plain model for comparison), floors {regret_p9
 import gc
 import hashlib
 import json
-import math
 import os
 
 from bench.checking import regret
@@ -28,9 +27,6 @@ from bench.measuring import timed_tokens
 
 #: A row's value may be so many times that of plain transformers.
 FACTORS = {"regret_p90": 3, "regret_max": 3, "logits_error": 2}
-
-#: A timed call that takes less than a third of a call with an unseen prompt had its answer stored.
-FRESH = 3
 
 
 class NotRead(Exception):
@@ -166,10 +162,8 @@ def _repeats(answers):
     faults += ["the timed calls of {new_tokens} new tokens made different tokens".format(**part) for part in answers["runs"] if len(set(part["digests"])) > 1]
     if answers["again"].get("digest", longest["digests"][0]) != longest["digests"][0]:
         faults.append("the call whose logits are judged made other tokens than the timed calls")
-    # Not the slowest call, which may be the only computed one; not the median, because a busy host slows down single calls.
-    ordered = sorted(longest["timed_ms"])
-    timed_ms, fresh_ms = ordered[math.ceil(0.75 * (len(ordered) - 1))], min(call["ms"] for call in answers["fresh"])
-    if fresh_ms > FRESH * timed_ms:
+    if timed_tokens.slow(longest["timed_ms"], answers["fresh"]):
+        timed_ms, fresh_ms = timed_tokens.pace_ms(longest["timed_ms"]), min(call["ms"] for call in answers["fresh"])
         faults.append("timed calls took {:.3g} ms, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, fresh_ms))
     return faults
 

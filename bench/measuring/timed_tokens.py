@@ -4,12 +4,16 @@ They lie in the job's folder: tokens.json, which stays with the result, and logi
 After the last timed call the job makes three more calls, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
-    fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times
+    fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times. Where
+             both are slow a busy host may be the reason, so more such calls follow until one is not; an engine that stores answers is
+             slow in all of them
 """
 
 import hashlib
 import json
+import math
 import os
+import time
 
 from bench.measuring import ranks
 
@@ -17,6 +21,12 @@ TOKENS, LOGITS = "tokens.json", "logits.npz"
 
 #: The number of rows of a batch that are kept in full; a call's digest covers all rows.
 KEPT_ROWS = 8
+
+#: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call.
+FRESH = 3
+
+#: Calls with unseen prompts: so many always, and at most so many where all of them are slow, with a pause in which a busy host may calm down.
+FRESH_CALLS, MOST_FRESH_CALLS, PAUSE_S = 2, 8, 0.25
 
 
 def greedy(job):
@@ -94,7 +104,7 @@ def write(job, loaded, form, runs, clock):
     }
     if document["greedy"]:
         document["again"] = _again(job, loaded, form, longest)
-        document["fresh"] = [_fresh(job, loaded, form, longest, place, clock) for place in (1, 2)]
+        document["fresh"] = _fresh_calls(job, loaded, form, longest, clock, _of_longest(runs)["timed_ms"])
     if ranks.is_first():
         with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
             json.dump(document, stream, sort_keys=True)
@@ -115,6 +125,32 @@ def _again(job, loaded, form, run):
     if ranks.is_first():
         numpy.savez(os.path.join(loaded.folder, LOGITS), **kept)
     return {"digest": digest(tokens), "tokens": unique(tokens)}
+
+
+def _of_longest(runs):
+    return max(runs, key=lambda part: part["new_tokens"])
+
+
+def pace_ms(timed_ms):
+    """What a timed call takes: not the slowest, which may be the only computed call; not the median, because a busy host slows single calls down."""
+    ordered = sorted(timed_ms)
+    return ordered[math.ceil(0.75 * (len(ordered) - 1))]
+
+
+def slow(timed_ms, fresh):
+    """Did all calls with unseen prompts take more than FRESH times as long as a timed call?"""
+    return min(call["ms"] for call in fresh) > FRESH * pace_ms(timed_ms)
+
+
+def _fresh_calls(job, loaded, form, run, clock, timed_ms):
+    """Calls with unseen prompts, each the job's prompt rotated by another number of places."""
+    fresh = [_fresh(job, loaded, form, run, place, clock) for place in range(1, FRESH_CALLS + 1)]
+    most = min(MOST_FRESH_CALLS, loaded.prompt_ids.shape[1] - 1)
+    # The first rank decides for all, which would wait for each other otherwise.
+    while len(fresh) < most and ranks.gather(slow(timed_ms, fresh))[0]:
+        time.sleep(PAUSE_S)
+        fresh.append(_fresh(job, loaded, form, run, len(fresh) + 1, clock))
+    return fresh
 
 
 def _fresh(job, loaded, form, run, place, clock):

@@ -119,13 +119,13 @@ def apply(archive: tarfile.TarFile, root: Path, budget: _Budget | None = None) -
 
     Raises ValueError for a member that leads outside or is too much; the members before it are written.
     """
-    top, own, budget = root.resolve(), set[Path](), budget or _Budget()
+    top, own, budget = _real(root), set[Path](), budget or _Budget()
     for member in archive:
         budget.take(member)
         place = root / _inside(member.name)
         if place == root or member.isdev():
             continue  # an engine brings devices of its own
-        if not place.parent.resolve().is_relative_to(top):
+        if not _real(place.parent).is_relative_to(top):
             raise ValueError(f"{member.name!r} lies behind a link that leads outside")
         if place.name == OPAQUE:
             _empty(place.parent, own)
@@ -134,6 +134,11 @@ def apply(archive: tarfile.TarFile, root: Path, budget: _Budget | None = None) -
         else:
             _write(archive, member, place, root)
             own |= {place, *place.parents}
+
+
+def _real(path: Path) -> Path:
+    """Where a path leads, a loop of links unresolved: `Path.resolve` raises an error for a loop up to Python 3.12 and none from 3.13 on."""
+    return Path(os.path.realpath(path))
 
 
 def _inside(name: str) -> PurePosixPath:
@@ -197,7 +202,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root:
         place.symlink_to(member.linkname)  # it is followed in the container, and there it leads nowhere else
     elif member.islnk():
         target = root / _inside(member.linkname)
-        if not target.parent.resolve().is_relative_to(root.resolve()):
+        if not _real(target.parent).is_relative_to(_real(root)):
             raise ValueError(f"{member.name!r} is a hard link to what lies outside")
         os.link(target, place, follow_symlinks=False)
     else:

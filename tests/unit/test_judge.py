@@ -1,6 +1,7 @@
 """The judge's rules on tokens and logits of which all is known; real models are in tests/guest/test_judge.py."""
 
 import copy
+import types
 
 import numpy
 import pytest
@@ -107,3 +108,55 @@ def test_answers_to_unseen_prompts_are_judged_too():
 def test_sampled_tokens_are_counted_and_the_row_says_that_they_are_not_judged():
     found = verdict(said([90] * 4, greedy=False, fresh=[], again={"reason": "tokens are sampled"}), logits={}, plain=None)
     assert found["passed"] and found["not_seen"] == ["tokens are sampled, so no reference can judge them"] and "regret" not in found
+
+
+class Prompt:
+    """A prompt [1, tokens] as far as the calls with unseen prompts look at it: `roll` rotates it."""
+
+    def __init__(self, tokens):
+        self.tokens, self.shape = tokens, (1, len(tokens))
+
+    def roll(self, place, dims):
+        assert dims == 1
+        return Prompt(self.tokens[-place:] + self.tokens[:-place])
+
+    def __getitem__(self, row):
+        return numpy.array(self.tokens)
+
+
+class Form:
+    @staticmethod
+    def call(job, loaded, run, prompt):
+        return numpy.array([[0, 0]])
+
+
+def unseen(*times, prompt_tokens=20):
+    """The calls with unseen prompts of an engine whose timed calls take 10 ms and whose calls with unseen prompts take `times`, then the last of them."""
+    left = list(times)
+
+    def clock(action):
+        action()
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    loaded = types.SimpleNamespace(prompt_ids=Prompt(list(range(prompt_tokens))))
+    return timed_tokens._fresh_calls(None, loaded, Form, {}, clock, [10.0] * 5)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(timed_tokens, "PAUSE_S", 0)
+
+
+def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_are_slow_in_all():
+    assert [call["ms"] for call in unseen(12, 500)] == [12, 500]
+    busy = unseen(500, 70, 200, 11)
+    assert [call["ms"] for call in busy] == [500, 70, 200, 11]
+    assert len({tuple(call["prompt"]) for call in busy}) == 4, "each call has a prompt of its own"
+    assert not timed_tokens.slow([10.0] * 5, busy)
+    kept = unseen(40)
+    assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
+
+
+def test_a_short_prompt_is_never_rotated_back_to_itself():
+    prompts = [tuple(call["prompt"]) for call in unseen(500, prompt_tokens=5)]
+    assert len(set(prompts)) == 4 and (0, 1, 2, 3, 4) not in prompts
