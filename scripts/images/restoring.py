@@ -5,7 +5,10 @@ and an archive of a stack may name only that stack's images and their base. Afte
 all that it holds, as in `make verify-<backend>`. An image that differs loses its tag, and the tag goes back to what had it before.
 """
 
+import concurrent.futures
+import functools
 import json
+import os
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +34,9 @@ FILES = {kind.engine: kind for kind in (sif.KIND, squashfs.KIND)}
 
 #: Seconds for a load: Podman says nothing until all is loaded.
 LOAD_S = 3600
+
+#: So many images are asked at once for what they hold; each reads several GB, and its hashes take a core.
+AT_ONCE = min(8, os.cpu_count() or 1)
 
 #: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
 INDEXES = ("manifest.json", "index.json", "repositories")
@@ -170,9 +176,9 @@ def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Im
     except (DockerException, *docker_errors.SILENCE) as error:
         raise KitError(f"the engine does not load {files[0]}: {error}") from error
     try:
-        for image in images:
-            if _id(client, image.tag):
-                lines = _differences(client, image)
+        restored = [image for image in images if _id(client, image.tag)]
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            for image, lines in zip(restored, pool.map(functools.partial(_differences, client), restored), strict=True):
                 yield from (f"{image.tag}: {line}" for line in lines)
                 if lines:
                     _put_back(client, image.tag, before[image.tag])
