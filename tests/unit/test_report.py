@@ -260,6 +260,15 @@ def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on
     assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(\S+\): 50\S* with the prompt", text, re.M)
 
 
+def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs_that_ended_are_counted(tmp_path: Path) -> None:
+    prompts = [record(job(case), time_ms) for case, time_ms in (("int8", 5.0), ("layer-parallel", 6.0), ("bminf", 7.0))]
+    decoding = {"variant": "controlled", "new_tokens": (1, 128)}
+    failed = record(job("deepspeed", **decoding), status="failed", reason="RuntimeError: no", number=1)
+    ended = record(job("deepspeed", **decoding), (20.0, 640.0), number=2)
+    text = page(tmp_path, [*prompts, failed, ended, record(job("int8", **decoding), (20.0, 1280.0))])
+    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(\S+\): 5\.0\d*, 1 GPU, of 2 systems, 1 run \|", text, re.M), text[:2500]
+
+
 def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:
     judged = {
         "passed": True,

@@ -1,6 +1,8 @@
 """The fastest system for each model and GPU, of one text and of the largest batch up to LARGEST.
 
-Rows of different groups are never compared: of the groups that measured a model in a batch size the one with most systems tells.
+Rows of different groups are never compared. Of the groups that measured a model in a batch size those come first whose calls make further
+tokens, then those that compare systems, then those with weights that verdicts rest on, then those with most systems, and of equal ones
+the one with the fastest row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,18 +70,28 @@ def _fastest(timed: Sequence[Timed], batch_size: int) -> Markdown:
             by_group.setdefault(one.group.slug, []).append(one)
     if not by_group:
         return Markdown(NONE)
-    group = max(by_group.values(), key=lambda timed: (_systems(timed), _can_judge(timed)))
-    best = min(group, key=lambda one: one.ms)
+    group = max(by_group.values(), key=lambda timed: (_decodes(timed), _systems(timed) > 1, _can_judge(timed), _systems(timed), -_best(timed).ms))
+    best = _best(group)
     batch = f", batch {batch_size}" if batch_size not in (1, LARGEST) else ""
     others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
-    runs = f"{len(best.row.runs)} run" + "s" * (len(best.row.runs) > 1)
+    count = len(best.row.runs_of(best.row.new_tokens[-1]))
+    runs = f"{count} run" + "s" * (count > 1)
     name = link(best.row.case, f"#{best.group.slug}")
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
 
 
+def _best(timed: Sequence[Timed]) -> Timed:
+    return min(timed, key=lambda one: one.ms)
+
+
+def _decodes(timed: Sequence[Timed]) -> bool:
+    """Do the calls make further tokens? The time of a prompt and one token is another question."""
+    return all(one.row.new_tokens[-1] > 1 for one in timed)
+
+
 def _can_judge(timed: Sequence[Timed]) -> bool:
-    """Are these rows of weights that verdicts rest on? Of settings with as many systems they come first."""
+    """Are these rows of weights that verdicts rest on?"""
     return all(one.row.recipe >= lookup.LEAST_RECIPE for one in timed)
 
 
