@@ -39,7 +39,7 @@ def sha256(path):
 def record_of(distribution):
     """[(path, name, digest)] of a distribution's RECORD."""
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-    return [(os.path.normpath(str(distribution.locate_file(name))), name, digest) for name, digest, _ in rows]
+    return [(os.path.normpath(str(distribution.locate_file(name))), name, digest.rstrip("=")) for name, digest, _ in rows]
 
 
 def recorded_digests(everything):

@@ -201,7 +201,7 @@ class Vllm(Engine):
             self.llm.llm_engine.engine_core.shutdown()
             self.llm = None
             torch._dynamo.reset()  # compiled code holds the model's memory
-            torch._dynamo.convert_frame._bytecode_hooks.clear()  # vLLM 0.20.0 registers a method of the model there, for ever
+            getattr(torch._dynamo.convert_frame, "_bytecode_hooks", {}).clear()  # vLLM 0.20.0 registers a method of the model there, for ever
             cleanup_dist_env_and_memory()
         except Exception:
             traceback.print_exc()

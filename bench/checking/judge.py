@@ -129,6 +129,7 @@ def judge(answers, logits, readings, plain, floors):
     if answers["greedy"]:
         verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, readings)}
         not_seen = [] if logits else ["logits of a late step: {}".format(answers["again"]["reason"])]
+        not_seen += [] if answers["fresh"] else ["stored answers: no rotation of the prompt is another prompt"]
         faults += _repeats(answers) + _too_large("the timed tokens", verdict["regret"], verdict["allowed"])
         for call in answers["fresh"]:
             values = [readings.of(answers, call["prompt"], row)[0] for row in call["tokens"]]
@@ -162,7 +163,7 @@ def _repeats(answers):
     faults += ["the timed calls of {new_tokens} new tokens made different tokens".format(**part) for part in answers["runs"] if len(set(part["digests"])) > 1]
     if answers["again"].get("digest", longest["digests"][0]) != longest["digests"][0]:
         faults.append("the call whose logits are judged made other tokens than the timed calls")
-    if timed_tokens.slow(longest["timed_ms"], answers["fresh"]):
+    if answers["fresh"] and timed_tokens.slow(longest["timed_ms"], answers["fresh"]):
         timed_ms, fresh_ms = timed_tokens.pace_ms(longest["timed_ms"]), min(call["ms"] for call in answers["fresh"])
         faults.append("timed calls took {:.3g} ms, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, fresh_ms))
     return faults

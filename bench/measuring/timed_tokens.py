@@ -1,15 +1,16 @@
 """The files that a measuring job writes for the judge (bench/checking/judge.py): a guest never judges itself.
 
 They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls.
-After the last timed call the job makes three more calls, which enter no time of the result:
+After the last timed call the job makes three more calls or a few more, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
     fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times. Where
-             both are slow a busy host may be the reason, so more such calls follow until one is not; an engine that stores answers is
-             slow in all of them
+             both are slow a busy host may be the reason, so more such calls follow until one is not; an engine that stores the answer
+             to each prompt is slow in all of them
 """
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -27,6 +28,9 @@ FRESH = 3
 
 #: Calls with unseen prompts: so many always, and at most so many where all of them are slow, with a pause in which a busy host may calm down.
 FRESH_CALLS, MOST_FRESH_CALLS, PAUSE_S = 2, 8, 0.25
+
+#: Calls that took so many seconds together tell enough: a burst of a busy host is shorter.
+MOST_FRESH_S = 60
 
 
 def greedy(job):
@@ -142,20 +146,32 @@ def slow(timed_ms, fresh):
     return min(call["ms"] for call in fresh) > FRESH * pace_ms(timed_ms)
 
 
+def unseen_prompts(prompt_ids):
+    """The job's prompt [rows, tokens] rotated, each time by another number of places; no two of the prompts are the same."""
+    seen = [prompt_ids[0].tolist()]
+    for place in range(1, len(seen[0])):
+        prompt = prompt_ids.roll(place, dims=1)
+        tokens = prompt[0].tolist()
+        if tokens not in seen:
+            seen.append(tokens)
+            yield prompt
+
+
 def _fresh_calls(job, loaded, form, run, clock, timed_ms):
-    """Calls with unseen prompts, each the job's prompt rotated by another number of places."""
-    fresh = [_fresh(job, loaded, form, run, place, clock) for place in range(1, FRESH_CALLS + 1)]
-    most = min(MOST_FRESH_CALLS, loaded.prompt_ids.shape[1] - 1)
-    # The first rank decides for all, which would wait for each other otherwise.
-    while len(fresh) < most and ranks.gather(slow(timed_ms, fresh))[0]:
+    """Calls with unseen prompts; none where every rotation of the prompt is the prompt."""
+    prompts = unseen_prompts(loaded.prompt_ids)
+    fresh = [_fresh(job, loaded, form, run, prompt, clock) for prompt in itertools.islice(prompts, FRESH_CALLS)]
+    for prompt in itertools.islice(prompts, MOST_FRESH_CALLS - FRESH_CALLS):
+        enough = not slow(timed_ms, fresh) or sum(call["ms"] for call in fresh) > 1000 * MOST_FRESH_S
+        if ranks.gather(enough)[0]:  # the first rank decides for all, which would wait for each other otherwise
+            break
         time.sleep(PAUSE_S)
-        fresh.append(_fresh(job, loaded, form, run, len(fresh) + 1, clock))
+        fresh.append(_fresh(job, loaded, form, run, prompt, clock))
     return fresh
 
 
-def _fresh(job, loaded, form, run, place, clock):
-    """{prompt, tokens, ms} of a call with the prompt rotated by `place`."""
-    prompt = loaded.prompt_ids.roll(place, dims=1)
+def _fresh(job, loaded, form, run, prompt, clock):
+    """{prompt, tokens, ms} of a call with a prompt."""
     kept = []
     ms = clock(lambda: kept.append(form.call(job, loaded, run, prompt)))
     return {"prompt": prompt[0].tolist(), "tokens": unique(kept[0].tolist()), "ms": ms}

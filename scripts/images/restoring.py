@@ -35,8 +35,8 @@ FILES = {kind.engine: kind for kind in (sif.KIND, squashfs.KIND)}
 #: Seconds for a load: Podman says nothing until all is loaded.
 LOAD_S = 3600
 
-#: So many images are asked at once for what they hold; each reads several GB, and its hashes take a core.
-AT_ONCE = min(8, os.cpu_count() or 1)
+#: So many images are asked at once for what they hold; each reads several GB from the same disk, and its hashes take a core.
+AT_ONCE = min(4, os.cpu_count() or 1)
 
 #: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
 INDEXES = ("manifest.json", "index.json", "repositories")
@@ -195,7 +195,7 @@ def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Im
 def _differences(client: docker.DockerClient, image: Image) -> list[str]:
     try:
         return verify.check(client, image)
-    except (KitError, DockerException, ValueError, KeyError, TypeError, IndexError) as error:
+    except (KitError, DockerException, *docker_errors.SILENCE, ValueError, KeyError, TypeError, IndexError) as error:
         return [f"does not say what it holds: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
 
 

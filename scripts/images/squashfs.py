@@ -5,6 +5,7 @@ below away, and `.wh..wh..opq` all that they have in its folder.
 """
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
@@ -137,8 +138,16 @@ def apply(archive: tarfile.TarFile, root: Path, budget: _Budget | None = None) -
 
 
 def _real(path: Path) -> Path:
-    """Where a path leads, a loop of links unresolved: `Path.resolve` raises an error for a loop up to Python 3.12 and none from 3.13 on."""
-    return Path(os.path.realpath(path))
+    """Where a path leads. OSError where nobody can tell, as behind links that make it longer than the kernel takes: what is guessed then may lie outside.
+
+    A path that leads to nothing, or in a circle, is no folder either: `_make_place` builds folders in its place, through no link.
+    """
+    try:
+        return Path(os.path.realpath(path, strict=True))
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return Path(os.path.realpath(path))
 
 
 def _inside(name: str) -> PurePosixPath:

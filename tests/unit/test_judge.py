@@ -130,7 +130,7 @@ class Form:
         return numpy.array([[0, 0]])
 
 
-def unseen(*times, prompt_tokens=20):
+def unseen(*times, prompt=range(20)):
     """The calls with unseen prompts of an engine whose timed calls take 10 ms and whose calls with unseen prompts take `times`, then the last of them."""
     left = list(times)
 
@@ -138,7 +138,7 @@ def unseen(*times, prompt_tokens=20):
         action()
         return left.pop(0) if len(left) > 1 else left[0]
 
-    loaded = types.SimpleNamespace(prompt_ids=Prompt(list(range(prompt_tokens))))
+    loaded = types.SimpleNamespace(prompt_ids=Prompt(list(prompt)))
     return timed_tokens._fresh_calls(None, loaded, Form, {}, clock, [10.0] * 5)
 
 
@@ -157,6 +157,17 @@ def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_
     assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
 
 
-def test_a_short_prompt_is_never_rotated_back_to_itself():
-    prompts = [tuple(call["prompt"]) for call in unseen(500, prompt_tokens=5)]
-    assert len(set(prompts)) == 4 and (0, 1, 2, 3, 4) not in prompts
+def test_slow_calls_are_not_repeated_for_ever():
+    assert [call["ms"] for call in unseen(40_000)] == [40_000, 40_000]
+
+
+@pytest.mark.parametrize(("prompt", "others"), [(range(5), 4), ([1, 2, 3, 4] * 8, 3), ([7, 8], 1)])
+def test_no_unseen_prompt_is_the_timed_one_or_comes_twice(prompt, others):
+    prompts = [tuple(call["prompt"]) for call in unseen(500, prompt=prompt)]
+    assert len(set(prompts)) == len(prompts) == others and tuple(prompt) not in prompts
+
+
+def test_a_prompt_without_another_rotation_leaves_stored_answers_unseen_and_the_row_says_so():
+    assert unseen(12, prompt=[7] * 6) == []
+    found = verdict(said(fresh=[]))
+    assert found["passed"] and found["not_seen"] == ["stored answers: no rotation of the prompt is another prompt"]

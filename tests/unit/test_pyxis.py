@@ -291,6 +291,20 @@ def test_a_loop_of_links_hides_no_way_outside(squashed: Path) -> None:
     assert not list(squashed.parents[1].glob("outside*"))
 
 
+def test_links_behind_a_path_that_is_too_long_for_the_kernel_lead_nowhere(squashed: Path) -> None:
+    """As in CVE-2025-4517: beside each of 16 nested folders with long names a short link to it; behind all of them a link upwards."""
+    names, members, folder = "abcdefghijklmnop", list[tuple[str, object]](), ""
+    for name in names:
+        members += [(folder + 247 * "d", None), (folder + name, "-> " + 247 * "d")]
+        folder += 247 * "d" + "/"
+    upwards = "/".join(names) + "/" + 254 * "l"
+    members += [(upwards, "-> " + "../" * (len(names) + 1)), (upwards + "/escaped", b"out")]
+    plain = layer(*members).fileobj.getvalue()
+    with pytest.raises(KitError, match="the layers of an image cannot be unpacked"):
+        squashfs.build(image_of(squashed, (plain, plain)))
+    assert not list(squashed.parents[1].rglob("escaped"))
+
+
 def test_an_image_that_is_larger_than_any_of_the_kit_is_one_line(squashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(squashfs, "LIMIT_BYTES", 10)
     plain = layer(("a", b"12345"), ("b", b"123456")).fileobj.getvalue()
