@@ -182,10 +182,12 @@ def said(line):
 
 
 def run(options):
+    compiled.own_cache_of_kernels()  # before torch is imported, which looks for its cache by the user's name
     import torch
     import transformers
     from torch._inductor.utils import fresh_cache
 
+    transformers.logging.set_verbosity_error()
     began, config = time.monotonic(), config_of(options)
     table = {name: value for name, value in vars(options).items() if name not in ("out", "only")}
     table.update(torch=torch.__version__, transformers=transformers.__version__, variants=[])
@@ -231,7 +233,4 @@ def parse(arguments):
 
 
 if __name__ == "__main__":
-    import transformers
-
-    transformers.logging.set_verbosity_error()
     run(parse(sys.argv[1:]))
