@@ -12,6 +12,7 @@ options of `load`:
                    "max-autotune-no-cudagraphs" the kit records the step once (the loop of transformers then has no CUDA graph)
     compiler       of torch.compile: "inductor" writes the kernels
     inductor       further settings of Inductor, {name: value}
+    split_biases   whether biases are added after their products (greedy_loop.split_biases); by default with matrix-vector kernels
     attention      transformers' attention implementation, where the model has several
 """
 
@@ -28,7 +29,7 @@ from bench.models import greedy_loop, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
-ARGUMENTS = ("cache_tokens", "loop", "mode", "compiler", "inductor", "attention")
+ARGUMENTS = ("cache_tokens", "loop", "mode", "compiler", "inductor", "split_biases", "attention")
 
 COMPILER = "inductor"
 
@@ -108,11 +109,15 @@ def load(job):
     model = pretrained.load_onto(job, device)
     if "attention" in job.load:
         model.set_attn_implementation(job.load["attention"])
-    ids = prompts.token_ids(job.prompt, job.model["path"]).to(device)
+    return of_model(job, model, prompts.token_ids(job.prompt, job.model["path"]).to(device))
+
+
+def of_model(job, model, ids):
+    """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
     settings = {"loop": loop, "mode": job.load.get("mode", MODES[loop]), "compiler": job.load.get("compiler", COMPILER)}
-    loaded = Compiled(model=model, device=device, batch_size=rows, cache_tokens=cache_tokens, loop=None)
+    loaded = Compiled(model=model, device=str(ids.device), batch_size=rows, cache_tokens=cache_tokens, loop=None)
     prepare = _prepare_loop if loop == KIT else _prepare_transformers
     record, prepared = prepare(job, loaded, **settings)
     compiled = _compile(job, loaded, ids, record)
@@ -138,7 +143,8 @@ def own_cache_of_kernels():
 def _prepare_loop(job, loaded, loop, mode, compiler):
     """Give the engine the kit's loop; returns (the function that records its CUDA graph, what `used` tells of it)."""
     inductor = dict(INDUCTOR, **job.load.get("inductor", {}))
-    split = compiler == "inductor" and bool(inductor.get("coordinate_descent_tuning")) and loaded.batch_size == 1
+    vectors = compiler == "inductor" and bool(inductor.get("coordinate_descent_tuning")) and loaded.batch_size == 1
+    split = job.load.get("split_biases", vectors)
     if split:
         greedy_loop.split_biases(loaded.model)
     loaded.loop = greedy_loop.GreedyLoop(loaded.model, loaded.batch_size, loaded.cache_tokens, loaded.device)

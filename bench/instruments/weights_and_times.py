@@ -17,16 +17,15 @@ from bench.measuring import measure
 from bench.models import weights
 
 
-def model_of(options, factors):
-    """A model in the typed dtype with the checkpoint's values, multiplied by {role: factor}."""
+def model_of(config, dtype, device, factors):
+    """A model of a config.json's fields with the checkpoint's values, multiplied by {role: factor}."""
     import torch
 
-    config = weights.config_of(options.shape, options.scale)
-    model = fault_table.built(config, getattr(torch, options.dtype), options.device)
+    model = fault_table.built(config, getattr(torch, dtype), device)
     for name, parameter in model.named_parameters():
         times = weights.multiplier(name, factors)
         stored = getattr(torch, config["torch_dtype"])
-        parameter.data.copy_(weights.random_tensor(name, tuple(parameter.shape), 0, stored, options.device, times=times))
+        parameter.data.copy_(weights.random_tensor(name, tuple(parameter.shape), 0, stored, device, times=times))
     return model
 
 
@@ -36,8 +35,9 @@ def run(options):
 
     device = torch.device(options.device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    models = {text: model_of(options, fault_table.factors_of(text)) for text in options.candidates}
-    prompt = fault_table.prompt_ids(weights.config_of(options.shape, options.scale), fault_table.TEXT, options.prompt_tokens, options.device)
+    config = weights.config_of(options.shape, options.scale)
+    models = {text: model_of(config, options.dtype, options.device, fault_table.factors_of(text)) for text in options.candidates}
+    prompt = fault_table.prompt_ids(config, fault_table.TEXT, options.prompt_tokens, options.device)
     samples = {text: {shape: [] for shape in options.calls} for text in models}
     for shape in options.calls:
         batch_size, count = (int(number) for number in shape.split("x"))

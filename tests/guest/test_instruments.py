@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from bench.instruments import compiled_step
+
 
 def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(guest, checkpoints):
     code = (
@@ -21,3 +23,30 @@ def test_attention_is_timed_with_and_without_a_mask(guest, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [row["masked"] for row in rows] == [False, True] and all(us > 0 for row in rows for us in row["us"])
+
+
+def test_settings_of_the_compiled_step_are_timed_and_a_failure_is_a_line(guest, tmp_path):
+    out = tmp_path / "out.json"
+    tiny = ["bloom-7b1", "--scale", "tiny", "--layers", "1", "--dtype", "float32", "--device", "cpu", "--out", str(out)]
+    short = ["--prompt-tokens", "8", "--new-tokens", "4", "--calls", "1", "--profile", "none"]
+    variants = {"eager": {"loop": "kit", "compiler": "eager"}, "wrong": {"loop": "kit", "compiler": "of-nobody"}}
+    guest.code(f"from bench.instruments import compiled_step as c; c.VARIANTS = {variants}; c.run(c.parse({tiny + short})); print('null')")
+    table = json.loads(out.read_text())
+    eager, wrong = table["variants"]
+    assert eager["split_biases"] is False and eager["tokens_equal"] and len(eager["tokens"]) == 4 and eager["ms_a_further_token"] > 0
+    assert eager["times_the_products"] > 0 and len(table["products"]["step_us"]) > 1
+    assert "of-nobody" in wrong["reason"] and "tokens" not in wrong
+
+
+def test_a_trace_tells_where_the_time_of_a_step_goes():
+    def trace(*kernels):
+        events = [{"cat": category, "name": name, "ts": ts, "dur": dur} for category, name, ts, dur in kernels]
+        return compiled_step.found_in({"traceEvents": [{"cat": "cpu_op", "name": "host", "ts": 0, "dur": 9}, *events]}, "cuda")
+
+    prompt = [("kernel", "prompt", 0, 50), ("gpu_memset", "zero", 50, 1)]
+    steps = [("kernel", "product", 110, 6), ("kernel", "norm", 117, 1), ("kernel", "norm", 127, 1), ("kernel", "product", 120, 6)]
+    found = compiled_step.steps_of(trace(*prompt), trace(*prompt, *steps), steps=2)
+    assert (found["device_us"], found["traced_gaps_us"], found["kernels"]) == (7, 2, 2)
+    assert found["top"] == [{"name": "product", "us": 6, "count": 1}, {"name": "norm", "us": 1, "count": 1}]
+    with pytest.raises(ValueError, match="no kernels"):
+        compiled_step.steps_of(trace(*prompt), trace(*prompt), steps=2)

@@ -1,0 +1,236 @@
+"""Which settings make the step of `compiled` fastest, and where does the time of a step go?
+
+    python -m bench.instruments.compiled_step bloom-7b1 --out steps.json
+
+One GPU, one model in memory. First the matrix products of a step alone (bench/measuring/roof.py), which a step can hardly beat; then each
+variant: what a case may write under `load` of bench/backends/compiled.py. The file is rewritten after each variant; a variant that fails
+is a line with its reason. Every variant compiles everything anew, which takes most of the time: `--layers 8` keeps the first 8 layers.
+The weights are those of the kit's checkpoint to the bit, but are never written to a disk.
+"""
+
+import argparse
+import collections
+import copy
+import gc
+import statistics
+import sys
+import time
+import types
+
+from bench import compat, profile
+from bench.backends import compiled
+from bench.instruments import fault_table, weights_and_times
+from bench.job import to_json, write_whole
+from bench.measuring import measure, roof, work
+from bench.models import weights
+
+#: With a batch of one row `coordinate_descent_tuning` makes matrix-vector kernels of Inductor out of products; else cuBLAS has them.
+CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
+
+#: {name: load}, what is most worth knowing first. Tokens are compared with those of the first variant that runs.
+VARIANTS = {
+    # What transformers does by itself.
+    "generate": {"loop": "transformers", "mode": "reduce-overhead"},
+    # Whose matrix products are faster?
+    "cublas": {"loop": "kit", "inductor": CUBLAS, "split_biases": False},
+    "vectors": {"loop": "kit", "inductor": VECTORS, "split_biases": True},
+    # Does it matter who records the CUDA graph?
+    "cublas-torch-records": {"loop": "kit", "mode": "reduce-overhead", "inductor": CUBLAS, "split_biases": False},
+    # Does Triton have a faster product, where each one is tried?
+    "max-autotune": {"loop": "kit", "mode": "max-autotune-no-cudagraphs", "inductor": CUBLAS, "split_biases": False},
+    # What do biases cost? A product with its bias inside stays with cuBLAS.
+    "cublas-split": {"loop": "kit", "inductor": CUBLAS, "split_biases": True},
+    "vectors-joined": {"loop": "kit", "inductor": VECTORS, "split_biases": False},
+    # Are Inductor's matrix-vector kernels slow because the search ends too soon?
+    "vectors-searched": {
+        "loop": "kit",
+        "inductor": dict(VECTORS, coordinate_descent_check_all_directions=True, coordinate_descent_search_radius=2),
+        "split_biases": True,
+    },
+    # What do Inductor's kernels bring at all? The model's own kernels, in the kit's CUDA graph.
+    "eager": {"loop": "kit", "compiler": "eager"},
+}
+
+GREEDY = {"do_sample": False, "num_beams": 1}
+
+#: Decoding steps of a profile, and how many of its kernels are listed.
+STEPS, MOST_KERNELS = 16, 25
+
+#: What counts as a kernel in a trace; on a CPU operators take their place.
+CATEGORIES = {"cuda": ("kernel", "gpu_memcpy", "gpu_memset"), "cpu": ("cpu_op",)}
+
+
+def config_of(options):
+    """The config.json of the shape, with the first layers only where `--layers` says so."""
+    config = weights.config_of(options.shape, options.scale)
+    name = "n_layer" if "n_layer" in config else "num_hidden_layers"
+    return dict(config, **{name: min(options.layers or config[name], config[name])})
+
+
+def job_of(options, load):
+    """What bench/backends/compiled.py reads of a job; its cache has room for a profile too."""
+    runs = [{"new_tokens": count, "arguments": GREEDY} for count in (1, options.new_tokens, 1 + STEPS)]
+    return types.SimpleNamespace(device=options.device, load=load, runs=runs, prompt={"batch_size": options.rows})
+
+
+def generator(loaded, ids):
+    """A function of a number of new tokens, which makes them [rows, new tokens]."""
+    import transformers
+
+    def generate(new_tokens):
+        length = compat.length_arguments(transformers.__version__, GREEDY, ids.shape[1], new_tokens)
+        return loaded.generate(ids, **dict(GREEDY, **length))
+
+    return generate
+
+
+def timed(generate, new_tokens, calls, synchronize):
+    """({first_ms, call_ms, ms_a_further_token} by medians, the tokens of the last call's first row; all rows have one prompt)."""
+    firsts = [measure.elapsed_ms(lambda: generate(1), synchronize)[0] for _ in range(calls)]
+    wholes = [measure.elapsed_ms(lambda: generate(new_tokens), synchronize) for _ in range(calls)]
+    first_ms, call_ms = statistics.median(firsts), statistics.median(ms for ms, _ in wholes)
+    times = {"first_ms": first_ms, "call_ms": call_ms, "ms_a_further_token": (call_ms - first_ms) / (new_tokens - 1)}
+    return times, wholes[-1][1][0].tolist()
+
+
+def found_in(trace, device):
+    """[(begin, duration, name)] in µs of what the device did in a trace, in order."""
+    return sorted(kernel[2:] + kernel[1:2] for category in CATEGORIES[device] for kernel in profile.kernels(trace, category))
+
+
+def steps_of(prompt, whole, steps=STEPS):
+    """Where the time of a step goes, by two lists of found_in: a call of one token, and one of `steps` tokens more.
+
+    Both calls begin alike, so what the longer one did beyond the number of kernels of the shorter one are its steps. A profiler lengthens
+    the gaps; the untraced time of a step less its device time shows them better.
+    """
+    kernels = whole[len(prompt) :]
+    if not kernels:
+        raise ValueError("the trace holds no kernels beyond those of the prompt")
+    durations = collections.defaultdict(list)
+    for _, duration, name in kernels:
+        durations[name].append(duration)
+    device_us = 1000 * profile.busy_ms([(begin, duration) for begin, duration, _ in kernels])
+    span_us = max(begin + duration for begin, duration, _ in kernels) - kernels[0][0]
+    top = sorted(durations.items(), key=lambda item: -sum(item[1]))[:MOST_KERNELS]
+    return {
+        "device_us": device_us / steps,
+        "traced_gaps_us": (span_us - device_us) / steps,
+        "kernels": len(kernels) / steps,
+        "top": [{"name": name[:160], "us": sum(times) / steps, "count": len(times) / steps} for name, times in top],
+    }
+
+
+def profiled(generate, device):
+    """steps_of for a loaded variant."""
+    prompt, whole = (found_in(profile.trace(lambda count=count: generate(count)), device) for count in (1, 1 + STEPS))
+    return steps_of(prompt, whole)
+
+
+def restore(model, generation_config):
+    """Undo what a variant did to the model and to torch, also one that failed."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    model.generation_config = copy.deepcopy(generation_config)
+    for name in ("_compiled_call", "_last_compile_config"):
+        vars(model).pop(name, None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.__class__ = torch.nn.Linear  # undoes split_biases
+    torch._dynamo.reset()
+    torch.compiler.set_stance("default")
+    counters.clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def variant_line(name, options, model, ids, table):
+    """A variant's line of the table, or one with the reason of its failure; `table` holds what came before."""
+    load = VARIANTS[name]
+    job, ran = job_of(options, load), [line for line in table["variants"] if "tokens" in line]
+    loaded, line = None, {"variant": name, "load": load}
+    try:
+        loaded = compiled.of_model(job, model, ids)
+        generate = generator(loaded, ids)
+        times, tokens = timed(generate, options.new_tokens, options.calls, measure.synchronizer(job))
+        line.update(loaded.used, tokens=tokens, tokens_equal=not ran or tokens == ran[0]["tokens"], **times)
+        if "step_us" in table["products"]:
+            line["times_the_products"] = 1000 * times["ms_a_further_token"] / statistics.median(table["products"]["step_us"])
+        fastest = all(times["ms_a_further_token"] < one["ms_a_further_token"] for one in ran)
+        if options.profile == "all" or options.profile == "best" and fastest:
+            line["profile"] = profiled(generate, options.device)
+    except Exception as error:  # any error of a library, of its compiler or of the driver
+        line["reason"] = "{}: {}".format(type(error).__name__, str(error)[:600])
+    finally:
+        if loaded is not None:
+            loaded.close()
+    return line
+
+
+def said(line):
+    """A variant's line for the terminal."""
+    text = "{:20} ".format(line["variant"])
+    if "ms_a_further_token" in line:
+        times = " ({:.3f} x the products)".format(line["times_the_products"]) if "times_the_products" in line else ""
+        equal = "" if line["tokens_equal"] else ", other tokens"
+        text += "{:8.3f} ms a further token{}, compiled in {:.0f} s{}".format(line["ms_a_further_token"], times, line["compile_s"], equal)
+    if "profile" in line:
+        text += ", device {device_us:.0f} µs, gaps {traced_gaps_us:.0f} µs, {kernels:.0f} kernels".format(**line["profile"])
+    return text + (" " + line["reason"].splitlines()[0] if "reason" in line else "")
+
+
+def run(options):
+    compiled.own_cache_of_kernels()  # before torch is imported, which looks for its cache by the user's name
+    import torch
+    import transformers
+    from torch._inductor.utils import fresh_cache
+
+    transformers.logging.set_verbosity_error()
+    began, config = time.monotonic(), config_of(options)
+    table = {name: value for name, value in vars(options).items() if name not in ("out", "only")}
+    table.update(torch=torch.__version__, transformers=transformers.__version__, variants=[])
+    table["gpu"] = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+    try:
+        table["products"] = roof.products_alone(work.model_of(config), options.rows, options.device)
+        print("products alone {:.3f} ms".format(statistics.median(table["products"]["step_us"]) / 1000), flush=True)
+    except Exception as error:
+        table["products"] = {"reason": "{}: {}".format(type(error).__name__, error)}
+    factors = weights.factors_of(config, options.scale, weights.RECIPE)
+    model = weights_and_times.model_of(config, options.dtype, options.device, factors)
+    ids = fault_table.prompt_ids(config, fault_table.TEXT, options.prompt_tokens, options.device).repeat(options.rows, 1)
+    untouched = copy.deepcopy(model.generation_config)
+    for name in options.only or VARIANTS:
+        if time.monotonic() - began > options.limit:
+            line = {"variant": name, "reason": "left out: {:g} s are over".format(options.limit)}
+        else:
+            with fresh_cache():
+                line = variant_line(name, options, model, ids, table)
+                restore(model, untouched)
+        table["variants"].append(dict(line, ended_s=time.monotonic() - began))
+        write_whole(options.out, to_json(table))
+        print(said(line), flush=True)
+    return table
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="python -m bench.instruments.compiled_step", description="Which settings make a compiled step fastest?")
+    parser.add_argument("shape", choices=sorted(weights.SHAPES))
+    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
+    parser.add_argument("--layers", type=int, default=0, help="keep the first so many layers (default: all)")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16", help="of the model; the products alone are float16")
+    parser.add_argument("--device", choices=sorted(CATEGORIES), default="cuda")
+    parser.add_argument("--rows", type=int, default=1, help="the batch")
+    parser.add_argument("--prompt-tokens", type=int, default=128)
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--calls", type=int, default=3, help="timed calls of each length")
+    parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: each variant that is faster than all before it")
+    parser.add_argument("--limit", type=float, default=1e9, help="start no variant after this many seconds")
+    parser.add_argument("--out", required=True)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run(parse(sys.argv[1:]))
