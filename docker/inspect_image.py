@@ -67,15 +67,14 @@ def altered_files(distribution, recorded):
     return found
 
 
-def unowned_files(everything):
+def unowned_files(recorded):
     """{path in site-packages: sha256} of files that no package brought."""
-    owned = recorded_digests(everything)
     found = {}
     for top in glob.glob("/opt/venv/lib/python3*/site-packages"):
         for folder, folders, names in os.walk(top):
             folders[:] = [name for name in folders if name != "__pycache__"]
             paths = [os.path.join(folder, name) for name in names]
-            found.update((os.path.relpath(path, top), sha256(path).hex()) for path in paths if path not in owned)
+            found.update((os.path.relpath(path, top), sha256(path).hex()) for path in paths if path not in recorded)
     return found
 
 
@@ -200,7 +199,7 @@ def main():
                 "packages": {one.metadata["Name"]: one.version for one in everything},
                 "archives": archives(),
                 "altered": {one.metadata["Name"]: files for one in everything for files in [altered_files(one, recorded)] if files},
-                "unowned": unowned_files(everything),
+                "unowned": unowned_files(recorded),
                 "compiled_with": lines("/opt/kit/compiled-with.txt"),
                 "debian": debian_packages(),
                 "debian_added": lines("/opt/kit/debian.txt"),

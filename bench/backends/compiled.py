@@ -151,15 +151,10 @@ def _prepare_loop(job, loaded, loop, mode, compiler):
     torch_records = mode in RECORDING_MODES and compiler == "inductor"
     kit_records = job.device == "cuda" and not torch_records
     options = _inductor_options(mode, inductor) if compiler == "inductor" else None
-    record = loaded.loop.prepare(_backend(compiler), options, capture=kit_records)
+    record = loaded.loop.prepare(compiler, options, capture=kit_records)
     graph = "the kit" if kit_records else "torch" if job.device == "cuda" else "nobody"
     told = {"cuda_graph_by": graph, "split_biases": split}
     return record, dict(told, inductor=inductor) if compiler == "inductor" else told
-
-
-def _backend(compiler):
-    """What torch.compile gets as its backend; a test puts a faulty one in its place."""
-    return compiler
 
 
 def _inductor_options(mode, inductor):
@@ -184,7 +179,7 @@ def _compile_config(job, mode, compiler):
     import transformers
 
     # Only Inductor knows modes.
-    config = transformers.CompileConfig(fullgraph=True, mode=mode if compiler == "inductor" else None, backend=_backend(compiler))
+    config = transformers.CompileConfig(fullgraph=True, mode=mode if compiler == "inductor" else None, backend=compiler)
     config._compile_all_devices = job.device == "cpu"
     return config
 

@@ -159,7 +159,7 @@ def _counts(answers):
 
 def _repeats(answers):
     """Timed calls that differ among themselves or from the call whose logits were kept, or whose answer was stored."""
-    faults, longest = [], max(answers["runs"], key=lambda part: part["new_tokens"])
+    faults, longest = [], timed_tokens.longest_of(answers["runs"])
     faults += ["the timed calls of {new_tokens} new tokens made different tokens".format(**part) for part in answers["runs"] if len(set(part["digests"])) > 1]
     if answers["again"].get("digest", longest["digests"][0]) != longest["digests"][0]:
         faults.append("the call whose logits are judged made other tokens than the timed calls")

@@ -108,7 +108,7 @@ def write(job, loaded, form, runs, clock):
     }
     if document["greedy"]:
         document["again"] = _again(job, loaded, form, longest)
-        document["fresh"] = _fresh_calls(job, loaded, form, longest, clock, _of_longest(runs)["timed_ms"])
+        document["fresh"] = _fresh_calls(job, loaded, form, longest, clock, longest_of(runs)["timed_ms"])
     if ranks.is_first():
         with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
             json.dump(document, stream, sort_keys=True)
@@ -131,7 +131,8 @@ def _again(job, loaded, form, run):
     return {"digest": digest(tokens), "tokens": unique(tokens)}
 
 
-def _of_longest(runs):
+def longest_of(runs):
+    """Of the parts from `of_run` that of the run with most new tokens."""
     return max(runs, key=lambda part: part["new_tokens"])
 
 

@@ -125,7 +125,9 @@ class Campaign:
         kind, template = fault.kind, self.templates[place.engine, place.ranks, place.backend]
         with_models, with_result, make = draw.random() < 0.6, draw.random() < 0.5, kind.make and draw.random() < 0.5
         moment, wait_s = draw.choice(kind.moments or ("start",)), draw.random()
-        if moment != "a helping job" if place.engine == GPU else with_models or place.engine == REAL:  # with its models a command has no helping job
+        if place.engine == GPU:
+            with_models = moment != "a helping job"  # with its models a command has none
+        if with_models or place.engine == REAL:
             copy(template.models, place.models)
         if with_result:
             copy(template.runs, place.runs)

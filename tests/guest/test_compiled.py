@@ -55,22 +55,19 @@ def test_kernels_written_by_inductor_give_the_same(guest, checkpoints, reference
 
 SPOILT = """
 from bench.__main__ import main, read_job
-from bench.backends import compiled
 import torch
+import torch._dynamo
 
 # The step has its own logits: those of the prompt come from the model as it is.
-def spoilt(name):
-    def compiler(graph, inputs):
-        for node in graph.graph.nodes:
-            if node.target == "masked_fill":
-                with graph.graph.inserting_before(node):
-                    node.replace_input_with(node.args[0], graph.graph.call_function(torch.mul, (node.args[0], 1.5)))
-        graph.recompile()
-        return graph
+def spoilt(graph, inputs):
+    for node in graph.graph.nodes:
+        if node.target == "masked_fill":
+            with graph.graph.inserting_before(node):
+                node.replace_input_with(node.args[0], graph.graph.call_function(torch.mul, (node.args[0], 1.5)))
+    graph.recompile()
+    return graph
 
-    return compiler
-
-compiled._backend = spoilt
+torch._dynamo.register_backend(spoilt, name="spoilt")
 main(read_job({job!r}), {job!r}, {result!r})
 print("null")
 """
@@ -78,7 +75,7 @@ print("null")
 
 def test_the_judge_sees_a_step_that_computes_something_else(guest, checkpoints, references, tmp_path):
     """The prompt is read by the model as it is, so the check of the prompt's logits alone passes."""
-    job = compiled_job("gptj", checkpoints, reference=references["gptj"])
+    job = compiled_job("gptj", checkpoints, compiler="spoilt", reference=references["gptj"])
     (tmp_path / "job.json").write_text(to_json(job))
     guest.code(SPOILT.format(job=str(tmp_path / "job.json"), result=str(tmp_path / "result.json")))
     assert parse_result((tmp_path / "result.json").read_text()).check["passed"]
