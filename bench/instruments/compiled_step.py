@@ -27,6 +27,9 @@ from bench.models import weights
 #: With a batch of one row `coordinate_descent_tuning` makes matrix-vector kernels of Inductor out of products; else cuBLAS has them.
 CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
 
+#: Programmatic dependent launch, of Hopper and newer.
+OVERLAPPED = {"triton.enable_pdl": True}
+
 #: {name: load}, what is most worth knowing first. Tokens are compared with those of the first variant that runs.
 VARIANTS = {
     # What transformers does by itself.
@@ -41,6 +44,25 @@ VARIANTS = {
     # What do biases cost? A product with its bias inside stays with cuBLAS.
     "cublas-split": {"loop": "kit", "inductor": CUBLAS, "split_biases": True},
     "vectors-joined": {"loop": "kit", "inductor": VECTORS, "split_biases": False},
+    # Each product tried, its bias fused with what follows; then split along its sum too, which small products of one row may need.
+    "max-autotune-split": {"loop": "kit", "mode": "max-autotune-no-cudagraphs", "inductor": CUBLAS, "split_biases": True},
+    "max-autotune-split-k": {
+        "loop": "kit",
+        "mode": "max-autotune-no-cudagraphs",
+        "inductor": dict(CUBLAS, **{"triton.decompose_k_threshold": 0}),
+        "split_biases": True,
+    },
+    # The best of both? Products with a bias inside are tried, the others and those of the attention become kernels of Inductor.
+    "max-autotune-vectors": {"loop": "kit", "mode": "max-autotune-no-cudagraphs", "inductor": VECTORS, "split_biases": False},
+    "max-autotune-overlapped": {
+        "loop": "kit",
+        "mode": "max-autotune-no-cudagraphs",
+        "inductor": dict(VECTORS, **OVERLAPPED),
+        "split_biases": False,
+    },
+    # May a kernel begin before the one ahead of it has ended?
+    "cublas-overlapped": {"loop": "kit", "inductor": dict(CUBLAS, **OVERLAPPED), "split_biases": True},
+    "vectors-overlapped": {"loop": "kit", "inductor": dict(VECTORS, **OVERLAPPED), "split_biases": True},
     # Are Inductor's matrix-vector kernels slow because the search ends too soon?
     "vectors-searched": {
         "loop": "kit",
