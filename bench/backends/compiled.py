@@ -8,11 +8,13 @@ options of `load`:
     cache_tokens   the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run, so a form that
                    renders or pads prompts of its own needs it
     loop           "kit" or "transformers": whose loop calls the step
+    products       of the kit's loop: who makes the matrix products of a step, and so the next three options together, which may be given beside it
+                   (PRODUCTS)
     mode           of torch.compile. With "reduce-overhead" and "max-autotune" torch records the CUDA graphs itself; with "default" and
                    "max-autotune-no-cudagraphs" the kit records the step once (the loop of transformers then has no CUDA graph)
     compiler       of torch.compile: "inductor" writes the kernels
     inductor       further settings of Inductor, {name: value}
-    split_biases   whether biases are added after their products (greedy_loop.split_biases); by default with matrix-vector kernels
+    split_biases   whether biases are added after their products (greedy_loop.split_biases); only with a batch of one row, unless given
     attention      transformers' attention implementation, where the model has several
 """
 
@@ -29,20 +31,29 @@ from bench.models import greedy_loop, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
-ARGUMENTS = ("cache_tokens", "loop", "mode", "compiler", "inductor", "split_biases", "attention")
+ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "attention")
 
 COMPILER = "inductor"
 
 KIT, TRANSFORMERS = "kit", "transformers"
 
-#: The mode of torch.compile for each loop.
-MODES = {KIT: "default", TRANSFORMERS: "reduce-overhead"}
+#: The mode of torch.compile for transformers' loop.
+MODE_OF_TRANSFORMERS = "reduce-overhead"
 
 #: Modes in which torch records CUDA graphs itself.
 RECORDING_MODES = ("reduce-overhead", "max-autotune")
 
-#: Inductor's settings for the kit's loop: products with one row become matrix-vector kernels, fused with what stands around them.
-INDUCTOR = {"coordinate_descent_tuning": True}
+CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
+
+#: Who makes the matrix products: cuBLAS all of them; Inductor those with one row, as matrix-vector kernels fused with what stands around them;
+#: or for each product the fastest of cuBLAS and Triton's templates, which Inductor tries first. {name: (mode, inductor, split biases)}
+PRODUCTS = {
+    "cublas": ("default", CUBLAS, False),
+    "vectors": ("default", VECTORS, True),
+    "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True),
+}
+
+DEFAULT_PRODUCTS = "vectors"
 
 #: The first step compiles, the second records its CUDA graph, the third replays it; the second call reuses the graphs of the first.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
@@ -116,7 +127,8 @@ def of_model(job, model, ids):
     """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
-    settings = {"loop": loop, "mode": job.load.get("mode", MODES[loop]), "compiler": job.load.get("compiler", COMPILER)}
+    mode = products_of(job)[0] if loop == KIT else MODE_OF_TRANSFORMERS
+    settings = {"loop": loop, "mode": job.load.get("mode", mode), "compiler": job.load.get("compiler", COMPILER)}
     loaded = Compiled(model=model, device=str(ids.device), batch_size=rows, cache_tokens=cache_tokens, loop=None)
     prepare = _prepare_loop if loop == KIT else _prepare_transformers
     record, prepared = prepare(job, loaded, **settings)
@@ -131,6 +143,14 @@ def loop_of(job, model):
     return TRANSFORMERS if any(greedy_loop.why_not(model, dict(length, **run["arguments"])) for run in job.runs) else KIT
 
 
+def products_of(job):
+    """The entry of PRODUCTS that a job asks for; raises ValueError for another name."""
+    name = job.load.get("products", DEFAULT_PRODUCTS)
+    if name not in PRODUCTS:
+        raise ValueError("load.products is {!r}, allowed are {}".format(name, ", ".join(sorted(PRODUCTS))))
+    return PRODUCTS[name]
+
+
 def own_cache_of_kernels():
     """Set a kernel cache for this process alone, so that each load compiles everything. torch's own default needs a user name, which a
     container's user may not have."""
@@ -142,9 +162,9 @@ def own_cache_of_kernels():
 
 def _prepare_loop(job, loaded, loop, mode, compiler):
     """Give the engine the kit's loop; returns (the function that records its CUDA graph, what `used` tells of it)."""
-    inductor = dict(INDUCTOR, **job.load.get("inductor", {}))
-    vectors = compiler == "inductor" and bool(inductor.get("coordinate_descent_tuning")) and loaded.batch_size == 1
-    split = job.load.get("split_biases", vectors)
+    _, inductor, split = products_of(job)
+    inductor = dict(inductor, **job.load.get("inductor", {}))
+    split = job.load.get("split_biases", split and compiler == "inductor" and loaded.batch_size == 1)
     if split:
         greedy_loop.split_biases(loaded.model)
     loaded.loop = greedy_loop.GreedyLoop(loaded.model, loaded.batch_size, loaded.cache_tokens, loaded.device)
@@ -153,7 +173,7 @@ def _prepare_loop(job, loaded, loop, mode, compiler):
     options = _inductor_options(mode, inductor) if compiler == "inductor" else None
     record = loaded.loop.prepare(compiler, options, capture=kit_records)
     graph = "the kit" if kit_records else "torch" if job.device == "cuda" else "nobody"
-    told = {"cuda_graph_by": graph, "split_biases": split}
+    told = {"products": job.load.get("products", DEFAULT_PRODUCTS), "cuda_graph_by": graph, "split_biases": split}
     return record, dict(told, inductor=inductor) if compiler == "inductor" else told
 
 

@@ -24,53 +24,41 @@ from bench.job import to_json, write_whole
 from bench.measuring import measure, roof, work
 from bench.models import weights
 
-#: With a batch of one row `coordinate_descent_tuning` makes matrix-vector kernels of Inductor out of products; else cuBLAS has them.
-CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
-
 #: Programmatic dependent launch, of Hopper and newer.
 OVERLAPPED = {"triton.enable_pdl": True}
+
+
+def kit(products, **more):
+    """`load` of the kit's loop."""
+    return dict(loop=compiled.KIT, products=products, **more)
+
 
 #: {name: load}, what is most worth knowing first. Tokens are compared with those of the first variant that runs.
 VARIANTS = {
     # What transformers does by itself.
-    "generate": {"loop": "transformers", "mode": "reduce-overhead"},
+    "generate": {"loop": "transformers"},
     # Whose matrix products are faster?
-    "cublas": {"loop": "kit", "inductor": CUBLAS, "split_biases": False},
-    "vectors": {"loop": "kit", "inductor": VECTORS, "split_biases": True},
-    # Does it matter who records the CUDA graph?
-    "cublas-torch-records": {"loop": "kit", "mode": "reduce-overhead", "inductor": CUBLAS, "split_biases": False},
-    # Does Triton have a faster product, where each one is tried?
-    "max-autotune": {"loop": "kit", "mode": "max-autotune-no-cudagraphs", "inductor": CUBLAS, "split_biases": False},
-    # What do biases cost? A product with its bias inside stays with cuBLAS.
-    "cublas-split": {"loop": "kit", "inductor": CUBLAS, "split_biases": True},
-    "vectors-joined": {"loop": "kit", "inductor": VECTORS, "split_biases": False},
-    # Each product tried, its bias fused with what follows; then split along its sum too, which small products of one row may need.
-    "max-autotune-split": {"loop": "kit", "mode": "max-autotune-no-cudagraphs", "inductor": CUBLAS, "split_biases": True},
-    "max-autotune-split-k": {
-        "loop": "kit",
-        "mode": "max-autotune-no-cudagraphs",
-        "inductor": dict(CUBLAS, **{"triton.decompose_k_threshold": 0}),
-        "split_biases": True,
-    },
+    "cublas": kit("cublas"),
+    "vectors": kit("vectors"),
+    "tuned": kit("tuned"),
     # The best of both? Products with a bias inside are tried, the others and those of the attention become kernels of Inductor.
-    "max-autotune-vectors": {"loop": "kit", "mode": "max-autotune-no-cudagraphs", "inductor": VECTORS, "split_biases": False},
-    "max-autotune-overlapped": {
-        "loop": "kit",
-        "mode": "max-autotune-no-cudagraphs",
-        "inductor": dict(VECTORS, **OVERLAPPED),
-        "split_biases": False,
-    },
+    "tuned-vectors": kit("tuned", inductor=compiled.VECTORS, split_biases=False),
+    # What do biases cost? A product with its bias inside stays with cuBLAS, or is tried with it.
+    "cublas-split": kit("cublas", split_biases=True),
+    "vectors-joined": kit("vectors", split_biases=False),
+    "tuned-joined": kit("tuned", split_biases=False),
     # May a kernel begin before the one ahead of it has ended?
-    "cublas-overlapped": {"loop": "kit", "inductor": dict(CUBLAS, **OVERLAPPED), "split_biases": True},
-    "vectors-overlapped": {"loop": "kit", "inductor": dict(VECTORS, **OVERLAPPED), "split_biases": True},
+    "vectors-overlapped": kit("vectors", inductor=OVERLAPPED),
+    "tuned-overlapped": kit("tuned", inductor=OVERLAPPED),
+    "tuned-vectors-overlapped": kit("tuned", inductor=dict(compiled.VECTORS, **OVERLAPPED), split_biases=False),
+    # Is a product of one row faster in parts along its sum?
+    "tuned-in-parts": kit("tuned", inductor={"triton.decompose_k_threshold": 0}),
+    # Does it matter who records the CUDA graph?
+    "cublas-torch-records": kit("cublas", mode="reduce-overhead"),
     # Are Inductor's matrix-vector kernels slow because the search ends too soon?
-    "vectors-searched": {
-        "loop": "kit",
-        "inductor": dict(VECTORS, coordinate_descent_check_all_directions=True, coordinate_descent_search_radius=2),
-        "split_biases": True,
-    },
+    "vectors-searched": kit("vectors", inductor={"coordinate_descent_check_all_directions": True, "coordinate_descent_search_radius": 2}),
     # What do Inductor's kernels bring at all? The model's own kernels, in the kit's CUDA graph.
-    "eager": {"loop": "kit", "compiler": "eager"},
+    "eager": kit("cublas", compiler="eager"),
 }
 
 GREEDY = {"do_sample": False, "num_beams": 1}
