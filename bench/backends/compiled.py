@@ -15,6 +15,7 @@ options of `load`:
     compiler       of torch.compile: "inductor" writes the kernels
     inductor       further settings of Inductor, {name: value}
     split_biases   whether biases are added after their products (greedy_loop.split_biases); only with a batch of one row, unless given
+    sums           whether attention's products with a new token are sums in kernels of Inductor (greedy_loop.sums_for_rows)
     attention      transformers' attention implementation, where the model has several
 """
 
@@ -31,7 +32,7 @@ from bench.models import greedy_loop, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
-ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "attention")
+ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "attention")
 
 COMPILER = "inductor"
 
@@ -42,6 +43,11 @@ MODE_OF_TRANSFORMERS = "reduce-overhead"
 
 #: Modes in which torch records CUDA graphs itself.
 RECORDING_MODES = ("reduce-overhead", "max-autotune")
+
+#: Settings of Inductor beside those of the products.
+INDUCTOR = {}
+
+SUMS = False
 
 CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
 
@@ -163,17 +169,17 @@ def own_cache_of_kernels():
 def _prepare_loop(job, loaded, loop, mode, compiler):
     """Give the engine the kit's loop; returns (the function that records its CUDA graph, what `used` tells of it)."""
     _, inductor, split = products_of(job)
-    inductor = dict(inductor, **job.load.get("inductor", {}))
+    inductor, sums = dict(INDUCTOR, **dict(inductor, **job.load.get("inductor", {}))), job.load.get("sums", SUMS)
     split = job.load.get("split_biases", split and compiler == "inductor" and loaded.batch_size == 1)
     if split:
         greedy_loop.split_biases(loaded.model)
-    loaded.loop = greedy_loop.GreedyLoop(loaded.model, loaded.batch_size, loaded.cache_tokens, loaded.device)
+    loaded.loop = greedy_loop.GreedyLoop(loaded.model, loaded.batch_size, loaded.cache_tokens, loaded.device, sums)
     torch_records = mode in RECORDING_MODES and compiler == "inductor"
     kit_records = job.device == "cuda" and not torch_records
     options = _inductor_options(mode, inductor) if compiler == "inductor" else None
     record = loaded.loop.prepare(compiler, options, capture=kit_records)
     graph = "the kit" if kit_records else "torch" if job.device == "cuda" else "nobody"
-    told = {"products": job.load.get("products", DEFAULT_PRODUCTS), "cuda_graph_by": graph, "split_biases": split}
+    told = {"products": job.load.get("products", DEFAULT_PRODUCTS), "cuda_graph_by": graph, "split_biases": split, "sums": sums}
     return record, dict(told, inductor=inductor) if compiler == "inductor" else told
 
 

@@ -24,13 +24,19 @@ from bench.job import to_json, write_whole
 from bench.measuring import measure, roof, work
 from bench.models import weights
 
-#: Programmatic dependent launch, of Hopper and newer.
+#: Programmatic dependent launch, of Hopper and newer: a kernel may begin before the one ahead of it has ended.
 OVERLAPPED = {"triton.enable_pdl": True}
 
+#: Kernels that do not need each other become one.
+COMBINED = {"combo_kernels": True}
 
-def kit(products, **more):
-    """`load` of the kit's loop."""
-    return dict(loop=compiled.KIT, products=products, **more)
+
+def kit(products, *settings, sums=False, **more):
+    """`load` of the kit's loop; `settings` of Inductor that are not named are off."""
+    inductor = {name: False for setting in (OVERLAPPED, COMBINED) for name in setting}
+    for setting in settings:
+        inductor.update(setting)
+    return dict(loop=compiled.KIT, products=products, inductor=inductor, sums=sums, **more)
 
 
 #: {name: load}, what is most worth knowing first. Tokens are compared with those of the first variant that runs.
@@ -41,22 +47,24 @@ VARIANTS = {
     "cublas": kit("cublas"),
     "vectors": kit("vectors"),
     "tuned": kit("tuned"),
+    # What do attention's small products cost, the time between kernels, and kernels that could be one?
+    "sums": kit("cublas", sums=True),
+    "overlapped": kit("cublas", OVERLAPPED),
+    "sums-overlapped": kit("cublas", OVERLAPPED, sums=True),
+    "sums-combined": kit("cublas", COMBINED, sums=True),
+    "sums-overlapped-combined": kit("cublas", OVERLAPPED, COMBINED, sums=True),
     # The best of both? Products with a bias inside are tried, the others and those of the attention become kernels of Inductor.
-    "tuned-vectors": kit("tuned", inductor=compiled.VECTORS, split_biases=False),
+    "tuned-vectors": kit("tuned", compiled.VECTORS, split_biases=False),
     # What do biases cost? A product with its bias inside stays with cuBLAS, or is tried with it.
     "cublas-split": kit("cublas", split_biases=True),
     "vectors-joined": kit("vectors", split_biases=False),
     "tuned-joined": kit("tuned", split_biases=False),
-    # May a kernel begin before the one ahead of it has ended?
-    "vectors-overlapped": kit("vectors", inductor=OVERLAPPED),
-    "tuned-overlapped": kit("tuned", inductor=OVERLAPPED),
-    "tuned-vectors-overlapped": kit("tuned", inductor=dict(compiled.VECTORS, **OVERLAPPED), split_biases=False),
     # Is a product of one row faster in parts along its sum?
-    "tuned-in-parts": kit("tuned", inductor={"triton.decompose_k_threshold": 0}),
+    "tuned-in-parts": kit("tuned", {"triton.decompose_k_threshold": 0}),
     # Does it matter who records the CUDA graph?
     "cublas-torch-records": kit("cublas", mode="reduce-overhead"),
     # Are Inductor's matrix-vector kernels slow because the search ends too soon?
-    "vectors-searched": kit("vectors", inductor={"coordinate_descent_check_all_directions": True, "coordinate_descent_search_radius": 2}),
+    "vectors-searched": kit("vectors", {"coordinate_descent_check_all_directions": True, "coordinate_descent_search_radius": 2}),
     # What do Inductor's kernels bring at all? The model's own kernels, in the kit's CUDA graph.
     "eager": kit("cublas", compiler="eager"),
 }

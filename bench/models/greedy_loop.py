@@ -9,6 +9,7 @@ waits for the token to see if it ends the answer.
 The tokens are those of `generate`: the same minimum lengths, end tokens and padding.
 """
 
+import contextlib
 import types
 
 #: Arguments of `generate` that the loop follows.
@@ -133,6 +134,39 @@ def split_biases(model):
             module.__class__ = Linear
 
 
+def sums_for_rows():
+    """A context: each batched product of one row, as attention makes two for each new token, becomes a product by element and its sum.
+
+    Inductor fuses these with what stands around them; a library's kernel stands alone, and for so little work takes longer to start than to
+    run. The arithmetic is the library's: float32 inside, one rounding to the dtype.
+    """
+    import torch
+
+    def sums(left, right):
+        return (left.float().transpose(-1, -2) * right.float()).sum(dim=-2, keepdim=True)
+
+    def product(left, right):
+        return sums(left, right).to(left.dtype)
+
+    def baddbmm(added, batch1, batch2, beta=1, alpha=1):
+        return (beta * added.float() + alpha * sums(batch1, batch2)).to(added.dtype)
+
+    #: {function: (the function in its place, the name and the place of its left factor)}
+    products = {torch.bmm: (product, "input", 0), torch.matmul: (product, "input", 0), torch.Tensor.baddbmm: (baddbmm, "batch1", 1)}
+
+    class Sums(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), named=None):
+            named = named or {}
+            if function in products:
+                instead, name, place = products[function]
+                left = named[name] if name in named else arguments[place]
+                if left.dim() > 2 and left.shape[-2] == 1:
+                    function = instead
+            return function(*arguments, **named)
+
+    return Sums()
+
+
 def parts_of(count):
     """The divisor of `count` nearest its root: so many parts of a row are searched side by side."""
     return max(part for part in range(1, int(count**0.5) + 1) if count % part == 0)
@@ -148,9 +182,12 @@ def largest(scores):
 
 
 class GreedyLoop:
-    """The loop for `rows` rows and at most `cache_tokens` tokens of prompt and answer. `prepare` compiles its step."""
+    """The loop for `rows` rows and at most `cache_tokens` tokens of prompt and answer. `prepare` compiles its step.
 
-    def __init__(self, model, rows, cache_tokens, device):
+    `sums` says that the step's batched products of one row are sums_for_rows.
+    """
+
+    def __init__(self, model, rows, cache_tokens, device, sums=False):
         import torch
 
         def fixed(*shape, **options):
@@ -171,21 +208,23 @@ class GreedyLoop:
         self.places.copy_(torch.arange(cache_tokens, device=device))
         self.cache, self.cached = one_length_cache(model, cache_tokens, self.place)
         self.by_position = "position_ids" in _parameters(model.forward)
+        self.products = sums_for_rows() if sums else contextlib.nullcontext()
         self.set_ends = self.graph = None
         self.next = self.step
 
     def step(self):
         """From `token` to the token after it; compiled as a whole."""
         positions = {"position_ids": self.position} if self.by_position else {}
-        outputs = self.model(
-            input_ids=self.token,
-            attention_mask=self.real * (self.places <= self.place),
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-            return_dict=True,
-            **positions,
-        )
+        with self.products:
+            outputs = self.model(
+                input_ids=self.token,
+                attention_mask=self.real * (self.places <= self.place),
+                past_key_values=self.cache,
+                use_cache=True,
+                logits_to_keep=1,
+                return_dict=True,
+                **positions,
+            )
         self.take(outputs.logits[:, -1])
 
     def take(self, logits):

@@ -53,6 +53,45 @@ def test_kernels_written_by_inductor_give_the_same(guest, checkpoints, reference
     assert result.used["graphs"] == 1 and judged(guest, job, tmp_path)["passed"]
 
 
+SUMS = """
+import json, torch
+from bench.models import greedy_loop
+
+def off(name, left, right, added=None):
+    lowest = torch.Tensor.baddbmm if added is not None else getattr(torch, name)
+    arguments = (left, right) if added is None else (added, left, right)
+    more = {"beta": 0.5, "alpha": 2.0} if added is not None else {}
+    with torch.profiler.profile() as seen, greedy_loop.sums_for_rows():
+        found = lowest(*arguments, **more)
+    library = any(event.key in ("aten::bmm", "aten::baddbmm") for event in seen.key_averages())
+    return [(found - lowest(*arguments, **more)).abs().max().item(), library]
+
+def numbers(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+one, many, keys = numbers(6, 1, 16), numbers(6, 3, 16), numbers(6, 16, 9)
+print(json.dumps({
+    "one": [off("bmm", one, keys), off("matmul", one.view(2, 3, 1, 16), keys.view(2, 3, 16, 9)), off("baddbmm", one, keys, numbers(6, 1, 9))],
+    "many": [off("bmm", many, keys), off("baddbmm", many, keys, numbers(6, 1, 9))],
+}))
+"""
+
+
+def test_sums_in_the_place_of_products_of_one_row_change_nothing_but_who_computes_them(guest):
+    found = guest.code(SUMS)
+    assert all(error < 1e-5 and not library for error, library in found["one"]), found
+    assert all(error == 0 and library for error, library in found["many"]), found
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES))
+def test_a_step_whose_attention_is_sums_makes_the_same_tokens(guest, checkpoints, references, tmp_path, architecture):
+    load = {"dtype": "float32", "compiler": "eager", "sums": True}
+    job = compiled_job(architecture, checkpoints, load=load, reference=references[architecture])
+    result = guest.run(job)
+    assert result.status == "ok" and result.used["sums"] is True, result.reason
+    assert result.check["passed"] and judged(guest, job, tmp_path)["passed"]
+
+
 SPOILT = """
 from bench.__main__ import main, read_job
 import torch
