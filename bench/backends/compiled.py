@@ -45,9 +45,9 @@ MODE_OF_TRANSFORMERS = "reduce-overhead"
 RECORDING_MODES = ("reduce-overhead", "max-autotune")
 
 #: Settings of Inductor beside those of the products.
-INDUCTOR = {}
+INDUCTOR = {"triton.enable_pdl": True}
 
-SUMS = False
+SUMS = True
 
 CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
 
@@ -59,7 +59,7 @@ PRODUCTS = {
     "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True),
 }
 
-DEFAULT_PRODUCTS = "vectors"
+DEFAULT_PRODUCTS = "cublas"
 
 #: The first step compiles, the second records its CUDA graph, the third replays it; the second call reuses the graphs of the first.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
