@@ -18,21 +18,22 @@ MOST_RUNS = 1000
 def section(group: Group, known: Sequence[Calibration], judged: Sequence[Judged]) -> Markdown:
     """The noise floor of the group's machine where `make calibrate` measured it, and each undecided direction with what would decide it; may be empty."""
     of_machine = calibration.of_machine(known, group)
-    return blocks(_floor(of_machine) if of_machine else Markdown(), lines(*_too_noisy(group, judged)))
+    return blocks(_floor(of_machine, group) if of_machine else Markdown(), lines(*_too_noisy(group, judged)))
 
 
-def _floor(of_machine: Calibration) -> Markdown:
+def _floor(of_machine: Calibration, group: Group) -> Markdown:
     floor, calls = of_machine.noise_floor, len(of_machine.calls_ms)
     median, p99 = stats.significant(of_machine.median_ms), stats.significant(of_machine.p99_ms)
     spread = f"{median} ms, MAD {percent(of_machine.mad_share)} %, 99th percentile {p99} ms, {calls} calls of {of_machine.runs} runs"
     calibrated = link("calibration", f"#{of_machine.group.slug}")
+    where = "a machine of this kind, with another GPU" if of_machine.ran_on_a_gpu_of(group) is False else "this machine"
     if floor is None:
-        words = Markdown("A fixed kernel took here in the median {} ({}); {} runs tell a noise floor.")
-        return words.format(spread, calibrated, stats.LEAST_RUNS)
+        words = Markdown("A fixed kernel took on {} in the median {} ({}); {} runs tell a noise floor.")
+        return words.format(where, spread, calibrated, stats.LEAST_RUNS)
     words = Markdown(
-        "**Noise floor of this machine: {} %.** Rows of {} runs that lie nearer to each other cannot be told apart. A fixed kernel took in the median {} ({})."
+        "**Noise floor of {}: {} %.** Rows of {} runs that lie nearer to each other cannot be told apart. A fixed kernel took in the median {} ({})."
     )
-    return words.format(percent(floor), of_machine.runs, spread, calibrated)
+    return words.format(where, percent(floor), of_machine.runs, spread, calibrated)
 
 
 def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:

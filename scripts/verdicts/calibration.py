@@ -69,6 +69,15 @@ class Calibration:
         own, other = self.group.key, group.key
         return (own.engine, own.device, own.kind) == (other.engine, other.device, other.kind)
 
+    def ran_on_a_gpu_of(self, group: Group) -> bool | None:
+        """Did a run of it have a GPU that a run of the group had? None where either names no GPU: then nobody knows if it is one machine."""
+        own, other = _uuids(self.alone), _uuids(run for row in group.rows for run in row.runs)
+        return bool(own & other) if own and other else None
+
+
+def _uuids(runs: Iterable[Record]) -> set[str]:
+    return {gpu["uuid"] for run in runs for gpu in run.host.get("gpus") or []}
+
 
 def means_ms(runs: Iterable[Record]) -> list[float]:
     """The mean call of each run."""
@@ -83,6 +92,6 @@ def of_groups(groups: Iterable[Group], case: str = KERNEL) -> list[Calibration]:
 
 
 def of_machine(known: Sequence[Calibration], group: Group) -> Calibration | None:
-    """The calibration of the machine of a group: that of the same libraries before others."""
+    """The calibration of the machine of a group: that of the same GPUs before others, then that of the same libraries."""
     fitting = [calibrated for calibrated in known if calibrated.speaks_for(group)]
-    return min(fitting, key=lambda calibrated: calibrated.group.key.stack != group.key.stack, default=None)
+    return min(fitting, key=lambda one: (one.ran_on_a_gpu_of(group) is False, one.group.key.stack != group.key.stack), default=None)

@@ -107,6 +107,32 @@ def test_the_report_states_the_floor_and_what_would_decide_a_claim(tmp_path) -> 
     assert "5 runs are too noisy for it. If ratio and scatter stay, about REPEATS=" in text
 
 
+def test_the_floor_of_another_gpu_of_the_kind_is_told_as_such(tmp_path) -> None:
+    from scripts.report import document
+
+    elsewhere = repeated(record(job("int8"), 90.0))
+    for run in elsewhere:
+        run.host["gpus"] = [dict(gpu, uuid="GPU-elsewhere") for gpu in run.host["gpus"]]
+    synthetic.write(tmp_path / "runs", [*a_calibration(), *elsewhere])
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
+    assert text.count("**Noise floor of a machine of this kind, with another GPU: 1.2 %.**") == 1
+    assert text.count("**Noise floor of this machine: 1.2 %.**") == 1, "on the calibration's own page"
+    *_, line = [line for line in text.splitlines() if line.startswith("| [current, controlled, SYNTHETIC GPU") and "calibration" in line]
+    assert line.endswith("| — |"), "a calibration has no output that could be right"
+
+
+def test_of_two_calibrations_that_of_the_own_gpu_speaks_before_that_of_the_own_libraries() -> None:
+    other_gpu, other_stack = a_calibration(), a_calibration(stack="hopper")
+    for run in other_gpu:
+        run.host["gpus"] = [dict(gpu, uuid="GPU-elsewhere") for gpu in run.host["gpus"]]
+    groups = row_groups.build([*other_gpu, *other_stack, *repeated(record(job("int8"), 90.0))], articles.load_all())
+    known = calibration.of_groups(groups)
+    (group,) = [group for group in groups if group.key.article != "calibration"]
+    chosen = calibration.of_machine(known, group)
+    assert chosen and chosen.group.key.stack == "hopper"
+
+
 @pytest.mark.parametrize("typed", [["--plan", "1"], ["--scheduler", "slurm"]])
 def test_what_a_calibration_does_not_do_is_refused(typed: list[str]) -> None:
     with pytest.raises(UsageError, match="with calibrate, allowed are bench and article"):

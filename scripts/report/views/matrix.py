@@ -10,6 +10,7 @@ from scripts.report.tables import Column, with_header
 from scripts.report.text import Markdown, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
+from scripts.verdicts import calibration
 from scripts.verdicts.judging import ArticleVerdicts, Judged
 from scripts.verdicts.row_groups import Group
 
@@ -59,8 +60,10 @@ def short(judged: Judged) -> str:
     return SIGNS[judged.verdict.word] + (f" {stats.in_words(stats.Estimate(measured.value), least=2)}" if measured else "")
 
 
-def right_rows(group: Group) -> str:
-    """ "6 of 6, 1 unsupported": of the rows that came to their end, then the others by their status."""
+def right_rows(group: Group) -> Markdown | str:
+    """ "6 of 6, 1 unsupported": of the rows that came to their end, then the others by their status; a calibration has no output."""
+    if group.key.article == calibration.SLUG:
+        return NONE
     ended = [row for row in group.rows if row.status == "ok"]
     right = [row for row in ended if cells.status(row) == "ok"]
     unchecked = sum(not row.check for row in right)
