@@ -144,9 +144,10 @@ def of_model(job, model, ids):
 
 
 def loop_of(job, model):
-    """The kit's loop, where it can follow the arguments of every run; forms add nothing that it cannot follow."""
+    """The kit's loop, where it can follow the model's layers and the arguments of every run; forms add nothing that it cannot follow."""
     length = {"max_new_tokens": 1}
-    return TRANSFORMERS if any(greedy_loop.why_not(model, dict(length, **run["arguments"])) for run in job.runs) else KIT
+    cannot = greedy_loop.other_layers(model) or any(greedy_loop.why_not(model, dict(length, **run["arguments"])) for run in job.runs)
+    return TRANSFORMERS if cannot else KIT
 
 
 def products_of(job):

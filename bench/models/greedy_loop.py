@@ -83,6 +83,16 @@ def vocabulary_of(model):
     return model.get_output_embeddings().weight.shape[0]
 
 
+def other_layers(model):
+    """Why the loop has no cache for this model's layers, or "": layers that see a window of the context keep a length of their own."""
+    import transformers
+    from transformers.cache_utils import StaticLayer
+
+    kinds = {type(layer).__name__ for layer in transformers.StaticCache(config=model.config, max_cache_len=8).layers}
+    other = sorted(kinds - {StaticLayer.__name__})
+    return "layers of the kind {}".format(", ".join(other)) if other else ""
+
+
 def one_length_cache(model, cache_tokens, length):
     """transformers' static cache with one length for all layers, the tensor `length`; each layer of its own would count by itself, a kernel each.
 
@@ -106,9 +116,10 @@ def one_length_cache(model, cache_tokens, length):
         def get_seq_length(self):
             return self.cumulative_length if state.filled else 0
 
+    reason = other_layers(model)
+    if reason:
+        raise ValueError("the loop cannot follow {}".format(reason))
     cache = transformers.StaticCache(config=model.config, max_cache_len=cache_tokens)
-    if any(type(layer) is not StaticLayer for layer in cache.layers):
-        raise ValueError("the loop knows full attention only, {} has other layers".format(type(model).__name__))
     cache.layers = [Layer(max_cache_len=cache_tokens) for _ in cache.layers]
     for layer in cache.layers:
         layer.cumulative_length = length

@@ -100,16 +100,17 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
 
     `pythons` are the versions of Python that the tools are kept for: this one where none is named.
     """
-    loaded, client = pins.load(), connect()
+    loaded = pins.load()
+    client = connect() if "images" in parts else None
     where.mkdir(parents=True, exist_ok=True)
     by_stack: dict[str, list[Image]] = {}
     for image in chosen:
         by_stack.setdefault(image.stack, []).append(image)
     missing = []
     for stack, images in by_stack.items():
-        built = [image for image in images if build.exists(client, image.tag)]
-        missing += [image for image in images if image not in built] if "images" in parts else []
-        if built and "images" in parts:
+        built = [image for image in images if client and build.exists(client, image.tag)]
+        missing += [image for image in images if client and image not in built]
+        if client and built:
             files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
             size = sum(path.stat().st_size for path in files) / 1e9
             print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)

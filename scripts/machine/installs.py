@@ -54,7 +54,9 @@ def _watch(process: subprocess.Popen[str], line: Callable[[], str]) -> None:
 def _line(title: str, seconds: float, written_mb: float, disk_mb: int) -> str:
     if not disk_mb or written_mb < 1:
         return f"  {title}: {seconds:.0f} s"
-    share = min(written_mb / disk_mb, 0.99)
+    if written_mb >= disk_mb:
+        return f"  {title}: {written_mb:,.0f} MB, more than the expected {disk_mb:,}, {seconds:.0f} s"
+    share = written_mb / disk_mb
     left_s = seconds / share - seconds
     return f"  {title}: {written_mb:,.0f} of about {disk_mb:,} MB, {seconds:.0f} s, about {left_s:.0f} s left"
 

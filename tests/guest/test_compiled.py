@@ -306,3 +306,24 @@ def test_a_form_that_works_on_the_model_itself_is_refused_before_anything_is_loa
     result = guest.run(compiled_job("bloom", checkpoints, form="kv-offload"))
     assert result.status == "unsupported" and result.reason.startswith("the form 'kv-offload' needs module, and the backend 'compiled' gives ")
     assert result.load_s is None
+
+
+SLIDING = """
+import json, types, torch, transformers
+from bench.backends import compiled
+
+torch.set_num_threads(1)
+sizes = dict(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2, vocab_size=64)
+config = transformers.MistralConfig(sliding_window=8, **sizes)
+model = transformers.MistralForCausalLM(config).eval()
+greedy = {"do_sample": False, "num_beams": 1}
+job = types.SimpleNamespace(device="cpu", load={"compiler": "eager"}, runs=[{"new_tokens": 12, "arguments": greedy}], prompt={"batch_size": 1})
+ids = torch.arange(4, 16).view(1, 12)
+expected = model.generate(ids, max_new_tokens=12, **greedy)[:, 12:].tolist()
+loaded = compiled.of_model(job, model, ids)
+print(json.dumps([loaded.used["loop"], loaded.generate(ids, max_new_tokens=12, **greedy).tolist() == expected]))
+"""
+
+
+def test_a_model_whose_layers_see_a_window_goes_through_transformers_own_loop(guest):
+    assert guest.code(SLIDING) == ["transformers", True]

@@ -215,3 +215,11 @@ def test_a_place_outside_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / checksums.NAME).write_text(checksums.text({"../current.oci.tar.zst": checksums.digest_of(tmp_path / "current.oci.tar.zst")}))
     with pytest.raises(KitError, match=r"damaged: line 1 names '\.\./current.oci.tar.zst'"):
         restoring.restore(tmp_path / "a")
+
+
+def test_the_kit_is_kept_where_no_docker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    archive.archive(tmp_path / "archives", LOADED.images(), parts=("kit",))
+    assert "/kit.tar: the kit" in capsys.readouterr().out and archive.damaged(tmp_path / "archives", archive.read_sums(tmp_path / "archives")) == []
+    with pytest.raises(KitError, match="no Docker answers"):
+        archive.archive(tmp_path / "more", LOADED.images(), parts=("images",))

@@ -84,6 +84,8 @@ def test_an_installer_s_progress_names_the_task_the_size_and_the_time_left(monke
     done = installs.run("fetching", [sys.executable, "-c", program], {}, disk_mb=10)
     assert (done.returncode, done.stdout) == (3, "done\n")
     assert "  fetching: 4 of about 10 MB, " in capfd.readouterr().err
+    installs.run("fetching", [sys.executable, "-c", program], {}, disk_mb=3)
+    assert "  fetching: 4 MB, more than the expected 3, 0 s\n" in capfd.readouterr().err
 
 
 def test_the_time_left_is_that_of_the_steps_so_far(monkeypatch):
