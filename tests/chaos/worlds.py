@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.chaos.place import ROOT, Place
+from tests.chaos.place import ROOT, Place, soon
 
 MIB = 1 << 20
 
@@ -16,6 +16,9 @@ DISK_BYTES = 80 * MIB
 
 #: Enough for a runner and a guest, too little for a guest that eats.
 MEMORY_BYTES = 400 * MIB
+
+#: A disk that is still written to after so long does not become read-only any more.
+READ_ONLY_WITHIN_S = 5.0
 
 CGROUP_1, CGROUP_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -73,7 +76,8 @@ class ReadOnly(World):
 
     def strike(self) -> None:
         _mount("--bind", str(self.place.runs), str(self.place.runs))
-        _mount("-o", "remount,bind,ro", str(self.place.runs))
+        # The kernel refuses while a file of the new mount is open for writing; the kit's writes are short.
+        self.late = not soon(lambda: _mounted("-o", "remount,bind,ro", str(self.place.runs)), READ_ONLY_WITHIN_S)
 
     def heal(self) -> None:
         _unmount(self.place.runs)
@@ -81,6 +85,10 @@ class ReadOnly(World):
 
 def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True, capture_output=True)
+
+
+def _mounted(*arguments: str) -> bool:
+    return subprocess.run(["mount", *arguments], check=False, capture_output=True).returncode == 0
 
 
 def _unmount(path: Path) -> None:

@@ -17,7 +17,7 @@ from scripts.machine import conditions
 from scripts.machine import gpus as machine_gpus
 from scripts.results import Record
 from tests import synthetic
-from tests.chaos import campaign, faults, gpus, guest, hog, oracle
+from tests.chaos import campaign, faults, gpus, guest, hog, oracle, worlds
 from tests.chaos.place import BOUND_S, GPU, HOST, ROOT, Place
 from tests.chaos.worlds import World
 
@@ -332,3 +332,15 @@ def test_a_lock_of_a_gpu_is_left_behind_only_where_somebody_holds_it(tmp_path: P
     held = oracle.locks.take(place.locks / "GPU-0.lock")
     assert held and oracle.left(place) == [(oracle.LEFT, str(place.locks / "GPU-0.lock"))]
     held.close()
+
+
+@pytest.mark.parametrize(("answers", "late"), [([False, False, True], False), ([False] * 1000, True)])
+def test_a_disk_that_is_being_written_to_becomes_read_only_once_the_write_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[bool], late: bool
+) -> None:
+    monkeypatch.setattr(worlds, "_mount", lambda *arguments: None)
+    monkeypatch.setattr(worlds, "_mounted", lambda *arguments: answers.pop(0))
+    monkeypatch.setattr(worlds, "READ_ONLY_WITHIN_S", 0.3)
+    disk = worlds.ReadOnly(Place(tmp_path / "place", ROOT, HOST, 1))
+    disk.strike()
+    assert disk.late is late
