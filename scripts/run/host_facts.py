@@ -92,9 +92,12 @@ def git_state() -> tuple[str, bool]:
 
 
 def _git(*arguments: str) -> str:
-    """What git says in the kit's folder; "" where it has nothing to say, or is not there."""
+    """What git says in the kit's folder; "" where it has nothing to say, or is not there.
+
+    Without its optional locks: killed while it holds one, it would leave `.git/index.lock`, and the user's next commit fails.
+    """
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

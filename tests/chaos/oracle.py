@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.job import InvalidDocument
 from scripts import results
 from scripts.machine import locks
+from scripts.paths import ROOT
 from scripts.results import Record, door
 from scripts.results.store import record_of
 from tests.chaos import guest
@@ -29,6 +30,10 @@ LEFTOVERS = (
     "models/**/.partial-*",
     "locks/*.lock",
 )
+
+#: The lock of the kit's own repository, which a killed git leaves behind, and the seconds in which a git that lives has ended.
+GITS_LOCK = ROOT / ".git" / "index.lock"
+GIT_ENDS_WITHIN_S = 5.0
 
 #: A result that could not be stored, and torch's own cache.
 ALLOWED_IN_TMP = ("llm-repro-", "torchinductor_")
@@ -122,6 +127,7 @@ def left(place: Place) -> list[Breach]:
     found = {path for pattern in LEFTOVERS for path in place.folder.glob(pattern) if not _free_gpu(path)}
     found |= {folder for folder in place.runs.iterdir() if folder.is_dir() and not any((folder / name).exists() for name in ("job.json", "result.json"))}
     found |= {path for path in place.tmp.iterdir() if not path.name.startswith(ALLOWED_IN_TMP)}
+    found |= set() if soon(lambda: not GITS_LOCK.exists(), GIT_ENDS_WITHIN_S) else {GITS_LOCK}
     return [(LEFT, str(path)) for path in sorted(found)]
 
 

@@ -344,3 +344,13 @@ def test_a_disk_that_is_being_written_to_becomes_read_only_once_the_write_ends(
     disk = worlds.ReadOnly(Place(tmp_path / "place", ROOT, HOST, 1))
     disk.strike()
     assert disk.late is late
+
+
+def test_a_lock_of_the_repository_that_nobody_frees_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path / "place", ROOT, HOST, 1)
+    lock = tmp_path / "index.lock"
+    monkeypatch.setattr(oracle, "GITS_LOCK", lock)
+    monkeypatch.setattr(oracle, "GIT_ENDS_WITHIN_S", 0.2)
+    assert oracle.left(place) == []
+    lock.touch()
+    assert oracle.left(place) == [(oracle.LEFT, str(lock))]

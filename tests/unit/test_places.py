@@ -1,6 +1,8 @@
 """What is kept of a job names no folder of this machine."""
 
 import dataclasses
+import os
+import subprocess
 
 from scripts.run import checkpoints, host_facts
 from tests.synthetic import job
@@ -26,3 +28,22 @@ def test_a_copy_of_the_kit_is_told_which_commit_it_is(monkeypatch):
     monkeypatch.delenv("KIT_COMMIT")
     commit, _ = host_facts.git_state()
     assert commit == "unknown" or len(commit) == 40
+
+
+def test_asking_git_for_its_state_locks_nothing_that_a_kill_could_leave_locked(tmp_path, monkeypatch):
+    def git(*arguments):
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
+
+    kept = tmp_path / "kept.txt"
+    kept.write_text("text")
+    git("init")
+    git("add", "kept.txt")
+    git("commit", "-m", "one")
+    os.utime(kept, (1, 1))  # git reads the file again, and would store in its index that it is unchanged
+    before = (tmp_path / ".git" / "index").read_bytes()
+    monkeypatch.delenv("KIT_COMMIT", raising=False)
+    monkeypatch.setattr(host_facts, "ROOT", tmp_path)
+    assert host_facts.git_state()[1] is False
+    assert (tmp_path / ".git" / "index").read_bytes() == before
+    git("status")
+    assert (tmp_path / ".git" / "index").read_bytes() != before, "git itself stores it"
