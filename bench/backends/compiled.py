@@ -8,14 +8,14 @@ options of `load`:
     cache_tokens   the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run, so a form that
                    renders or pads prompts of its own needs it
     loop           "kit" or "transformers": whose loop calls the step
-    products       of the kit's loop: who makes the matrix products of a step, and so the next three options together, which may be given beside it
-                   (PRODUCTS)
+    products       of the kit's loop: a name of PRODUCTS, who makes the matrix products of a step. It chooses mode, inductor, split_biases and
+                   sums, each of which may be given beside it
     mode           of torch.compile. With "reduce-overhead" and "max-autotune" torch records the CUDA graphs itself; with "default" and
                    "max-autotune-no-cudagraphs" the kit records the step once (the loop of transformers then has no CUDA graph)
     compiler       of torch.compile: "inductor" writes the kernels
     inductor       further settings of Inductor, {name: value}
     split_biases   whether biases are added after their products (greedy_loop.split_biases); only with a batch of one row, unless given
-    sums           whether attention's products with a new token are sums in kernels of Inductor (greedy_loop.sums_for_rows)
+    sums           whether the batched products of `eager` attention are sums in kernels of Inductor (greedy_loop.sums_for_rows)
     attention      transformers' attention implementation, where the model has several
 """
 
@@ -44,19 +44,21 @@ MODE_OF_TRANSFORMERS = "reduce-overhead"
 #: Modes in which torch records CUDA graphs itself.
 RECORDING_MODES = ("reduce-overhead", "max-autotune")
 
-#: Settings of Inductor beside those of the products.
-INDUCTOR = {"triton.enable_pdl": True}
-
-SUMS = True
-
 CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tuning": True}
 
-#: Who makes the matrix products: cuBLAS all of them; Inductor those with one row, as matrix-vector kernels fused with what stands around them;
-#: or for each product the fastest of cuBLAS and Triton's templates, which Inductor tries first. {name: (mode, inductor, split biases)}
+#: On Hopper and newer a kernel may begin before the one ahead of it has ended (programmatic dependent launch).
+OVERLAPPED = {"triton.enable_pdl": True}
+
+#: What a name of `products` stands for, {name: (mode, inductor, split_biases, sums)}; the last two only with one row, with which they were timed.
+#: An entry never changes, because cases name it, and runs of one row must share their settings: other settings get another name.
+#:
+#: cublas    cuBLAS makes the matrix products, Inductor's kernels the small products of attention
+#: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with what stands around them
+#: tuned     Inductor takes for each product the fastest of cuBLAS and Triton's templates, by trial
 PRODUCTS = {
-    "cublas": ("default", CUBLAS, False),
-    "vectors": ("default", VECTORS, True),
-    "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True),
+    "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True),
+    "vectors": ("default", VECTORS, True, False),
+    "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True, False),
 }
 
 DEFAULT_PRODUCTS = "cublas"
@@ -133,13 +135,15 @@ def of_model(job, model, ids):
     """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
-    mode = products_of(job)[0] if loop == KIT else MODE_OF_TRANSFORMERS
-    settings = {"loop": loop, "mode": job.load.get("mode", mode), "compiler": job.load.get("compiler", COMPILER)}
+    compiler = job.load.get("compiler", COMPILER)
+    settings = settings_of(job.load, rows, model.config._attn_implementation, compiler)
     loaded = Compiled(model=model, device=str(ids.device), batch_size=rows, cache_tokens=cache_tokens, loop=None)
-    prepare = _prepare_loop if loop == KIT else _prepare_transformers
-    record, prepared = prepare(job, loaded, **settings)
+    if loop == KIT:
+        record, prepared = _prepare_loop(job, loaded, compiler, **settings)
+    else:
+        record, prepared = _prepare_transformers(job, loaded, compiler)
     compiled = _compile(job, loaded, ids, record)
-    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, **dict(settings, **prepared))
+    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared)
     return loaded
 
 
@@ -150,12 +154,22 @@ def loop_of(job, model):
     return TRANSFORMERS if cannot else KIT
 
 
-def products_of(job):
-    """The entry of PRODUCTS that a job asks for; raises ValueError for another name."""
-    name = job.load.get("products", DEFAULT_PRODUCTS)
+def settings_of(load, rows, attention, compiler=COMPILER):
+    """{products, mode, inductor, split_biases, sums} of the kit's loop for a batch of `rows`, by `load` and the entry of PRODUCTS that it names.
+
+    `attention` is the model's implementation in transformers: only `eager` makes batched products. Raises ValueError for another name.
+    """
+    name = load.get("products", DEFAULT_PRODUCTS)
     if name not in PRODUCTS:
         raise ValueError("load.products is {!r}, allowed are {}".format(name, ", ".join(sorted(PRODUCTS))))
-    return PRODUCTS[name]
+    mode, inductor, split_biases, sums = PRODUCTS[name]
+    return {
+        "products": name,
+        "mode": load.get("mode", mode),
+        "inductor": dict(inductor, **load.get("inductor", {})),
+        "split_biases": load.get("split_biases", split_biases and rows == 1 and compiler == COMPILER),
+        "sums": load.get("sums", sums and rows == 1) and attention == "eager",
+    }
 
 
 def own_cache_of_kernels():
@@ -167,21 +181,18 @@ def own_cache_of_kernels():
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _prepare_loop(job, loaded, loop, mode, compiler):
+def _prepare_loop(job, loaded, compiler, mode, inductor, split_biases, sums, products):
     """Give the engine the kit's loop; returns (the function that records its CUDA graph, what `used` tells of it)."""
-    _, inductor, split = products_of(job)
-    inductor, sums = dict(INDUCTOR, **dict(inductor, **job.load.get("inductor", {}))), job.load.get("sums", SUMS)
-    split = job.load.get("split_biases", split and compiler == "inductor" and loaded.batch_size == 1)
-    if split:
+    if split_biases:
         greedy_loop.split_biases(loaded.model)
     loaded.loop = greedy_loop.GreedyLoop(loaded.model, loaded.batch_size, loaded.cache_tokens, loaded.device, sums)
-    torch_records = mode in RECORDING_MODES and compiler == "inductor"
+    torch_records = mode in RECORDING_MODES and compiler == COMPILER
     kit_records = job.device == "cuda" and not torch_records
-    options = _inductor_options(mode, inductor) if compiler == "inductor" else None
+    options = _inductor_options(mode, inductor) if compiler == COMPILER else None
     record = loaded.loop.prepare(compiler, options, capture=kit_records)
     graph = "the kit" if kit_records else "torch" if job.device == "cuda" else "nobody"
-    told = {"products": job.load.get("products", DEFAULT_PRODUCTS), "cuda_graph_by": graph, "split_biases": split, "sums": sums}
-    return record, dict(told, inductor=inductor) if compiler == "inductor" else told
+    told = {"mode": mode, "products": products, "cuda_graph_by": graph, "split_biases": split_biases, "sums": sums}
+    return record, dict(told, inductor=inductor) if compiler == COMPILER else told
 
 
 def _inductor_options(mode, inductor):
@@ -191,14 +202,15 @@ def _inductor_options(mode, inductor):
     return dict(torch._inductor.list_mode_options(mode), **inductor)
 
 
-def _prepare_transformers(job, loaded, loop, mode, compiler):
+def _prepare_transformers(job, loaded, compiler):
     """Set the model up for a compiled `generate` of transformers; as _prepare_loop."""
+    mode = job.load.get("mode", MODE_OF_TRANSFORMERS)
     loaded.model.generation_config.update(
         cache_implementation="static",
         max_cache_len=loaded.cache_tokens,
         compile_config=_compile_config(job, mode, compiler),
     )
-    return lambda: None, {}
+    return lambda: None, {"mode": mode}
 
 
 def _compile_config(job, mode, compiler):

@@ -146,33 +146,38 @@ def split_biases(model):
 
 
 def sums_for_rows():
-    """A context: each batched product of one row, as attention makes two for each new token, becomes a product by element and its sum.
+    """A context: a batched product of one row, as `eager` attention makes two for each new token, becomes a product by element and its sum.
 
     Inductor fuses these with what stands around them; a library's kernel stands alone, and for so little work takes longer to start than to
-    run. The arithmetic is the library's: float32 inside, one rounding to the dtype.
+    run. It adds in float32 and rounds once, to the dtype. Anything but torch.bmm, torch.matmul and Tensor.baddbmm of two factors of one dtype,
+    of as many dimensions and without broadcasting within a product goes to the library.
     """
     import torch
 
-    def sums(left, right):
-        return (left.float().transpose(-1, -2) * right.float()).sum(dim=-2, keepdim=True)
+    names = {
+        torch.bmm: ("input", "mat2"),
+        torch.matmul: ("input", "other"),
+        torch.Tensor.baddbmm: ("self", "batch1", "batch2"),
+    }
 
-    def product(left, right):
-        return sums(left, right).to(left.dtype)
+    def fits(left, right):
+        kinds = (torch.float16, torch.bfloat16, torch.float32)
+        alike = left.dtype == right.dtype and left.dtype in kinds and left.dim() == right.dim() > 2
+        return alike and left.shape[-2] == 1 and left.shape[-1] == right.shape[-2]
 
-    def baddbmm(added, batch1, batch2, beta=1, alpha=1):
-        return (beta * added.float() + alpha * sums(batch1, batch2)).to(added.dtype)
-
-    #: {function: (the function in its place, the name and the place of its left factor)}
-    products = {torch.bmm: (product, "input", 0), torch.matmul: (product, "input", 0), torch.Tensor.baddbmm: (baddbmm, "batch1", 1)}
+    def summed(left, right, added=None, beta=1, alpha=1):
+        sums = alpha * (left.float().transpose(-1, -2) * right.float()).sum(dim=-2, keepdim=True)
+        return (sums if added is None or beta == 0 else sums + beta * added.float()).to(left.dtype)
 
     class Sums(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, arguments=(), named=None):
             named = named or {}
-            if function in products:
-                instead, name, place = products[function]
-                left = named[name] if name in named else arguments[place]
-                if left.dim() > 2 and left.shape[-2] == 1:
-                    function = instead
+            if function in names:
+                given = dict(zip(names[function], arguments), **named)
+                known = all(name in given for name in names[function]) and set(given) <= {*names[function], "beta", "alpha"}
+                *added, left, right = [given.pop(name, None) for name in names[function]]
+                if known and fits(left, right):
+                    return summed(left, right, *added, **given)
             return function(*arguments, **named)
 
     return Sums()
