@@ -1,6 +1,5 @@
 """python -m tests.chaos: SEED, FAULTS and KIND are read from the environment, as `make chaos` sets them."""
 
-import collections
 import functools
 import os
 import secrets
@@ -10,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from scripts import surroundings
-from tests.chaos import campaign, containers, faults, oracle
+from tests.chaos import campaign, containers, faults
 from tests.chaos.place import DOCKER, removed_at_end
 
 FAULTS = 120
@@ -80,16 +79,8 @@ def main() -> int:
                     print(f"BREACH {category}: fault {outcome.fault.number}: {words}", flush=True)
                 if outcome.breaches:
                     print(outcome.words, flush=True)
-    for kind in kinds:
-        of_kind = [outcome for outcome in outcomes if outcome.fault.kind is kind]
-        breaches = collections.Counter(category for outcome in of_kind for category, _ in outcome.breaches)
-        late = sum(not outcome.struck for outcome in of_kind)
-        told = ", ".join(f"{category} {number}" for category, number in breaches.items()) or "0 breaches"
-        print(f"{kind.name}: {len(of_kind) - late} injected{f', {late} came too late' if late else ''}, {told}")
-    total = collections.Counter(category for outcome in outcomes for category, _ in outcome.breaches)
-    injected = sum(outcome.struck for outcome in outcomes)
-    print(f"faults injected: {injected}, " + ", ".join(f"{category}: {total[category]}" for category in oracle.CATEGORIES))
-    return 1 if total else 0
+    print("\n".join(campaign.summary(kinds, outcomes)))
+    return 1 if any(outcome.breaches for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """A seeded campaign: draw faults, let each happen in a place of its own, ask the oracle, count."""
 
+import collections
 import contextlib
 import os
 import random
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,11 +35,12 @@ class Fault:
 
 @dataclass
 class Outcome:
-    """`struck`: the fault came while the command ran."""
+    """`struck`: the fault came while the command ran. `how`: then its rows ended so."""
 
     fault: Fault
     struck: bool = False
     words: str = ""
+    how: list[str] = field(default_factory=list)
     breaches: list[Breach] = field(default_factory=list)
 
 
@@ -51,6 +53,26 @@ def drawn(seed: str, count: int, kinds: Sequence[Kind]) -> list[Fault]:
     chosen = [*first, *rest][:count]
     draw.shuffle(chosen)
     return [Fault(seed, number, kind) for number, kind in enumerate(chosen, 1)]
+
+
+def summary(kinds: Sequence[Kind], outcomes: Sequence[Outcome]) -> list[str]:
+    """A line for each kind, a line for each that showed nothing, and the counts of all."""
+    lines, not_shown = [], []
+    for kind in kinds:
+        of_kind = [outcome for outcome in outcomes if outcome.fault.kind is kind]
+        late = sum(not outcome.struck for outcome in of_kind)
+        breaches = _counted(category for outcome in of_kind for category, _ in outcome.breaches) or "0 breaches"
+        how = _counted(word for outcome in of_kind for word in outcome.how) if kind.shows else ""
+        lines.append(f"{kind.name}: {len(of_kind) - late} injected{f', {late} came too late' if late else ''}, {breaches}{f' ({how})' if how else ''}")
+        if kind.shows and not any(kind.shows in outcome.how for outcome in of_kind):
+            not_shown.append(f"not shown: {kind.name}: no run ended with {kind.shows}")
+    total = collections.Counter(category for outcome in outcomes for category, _ in outcome.breaches)
+    injected = sum(outcome.struck for outcome in outcomes)
+    return [*lines, *not_shown, f"faults injected: {injected}, " + ", ".join(f"{category}: {total[category]}" for category in oracle.CATEGORIES)]
+
+
+def _counted(words: Iterable[str]) -> str:
+    return ", ".join(f"{word} {number}" for word, number in collections.Counter(words).items())
 
 
 class Campaign:
@@ -141,7 +163,9 @@ class Campaign:
         code = command.wait(BOUND_S[place.engine])
         outcome.breaches += self._judged(command, code, place, before)
         if outcome.struck:
-            outcome.breaches += kind.expects(Ended(code, command.text(), oracle.rows_since(place, before)), world)
+            ended = Ended(code, command.text(), oracle.rows_since(place, before))
+            outcome.how = ended.how
+            outcome.breaches += kind.expects(ended, world)
 
         world.heal()
         dishonest = oracle.dishonest(place.manners.get("measure", {}))

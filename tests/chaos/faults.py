@@ -29,6 +29,7 @@ class Kind:
 
     `survives`: the command must end well in spite of it. `manners` draws those of the guest; `strike` hits the running command, at a moment of `moments` where there are any.
     `backend`: whose jobs, "" for the first of so many ranks. `expects` says what is wrong with how the command ended.
+    `shows`: the status without which a campaign shows nothing of the kind, "" where any will do.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Kind:
     own_engine: bool = False
     backend: str = ""
     expects: Callable[[Ended, World], list[Breach]] = lambda ended, world: []
+    shows: str = ""
     lacking: Callable[[], str] = field(default=lambda: "")
 
 
@@ -206,6 +208,7 @@ ON_GPU = (
             after_s=REAL_AFTER_S,
             world=gpus.Foreign,
             expects=gpus.after_oom,
+            shows="oom",
             lacking=gpus.lacking_for(backend),
         )
         for backend in gpus.BACKENDS

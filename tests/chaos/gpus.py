@@ -181,9 +181,10 @@ def names_it(row: Row, pid: int) -> bool:
 
 
 def after_oom(ended: Ended, world: World) -> list[Breach]:
-    """Memory ran out: a row says so, or one line; a row that is ok came before the foreign process."""
+    """Memory ran out: a row says so, or one line. A row that is ok had its memory before, and names the foreign process beside it."""
     rows = [row_of(record) for record in ended.rows]
     breaches = [(FALSE, f"a row is {row.status} where memory of the GPU ran out: {row.reason}") for row in rows if row.status not in ("ok", "oom")]
+    breaches += [breach for row in rows if row.status == "ok" for breach in _not_named(row, world)]
     if any(row.status == "oom" for row in rows) and ended.code == 0:
         breaches.append((FALSE, "exit code 0 with a row that is oom"))
     return breaches + ([] if rows else _one_line(ended))
@@ -191,11 +192,15 @@ def after_oom(ended: Ended, world: World) -> list[Breach]:
 
 def after_a_guest(ended: Ended, world: World) -> list[Breach]:
     """The foreign process left enough: the row is ok, and it is marked where both were on the GPU for long enough to be seen."""
-    assert isinstance(world, Foreign), "the kind has a foreign process"
     rows = [row_of(record) for record in ended.rows]
     if [row.status for row in rows] != ["ok"]:
         return [(FALSE, f"rows {[(row.status, row.reason) for row in rows]} of a job that had memory enough")]
-    (row,) = rows
+    return _not_named(rows[0], world)
+
+
+def _not_named(row: Row, world: World) -> list[Breach]:
+    """The foreign process was beside the row's job for long enough to be seen, and no mark names it."""
+    assert isinstance(world, Foreign), "the kind has a foreign process"
     if row.ended - max(row.began, world.held_at) < SEEN_WITHIN_S or names_it(row, world.process.pid):
         return []
     since = world.held_at - row.began

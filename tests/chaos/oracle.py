@@ -52,6 +52,12 @@ class Ended:
     output: str
     rows: list[Record]
 
+    @property
+    def how(self) -> list[str]:
+        """The status of each row; without a row, that of the helping job which the output names."""
+        named = re.search(r"error: the \w+ job ended with (\w+): ", self.output)
+        return [record.status for record in self.rows] or [named[1] if named else "no row"]
+
 
 def stored(place: Place) -> dict[Path, bytes]:
     """Every stored result."""

@@ -16,6 +16,7 @@ from scripts.errors import PreflightError
 from scripts.machine import conditions
 from scripts.machine import gpus as machine_gpus
 from scripts.results import Record
+from scripts.run import engines
 from tests import synthetic
 from tests.chaos import campaign, faults, gpus, guest, hog, oracle, worlds
 from tests.chaos.place import BOUND_S, GPU, HOST, ROOT, Place
@@ -177,8 +178,11 @@ ERROR, TWO_LINES = "[1/1] a row\nerror: the weights job ended with oom: CUDA err
     ("code", "output", "rows", "wrong"),
     [
         (1, "", [row("oom")], 0),
-        (0, "", [row()], 0),
+        (0, "", [row(others=DURING, pids=(MINE,))], 0),
+        (0, "", [row(others=BEGAN)], 0),
         (1, ERROR, [], 0),
+        (0, "", [row()], 1),
+        (0, "", [row(others=DURING, pids=(OTHER,))], 1),
         (0, "", [row("oom")], 1),
         (1, "", [row("failed", reason="SIGSEGV")], 1),
         (1, "", [row("timeout")], 1),
@@ -186,10 +190,67 @@ ERROR, TWO_LINES = "[1/1] a row\nerror: the weights job ended with oom: CUDA err
         (1, "", [], 1),
         (1, TWO_LINES, [], 1),
     ],
-    ids=["oom", "too late", "a line", "oom and exit code 0", "failed", "timeout", "exit code 0", "nothing said", "two lines"],
+    ids=[
+        *("oom", "ok and named", "ok and named at its beginning", "a line", "ok and not marked", "ok and another named"),
+        *("oom and exit code 0", "failed", "timeout", "exit code 0", "nothing said", "two lines"),
+    ],
 )
 def test_memory_that_runs_out_is_a_row_or_a_line(code: int, output: str, rows: list[Record], wrong: int) -> None:
-    assert len(gpus.after_oom(oracle.Ended(code, output, rows), World(None))) == wrong  # type: ignore[arg-type]
+    assert len(gpus.after_oom(oracle.Ended(code, output, rows), Held(105.0))) == wrong
+
+
+@pytest.mark.parametrize("held_at", [112.0, 120.0], ids=["too short", "too late"])
+def test_memory_that_is_taken_too_late_leaves_a_row_ok(held_at: float) -> None:
+    assert gpus.after_oom(oracle.Ended(0, "", [row()]), Held(held_at)) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "rows", "how"),
+    [("", [row("oom"), row()], ["oom", "ok"]), (ERROR, [], ["oom"]), (ERROR, [row()], ["ok"]), ("error: no\n", [], ["no row"])],
+    ids=["rows", "a helping job", "a row after all", "nothing"],
+)
+def test_a_command_tells_how_it_ended(output: str, rows: list[Record], how: list[str]) -> None:
+    assert oracle.Ended(1, output, rows).how == how
+
+
+def ended(kind: faults.Kind, *hows: str, breaches: int = 0) -> list[campaign.Outcome]:
+    """An outcome for each word; "" came too late."""
+    wrong = [(oracle.FALSE, "words")] * breaches
+    return [campaign.Outcome(campaign.Fault("a", 1, kind), bool(how), how=[how] if how else [], breaches=wrong) for how in hows]
+
+
+MEMORY, OTHERS = (next(kind for kind in faults.KINDS if words in kind.name) for words in ("GPU memory runs out, deepspeed", "SIGTERM"))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "line", "shown"),
+    [
+        (ended(MEMORY, "oom"), "1 injected, 0 breaches (oom 1)", True),
+        (ended(MEMORY, "ok", "oom", "ok"), "3 injected, 0 breaches (ok 2, oom 1)", True),
+        (ended(MEMORY, "ok", ""), "1 injected, 1 came too late, 0 breaches (ok 1)", False),
+        (ended(MEMORY, ""), "0 injected, 1 came too late, 0 breaches", False),
+        (ended(MEMORY, "failed", breaches=1), "1 injected, false results 1 (failed 1)", False),
+        ([], "0 injected, 0 breaches", False),
+    ],
+    ids=["oom", "oom once", "ok", "late", "failed", "none drawn"],
+)
+def test_a_campaign_tells_where_memory_never_ran_out(outcomes: list[campaign.Outcome], line: str, shown: bool) -> None:
+    lines = campaign.summary([MEMORY, OTHERS], [*outcomes, *ended(OTHERS, "no row")])
+    not_shown = f"not shown: {MEMORY.name}: no run ended with oom"
+    assert lines[:-1] == [f"{MEMORY.name}: {line}", f"{OTHERS.name}: 1 injected, 0 breaches", *[not_shown] * (not shown)]
+    assert lines[-1].startswith("faults injected: ")
+
+
+@pytest.mark.slow
+def test_an_outcome_holds_how_its_struck_run_ended(tmp_path: Path) -> None:
+    nothing = faults.Kind("nothing happens", 1, moments=(), shows="ok")
+    with campaign.Campaign(tmp_path, [nothing]) as run:
+        (outcome,) = run.perform([campaign.Fault("a", 1, nothing)])
+    assert (outcome.struck, outcome.how, outcome.breaches) == (True, ["ok"], [])
+
+
+def test_each_kind_of_memory_that_runs_out_has_to_show_it() -> None:
+    assert {kind.name for kind in faults.KINDS if kind.shows == "oom"} == {f"GPU memory runs out, {backend}" for backend in gpus.BACKENDS}
 
 
 IN_USE = "error: GPU_IDS=0: GPU 0 is in use by pid 4711 (ALLOW_BUSY=1 measures beside it). Wait, type GPU_IDS= with others, or see `nvidia-smi`\n"
@@ -217,6 +278,7 @@ def test_the_words_that_the_oracle_looks_for_are_those_of_the_kit() -> None:
     assert "foreign load: others used GPU {index} when it began" in marks and "foreign load: others computed on GPU {gpu.index} during the run" in marks
     refusals = Path(machine_gpus.__file__).read_text()
     assert "is in use by pid" in refusals and "GiB in use" in refusals
+    assert "the {job.kind} job ended with {status}: " in Path(engines.__file__).read_text()
 
 
 def test_after_the_foreign_process_a_new_row_is_ok_and_not_marked() -> None:
