@@ -212,11 +212,16 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
-    """Time of one further token: what calls of N more new tokens take longer than the short calls, over N."""
+    """Time of one further token: what calls of N more new tokens take longer than the short calls, over N. Its interval is that of one run."""
     value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
     if not carry_interval(short, long):
         return Estimate(value)
     return _estimate(value, (_resampled_means(long, 1) - _resampled_means(short, 2)) / further_tokens)
+
+
+def per_token_over_runs(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
+    """The same over runs: what a run's mean call of N more new tokens takes longer than its mean short call, over N."""
+    return over_runs([(longer - shorter) / further_tokens for shorter, longer in zip(short, long, strict=True)])
 
 
 def decimals(uncertainty: float, significant: int = 2, most: int = MOST_DECIMALS_MS) -> int:

@@ -257,9 +257,9 @@ def _further_token(reports: Reports, page: Path, name: str, cells: Mapping[str, 
     line = reports.line_of(page.name, case, int(cells.get("GPUs", "1")), batch_size)
     said = printed(cells["further token, ms (95 % interval)"])
     if said and line:
-        raw = reports.raw[line["run"]]
-        short, *_, long = timed_tokens(raw)
-        value = float(numpy.mean(calls_ms(raw, long)) - numpy.mean(calls_ms(raw, short))) / (long - short)
+        short, *_, long = timed_tokens(reports.raw[line["run"]])
+        runs = [raw for raw in timed_runs(reports.runs_of(line), long) if calls_ms(raw, short)]
+        value = float(numpy.mean([(numpy.mean(calls_ms(raw, long)) - numpy.mean(calls_ms(raw, short))) / (long - short) for raw in runs]))
         yield Compared(f"{page.name}, further token: {name} on {line['device_count']}", said[0], value, said[1])
 
 

@@ -26,12 +26,13 @@ def _floor(of_machine: Calibration, group: Group) -> Markdown:
     median, p99 = stats.significant(of_machine.median_ms), stats.significant(of_machine.p99_ms)
     spread = f"{median} ms, MAD {percent(of_machine.mad_share)} %, 99th percentile {p99} ms, {calls} calls of {of_machine.runs} runs"
     calibrated = link("calibration", f"#{of_machine.group.slug}")
-    where = "a machine of this kind, with another GPU" if of_machine.ran_on_a_gpu_of(group) is False else "this machine"
+    where = of_machine.machine_of(group)
     if floor is None:
         words = Markdown("A fixed kernel took on {} in the median {} ({}); {} runs tell a noise floor.")
         return words.format(where, spread, calibrated, stats.LEAST_RUNS)
     words = Markdown(
-        "**Noise floor of {}: {} %.** Rows of {} runs that lie nearer to each other cannot be told apart. A fixed kernel took in the median {} ({})."
+        "**Noise floor of {}: {} %.** Two rows of a fixed kernel, of {} runs each, cannot be told apart where they lie nearer. "
+        "Rows that wait for their host scatter more. The kernel took in the median {} ({})."
     )
     return words.format(where, percent(floor), of_machine.runs, spread, calibrated)
 

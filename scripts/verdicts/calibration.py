@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scripts import stats
 from scripts.results import Record
-from scripts.verdicts.row_groups import Group, Row, series
+from scripts.verdicts.row_groups import Group, Row, gpu_uuids_of, series
 
 SLUG = "calibration"
 
@@ -15,6 +15,14 @@ EMPTY, KERNEL = "empty", "fixed-kernel"
 
 #: The calls of a row of the calibration count as calls of one new token; a kernel makes none.
 NEW_TOKENS = 1
+
+#: Whose noise a calibration tells to the reader of a group's page, the nearest first.
+THIS, PARTLY, KIND, ANOTHER = ORDER = (
+    "this machine",
+    "a machine of this kind, with one of these GPUs",
+    "a machine of this kind",
+    "a machine of this kind, with another GPU",
+)
 
 
 @dataclass(frozen=True)
@@ -69,14 +77,16 @@ class Calibration:
         own, other = self.group.key, group.key
         return (own.engine, own.device, own.kind) == (other.engine, other.device, other.kind)
 
-    def ran_on_a_gpu_of(self, group: Group) -> bool | None:
-        """Did a run of it have a GPU that a run of the group had? None where either names no GPU: then nobody knows if it is one machine."""
+    def machine_of(self, group: Group) -> str:
+        """ "this machine" where every run of the group had GPUs that a run of it had; a GPU tells the machine, and without one nobody knows."""
         own, other = _uuids(self.alone), _uuids(run for row in group.rows for run in row.runs)
-        return bool(own & other) if own and other else None
+        if own and other:
+            return THIS if other <= own else PARTLY if other & own else ANOTHER
+        return KIND
 
 
 def _uuids(runs: Iterable[Record]) -> set[str]:
-    return {gpu["uuid"] for run in runs for gpu in run.host.get("gpus") or []}
+    return {uuid for run in runs for uuid in gpu_uuids_of(run)}
 
 
 def means_ms(runs: Iterable[Record]) -> list[float]:
@@ -94,4 +104,4 @@ def of_groups(groups: Iterable[Group], case: str = KERNEL) -> list[Calibration]:
 def of_machine(known: Sequence[Calibration], group: Group) -> Calibration | None:
     """The calibration of the machine of a group: that of the same GPUs before others, then that of the same libraries."""
     fitting = [calibrated for calibrated in known if calibrated.speaks_for(group)]
-    return min(fitting, key=lambda one: (one.ran_on_a_gpu_of(group) is False, one.group.key.stack != group.key.stack), default=None)
+    return min(fitting, key=lambda one: (ORDER.index(one.machine_of(group)), one.group.key.stack != group.key.stack), default=None)

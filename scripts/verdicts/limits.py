@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from bench.measuring import work
 from bench.models import weights
-from scripts import stats
 from scripts.machine import nominal_rates
 from scripts.verdicts.row_groups import Row
 
@@ -70,13 +69,24 @@ def steps(row: Row) -> Distance | None:
         return None
     short, long = row.new_tokens[0], row.new_tokens[-1]
     further = short == 1
-    ms = stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short).value if further else statistics.fmean(row.timed_ms(long)) / long
+    whole_ms = statistics.fmean(row.timed_ms(long))
+    ms = _between_ms(row, long) or (whole_ms - statistics.fmean(row.timed_ms(short))) / (long - short) if further else whole_ms / long
     if ms <= 0:
         return None
     context = _prompt_tokens(row) + (short + long) / 2
     cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
     flop = work.step_flop(model, row.batch_size, context)
     return _distance(row, model, long, further, ms, cache, flop)
+
+
+def _between_ms(row: Row, new_tokens: int) -> float | None:
+    """The median time between two tokens of the run's stamped calls; None where it has none.
+
+    It goes before the difference of calls: a call of one token waits for a slow host, of which a longer call hides a part.
+    """
+    stamped = row.figures.get("token_times") or {}
+    between = [ms for call in stamped.get("between_ms") or [] for ms in call]
+    return statistics.median(between) if between and stamped.get("new_tokens") == new_tokens else None
 
 
 def prompt(row: Row) -> Distance | None:

@@ -168,11 +168,6 @@ class Row:
         return bool(self.figures.get("workload"))
 
     @property
-    def gpu_uuids(self) -> list[str]:
-        """The GPUs that it ran on, in their order; [] on a CPU."""
-        return [gpu["uuid"] for gpu in self.record.host.get("gpus") or []]
-
-    @property
     def empty_devices(self) -> int:
         """The number of its GPUs without a parameter; 0 where the guest reports none."""
         held = self.guest.used.get("parameters_per_device") if self.guest else None
@@ -279,6 +274,11 @@ class Group:
         return f"{case} ran on {gpus(rows[0].count)} {where}, not on {count}" if rows else f"{case} was not run {where}"
 
 
+def gpu_uuids_of(run: Record) -> list[str]:
+    """The GPUs that a run had, in their order; [] on a CPU."""
+    return [gpu["uuid"] for gpu in run.host.get("gpus") or []]
+
+
 def gpus(count: int) -> str:
     """ "2 GPUs"."""
     return f"{count} GPU{'s' * (count != 1)}"
@@ -286,7 +286,7 @@ def gpus(count: int) -> str:
 
 def apart(faster: Row, slower: Row) -> bool:
     """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
-    uuids, slower_uuids = ({gpu["uuid"] for run in row.runs for gpu in run.host.get("gpus") or []} for row in (faster, slower))
+    uuids, slower_uuids = ({uuid for run in row.runs for uuid in gpu_uuids_of(run)} for row in (faster, slower))
     return bool(uuids and slower_uuids) and not uuids & slower_uuids
 
 

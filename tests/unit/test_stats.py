@@ -52,8 +52,8 @@ def test_too_few_samples_have_no_interval() -> None:
 
 
 def test_a_further_token_is_what_a_longer_call_takes_more() -> None:
-    estimate = stats.per_token([10.0] * 5, [137.0] * 5, 127)
-    assert estimate == stats.Estimate(1, 1, 1)
+    assert stats.per_token([10.0] * 5, [137.0] * 5, 127) == stats.per_token_over_runs([10.0] * 5, [137.0] * 5, 127) == stats.Estimate(1, 1, 1)
+    assert stats.per_token_over_runs([10.0, 12.0], [137.0, 266.0], 127) == stats.Estimate(1.5), "fewer than five runs have no interval"
 
 
 @pytest.mark.parametrize(("values", "count"), [([10, 10.1, 9.9, 10.05, 9.95, 30], 1), ([10, 10.1, 9.9, 10.05, 9.95], 0), ([5, 5, 5, 5, 50], 0), ([7], 0)])

@@ -1,5 +1,6 @@
 """Which GPUs, loading, the cold call, the time of one further token, how fast the host was and how steady the samples are; ok rows only."""
 
+import statistics
 import string
 from collections.abc import Sequence
 
@@ -10,12 +11,12 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row_groups import Group, Row, gpu_uuids_of, series
 
 
 def gpu_letters(group: Group) -> dict[str, str]:
     """{GPU UUID: "A", "B", …} in the order in which the rows name them; {} where the group has no GPU."""
-    every = dict.fromkeys(uuid for row in group.rows for uuid in row.gpu_uuids)
+    every = dict.fromkeys(uuid for row in group.rows for run in row.runs for uuid in gpu_uuids_of(run))
     return {uuid: string.ascii_uppercase[place % 26] + str(place // 26 or "") for place, uuid in enumerate(every)}
 
 
@@ -24,7 +25,7 @@ def columns(group: Group) -> list[Column[Row]]:
     return [
         Column("case", cells.case, words=True),
         Column(cells.devices(group), lambda row: row.count),
-        Column("which GPUs", lambda row: " ".join(letters[uuid] for uuid in row.gpu_uuids), when=bool(letters)),
+        Column("which GPUs", lambda row: which_gpus(row, letters), when=bool(letters)),
         Column("load, s", lambda row: cells.decimal(row.guest.load_s if row.guest else None, 1)),
         Column("cold call, ms", lambda row: cells.significant(row.cold_ms)),
         Column("further token, ms (95 % interval)", further_token),
@@ -34,6 +35,12 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("drift, %", lambda row: " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens)),
         Column("means of repeated runs, ms", run_to_run),
     ]
+
+
+def which_gpus(row: Row, letters: dict[str, str]) -> str:
+    """ "A B": the GPUs of a row; "A B; C D" where its ok runs had different ones."""
+    sets = dict.fromkeys(" ".join(letters[uuid] for uuid in gpu_uuids_of(run)) for run in row.ok_runs)
+    return "; ".join(sets)
 
 
 def section(group: Group, article: Article | None) -> Markdown:
@@ -48,11 +55,13 @@ def launch(row: Row) -> str:
 
 
 def further_token(row: Row) -> str:
-    """ms of one further token with its interval, from the row's shortest and longest calls."""
+    """ms of one further token over the runs, from their shortest and longest calls; fewer than five runs have no interval."""
     if len(row.new_tokens) < 2:
         return NONE
     short, long = row.new_tokens[0], row.new_tokens[-1]
-    estimate = stats.per_token(row.timed_ms(short), row.timed_ms(long), long - short)
+    calls = [series(run) for run in row.runs_of(long) if series(run).get(short)]
+    means = ([statistics.fmean(of_run[count]) for of_run in calls] for count in (short, long))
+    estimate = stats.per_token_over_runs(*means, long - short)
     if estimate.value <= 0:
         return "within noise"  # the longer calls were not slower
     return stats.in_words(estimate)
