@@ -60,8 +60,8 @@ def further_token(row: Row) -> str:
         return NONE
     short, long = row.new_tokens[0], row.new_tokens[-1]
     calls = [series(run) for run in row.runs_of(long) if series(run).get(short)]
-    means = ([statistics.fmean(of_run[count]) for of_run in calls] for count in (short, long))
-    estimate = stats.per_token_over_runs(*means, long - short)
+    short_ms, long_ms = ([statistics.fmean(of_run[count]) for of_run in calls] for count in (short, long))
+    estimate = stats.per_token_over_runs(short_ms, long_ms, long - short)
     if estimate.value <= 0:
         return "within noise"  # the longer calls were not slower
     return stats.in_words(estimate)
