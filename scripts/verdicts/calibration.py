@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from scripts import stats
 from scripts.results import Record
-from scripts.verdicts.row_groups import Group, Row, gpu_uuids_of, series
+from scripts.verdicts.row_groups import CALIBRATION, Group, Row, gpu_uuids_of, series
 
-SLUG = "calibration"
+SLUG = CALIBRATION
 
 #: The cases: calls that do nothing, and the fixed piece of work.
 EMPTY, KERNEL = "empty", "fixed-kernel"

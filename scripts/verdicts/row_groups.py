@@ -18,6 +18,9 @@ from scripts.articles import Article
 from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
 
+#: The slug of bench/articles/calibration.toml.
+CALIBRATION = "calibration"
+
 #: Where a group's jobs ran, in words.
 ENGINES = {
     "docker": "in containers",
@@ -166,6 +169,11 @@ class Row:
     def is_workload(self) -> bool:
         """Are its calls the batches of a stream of texts, so that the time of a single call means nothing?"""
         return bool(self.figures.get("workload"))
+
+    @property
+    def is_calibration(self) -> bool:
+        """Is it a row of `make calibrate`, without a model and an output?"""
+        return self.record.job.article == CALIBRATION
 
     @property
     def empty_devices(self) -> int:

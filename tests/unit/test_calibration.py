@@ -123,6 +123,20 @@ def test_the_floor_of_another_gpu_of_the_kind_is_told_as_such(tmp_path) -> None:
     assert line.endswith("| — |"), "a calibration has no output that could be right"
 
 
+def test_the_page_of_a_calibration_shows_no_check_no_energy_and_no_memory(tmp_path) -> None:
+    from scripts.report import document
+
+    runs = [synthetic.probed(run, code="too-short") for run in a_calibration()]
+    for run in runs:
+        run.guest.check = None
+    synthetic.write(tmp_path / "runs", runs)
+    document.write(tmp_path / "runs", tmp_path)
+    (page,) = [path for path in tmp_path.glob("calibration-*.md") if not path.stem.endswith("-environment")]
+    text = page.read_text()
+    assert "| ok |" in text and not any(word in text for word in ("not checked", "too-short", "NVML peak"))
+    assert not list(tmp_path.glob("plots/calibration-*memory.svg")) and list(tmp_path.glob("plots/calibration-*time.svg"))
+
+
 def test_of_two_calibrations_that_of_the_own_gpu_speaks_before_that_of_the_own_libraries() -> None:
     other_gpu, other_stack = a_calibration(), a_calibration(stack="hopper")
     for run in other_gpu:

@@ -84,6 +84,16 @@ def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_
     assert prompt["computing takes, ms: matrix rate"] == "0.126", "at 786 TFLOP/s"
 
 
+def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_run_has_it_for_so_many_tokens():
+    run = float16(record(job("transformers", **CONTROLLED), (10.0, 10.0 + 127 * 10.0), gpu_name="NVIDIA H200", spread=0))
+    stamped = synthetic.probed(run, between_ms=8.0)
+    step, _ = cells_of(limits.section(group_of(stamped), None), "transformers")
+    assert step["ms a token, median run"] == "8.00" and step["ms a token / products alone"] == "2.00"
+    stamped.guest.figures["token_times"]["new_tokens"] = 7
+    step, _ = cells_of(limits.section(group_of(stamped), None), "transformers")
+    assert step["ms a token, median run"] == "10.0"
+
+
 def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
     run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
     (row,) = group_of(run).rows

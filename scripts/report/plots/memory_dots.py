@@ -15,7 +15,7 @@ MOST_DOTS = 60
 
 def plot(group: Group, article: Article | None = None) -> str | None:
     """A dot a GPU; where that were more than MOST_DOTS, each row has one dot: its GPU that held most. None without any."""
-    rows = [row for row in group.rows if row.status == "ok"]
+    rows = [row for row in group.rows if row.status == "ok" and not row.is_calibration]
     shown = [dot for row in rows for dot in _dots(row)]
     if len(shown) > MOST_DOTS:
         shown = [max(of_row, key=_size) for row in rows if (of_row := _dots(row))]

@@ -64,7 +64,8 @@ def spent(row: Row) -> list[Spent]:
 
 def section(group: Group, article: Article | None) -> Markdown:
     price = surroundings.current().cost_per_gpu_hour
-    rows = [one for row in group.rows if row.status == "ok" and not row.is_workload for one in spent(row) if group.key.device == "cuda" and (one.gpus or price)]
+    of_tokens = [row for row in group.rows if row.status == "ok" and not row.is_workload and not row.is_calibration]
+    rows = [one for row in of_tokens for one in spent(row) if group.key.device == "cuda" and (one.gpus or price)]
     told = any(one.gpus for one in rows)
     columns = [
         Column[Spent]("case", lambda one: cells.case(one.row), words=True),

@@ -28,7 +28,7 @@ def columns(group: Group) -> list[Column[Row]]:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    return table(columns(group), [row for row in group.rows if row.guest and row.status != "unsupported"])
+    return table(columns(group), [row for row in group.rows if row.guest and row.status != "unsupported" and not row.is_calibration])
 
 
 def _torch_peaks(row: Row) -> str:
