@@ -9,6 +9,7 @@ History of SCHEMA:
 A document of schema 1 is read as schema 2 would have written it.
 """
 
+import array
 import dataclasses
 import hashlib
 import json
@@ -230,7 +231,14 @@ def result_of(fields: object) -> Result:
 def to_json(document: object) -> str:
     """The text of a Job or Result (any dataclass, or plain data): sorted keys, no NaN, ends with a newline."""
     data = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document
-    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_as_list) + "\n"
+
+
+def _as_list(value: object) -> "list[typing.Any]":
+    """The host keeps long lists of numbers as arrays; raises TypeError for anything else that is not JSON data."""
+    if isinstance(value, array.array):
+        return value.tolist()
+    raise TypeError("{} is not JSON data".format(type(value).__name__))
 
 
 def write_whole(path: "str | os.PathLike[str]", text: str) -> None:

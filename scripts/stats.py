@@ -24,6 +24,8 @@ RESAMPLES = 9_999
 OUTLIER_SCORE = 3.5
 #: The clock resolves microseconds at best.
 MOST_DECIMALS_MS = 3
+#: Statistics that are kept for other pages that show them too: of 10,000 runs on many kinds of machine there are thousands.
+MOST_KEPT = 32_768
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ def p95(samples: Sequence[float]) -> float:
     return percentile(samples, 95)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=MOST_KEPT)
 def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary:
     values = numpy.asarray(samples, dtype=float)
     return Summary(
@@ -120,6 +122,11 @@ def carry_interval(*series: Sequence[float]) -> bool:
 
 def mean(samples: Sequence[float]) -> Estimate:
     """The mean with its interval."""
+    return _mean(tuple(samples))
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _mean(samples: tuple[float, ...]) -> Estimate:
     value = float(numpy.mean(samples))
     return Estimate(value) if not carry_interval(samples) else _estimate(value, _resampled_means(samples, 0))
 
@@ -213,6 +220,11 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
     """Time of one further token: what calls of N more new tokens take longer than the short calls, over N. Its interval is that of one run."""
+    return _per_token(tuple(short), tuple(long), further_tokens)
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _per_token(short: tuple[float, ...], long: tuple[float, ...], further_tokens: int) -> Estimate:
     value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
     if not carry_interval(short, long):
         return Estimate(value)

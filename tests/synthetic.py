@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 import math
 import random
 from pathlib import Path
@@ -235,3 +236,59 @@ def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, betwee
         gpus = [{"uuid": one["uuid"], **of_gpu} for one in run.host["gpus"]]
         run.host["energy"].append({"new_tokens": measurement["new_tokens"], "gpus": gpus})
     return run
+
+
+def told(one: Record) -> Record:
+    """A probed run with all else that a run on a GPU tells beside its times: the state of the machine, phases, what judged its tokens, packages."""
+    run = copy.deepcopy(one)
+    assert run.guest
+    moments = [1_700_000_000.25 + number for number in range(10)]
+    names = ("import", "load", "prompt", "measure", "check", "answers", "tokens", "limits", "describe")
+    run.guest.phases = {name: [began, ended] for name, began, ended in zip(names, moments, moments[1:], strict=False)}
+    times = run.guest.figures["token_times"]
+    times |= {"first_ms": [20.0, 21.0, 30.0, 22.0, 25.0], "between_ms": [list(times["between_ms"][0]) for _ in range(5)]}
+    run.guest.environment["packages"] = {f"package-{number}": f"{number}.0.1" for number in range(100)}
+    run.guest.launch_us = {"before": 9.119296, "after": 6.674176}
+    run.guest.used |= {"loop": "synthetic", "cache": "static", "cache_tokens": 256, "graphs": 1}
+    assert run.guest.check
+    regret, allowed = {"p50": 0.0, "p90": 0.001, "max": 0.035}, {"regret_p90": 0.03, "regret_max": 0.25, "logits_error": 0.065}
+    run.guest.check["judged"] = {"passed": True, "reason": "", "regret": regret, "allowed": allowed, "calls": 20, "steps": 129, "not_seen": []}
+    ends = {"before": 660.5, "after": 1980.5, "least": 1980.25, "most": 1980.75}
+    of_gpu = {name: {**ends} for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")}
+    run.host["conditions"] = {
+        "marks": [],
+        "disturbed": [],
+        "busy_cores_before": 0.25,
+        "busy_cores_after": 0.5,
+        "pressure": {"cpu": 0.0001, "memory": 0.0},
+        "gpus": [{"uuid": one["uuid"], **of_gpu, "throttled": {}, "samples": 49, "foreign_pids": []} for one in run.host["gpus"]],
+    }
+    for sampled in run.host["gpu_memory"]:
+        sampled["peak_by_phase"] = {name: 15_352_004_608 + place for place, name in enumerate(names)}
+    return run
+
+
+def write_many(runs: Path, records: list[Record], count: int) -> None:
+    """`count` runs, as many of each record, each with times of its own: of calls, between tokens, and of the machine's state."""
+    draw, text_of = random.Random(count), [to_json(one) for one in records]
+
+    def scattered(times: list[float]) -> list[float]:
+        return [time * draw.uniform(0.95, 1.05) for time in times]
+
+    for place in range(count):
+        one = records[place % len(records)]
+        run = json.loads(text_of[place % len(records)])
+        run["id"] = run["job"]["id"] = run["guest"]["id"] = f"{one.id.rsplit('-', 1)[0]}-{place // len(records) + 1:02d}"
+        figures, measurements = run["guest"]["figures"], run["guest"]["measurements"]
+        for measurement in measurements:
+            measurement["timed_ms"] = scattered(measurement["timed_ms"])
+            began, _ = measurement["timed_at"]
+            measurement["timed_at"] = [began, began + sum(measurement["timed_ms"]) / 1000 + 0.01]
+        figures["token_times"]["between_ms"] = [scattered(call) for call in figures["token_times"]["between_ms"]]
+        for name, phase in run["guest"]["phases"].items():
+            run["guest"]["phases"][name] = [moment + place for moment in phase]
+        for gpu in run["host"]["conditions"]["gpus"]:
+            gpu["power_w"] = {name: watts * draw.uniform(0.95, 1.05) for name, watts in gpu["power_w"].items()}
+        folder = runs / run["id"]
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(run), encoding="utf-8")

@@ -7,7 +7,6 @@ came out). result.json is written whole or not at all and never again; a folder 
 import contextlib
 import dataclasses
 import gc
-import marshal
 import os
 import shlex
 import sys
@@ -19,15 +18,17 @@ from typing import Any
 from bench.job import SCHEMA, STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.results import answers, door, shapes
+from scripts.results import answers, compact, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
 #: Statuses that a repeat would give again; a run that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
 
-#: {content: environment} of the guests read so far: thousands of runs share a few.
-_ENVIRONMENTS: dict[bytes, dict[str, Any]] = {}
+#: Parts of a result that thousands of runs share a few of: what was asked, of what machine, and what answered.
+_SHARED_OF_JOB = ("model", "load", "prompt", "runs", "options", "reference")
+_SHARED_OF_HOST = ("gpus", "driver", "image", "differences", "commit")
+_SHARED_OF_GUEST = ("environment", "compat", "used")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,10 +238,11 @@ def record_of(fields: object) -> Record:
     unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(Record)})
     _expect(not unknown, f"unknown field {unknown[0] if unknown else ''!r:.60}")
     shapes.check(fields, shapes.Record)
-    job = job_of(fields["job"])
+    job = job_of(compact.with_shared(fields["job"], *_SHARED_OF_JOB))
+    host = compact.with_shared(fields["host"], *_SHARED_OF_HOST)
     _expect(job.kind != "profile" or job.options.get("profiler"), "a profile's job names no profiler")
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
-    record = Record(**{**fields, "job": job, "guest": guest, "schema": SCHEMA})
+    record = Record(**{**fields, "job": job, "host": host, "guest": guest, "schema": SCHEMA})
     _expect(record.status in STATUSES, f"status is {record.status!r}, allowed are {', '.join(STATUSES)}")
     _expect(record.status == "ok" or record.reason, f"status {record.status} without a reason")
     if record.status == "ok":
@@ -259,7 +261,5 @@ def _expect_measured(job: Job, guest: Result | None) -> None:
 
 
 def _guest(fields: dict[str, Any]) -> Result:
-    """The contract says nothing of what is in `environment`, the bulk of a result: equal ones are kept once."""
-    environment = fields.get("environment", {})
-    shared = _ENVIRONMENTS.setdefault(marshal.dumps(environment, 2), environment)  # version 2: equal bytes for equal content
-    return result_of({**fields, "environment": shared})
+    figures = compact.with_packed_times(fields.get("figures") or {})
+    return result_of({**compact.with_shared(fields, *_SHARED_OF_GUEST), "figures": figures})

@@ -97,7 +97,8 @@ def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[
     earlier = version_1 or {}
     verdicts = [judged for group in groups for judged in judge_group(group, article)]
     words = {place: frozen.word for place, frozen in earlier.items()}
-    everywhere = [dataclasses.replace(judged, version_1=words.get(judged.place, ""), alike=_alike(judged, verdicts)) for judged in verdicts]
+    controlled = [judged for judged in verdicts if judged.is_controlled]
+    everywhere = [dataclasses.replace(judged, version_1=words.get(judged.place, ""), alike=_alike(judged, controlled)) for judged in verdicts]
     claims, stacks = [], pins.load().stacks
     for claim in article.claims:
         of_claim = sorted((judged for judged in everywhere if judged.claim["id"] == claim["id"]), key=lambda judged: _distance(judged.stack, article, stacks))
@@ -136,13 +137,13 @@ def _best(verdicts: Sequence[Judged]) -> Judged:
     return min(verdicts, key=rank)
 
 
-def _alike(judged: Judged, verdicts: Sequence[Judged]) -> list[Part]:
+def _alike(judged: Judged, controlled: Sequence[Judged]) -> list[Part]:
     """Where rows of the published variant differ in more than the system: the same parts where rows of the controlled variant do not."""
     if judged.group is None or judged.group.key.variant != PUBLISHED:
         return []
-    twins = [twin for twin in verdicts if twin.claim is judged.claim and twin.is_controlled and twin.is_twin_of(judged)]
+    twins = [twin for twin in controlled if twin.claim is judged.claim and twin.is_twin_of(judged)]
     pairs = [pair for twin in twins for pair in zip(judged.verdict.parts, twin.verdict.parts, strict=True)]
-    return [controlled for published, controlled in pairs if published.differs and controlled.ratio and not controlled.differs]
+    return [same for published, same in pairs if published.differs and same.ratio and not same.differs]
 
 
 def _untested(groups: Sequence[Group], elsewhere: bool) -> Verdict:

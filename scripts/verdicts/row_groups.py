@@ -6,9 +6,10 @@ different groups are never compared.
 
 import collections
 import dataclasses
+import functools
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.job import Result
@@ -99,22 +100,33 @@ class Row:
     def status(self) -> str:
         return self.record.status
 
-    @property
-    def ok_runs(self) -> list[Record]:
+    @functools.cached_property
+    def ok_runs(self) -> Sequence[Record]:
         """The runs with the status ok."""
         return [run for run in self.runs if run.status == "ok"]
 
-    def undisturbed(self, new_tokens: int | None = None) -> list[Record]:
+    @functools.cached_property
+    def _undisturbed(self) -> Sequence[Record]:
+        return [run for run in self.ok_runs if not disturbed_by(run)]
+
+    @functools.cached_property
+    def _means_ms(self) -> dict[int, Sequence[float]]:
+        """{new tokens: what `run_means_ms` gives}: a report asks many times, and a row may have thousands of runs."""
+        return {}
+
+    def undisturbed(self, new_tokens: int | None = None) -> Sequence[Record]:
         """The ok runs that may judge, by the state of their machine; of those with timed calls of so many new tokens, where a number is given."""
-        return [run for run in self.ok_runs if not disturbed_by(run) and (new_tokens is None or series(run).get(new_tokens))]
+        return self._undisturbed if new_tokens is None else _with_calls(self._undisturbed, new_tokens)
 
-    def runs_of(self, new_tokens: int) -> list[Record]:
+    def runs_of(self, new_tokens: int) -> Sequence[Record]:
         """The runs with timed calls of so many new tokens that count, oldest first: the undisturbed ones, or all ok ones where each was disturbed."""
-        return self.undisturbed(new_tokens) or [run for run in self.ok_runs if series(run).get(new_tokens)]
+        return self.undisturbed(new_tokens) or _with_calls(self.ok_runs, new_tokens)
 
-    def run_means_ms(self, new_tokens: int) -> list[float]:
+    def run_means_ms(self, new_tokens: int) -> Sequence[float]:
         """The mean timed call of each of these runs, in ms."""
-        return [statistics.fmean(series(run)[new_tokens]) for run in self.runs_of(new_tokens)]
+        if new_tokens not in self._means_ms:
+            self._means_ms[new_tokens] = [statistics.fmean(series(run)[new_tokens]) for run in self.runs_of(new_tokens)]
+        return self._means_ms[new_tokens]
 
     @property
     def guest(self) -> Result | None:
@@ -334,6 +346,11 @@ def peak_of_a_gpu_bytes(record: Record) -> int | None:
 def batch_size_of(record: Record) -> int:
     """The sequences of a call."""
     return record.job.prompt.get("batch_size") or 1
+
+
+def _with_calls(runs: Iterable[Record], new_tokens: int) -> Sequence[Record]:
+    """Those runs that timed calls of so many new tokens."""
+    return [run for run in runs if series(run).get(new_tokens)]
 
 
 def series(record: Record) -> dict[int, list[float]]:

@@ -17,6 +17,7 @@ def test_spread_is_the_population_s_and_p95_is_linear_as_the_articles_print_them
 def test_the_same_samples_give_the_same_interval() -> None:
     first = stats.summarise(samples(100.0)).interval
     stats._summarise.cache_clear()
+    stats._mean.cache_clear()
     stats._picks.cache_clear()
     assert stats.summarise(samples(100.0)).interval == first
 

@@ -95,7 +95,7 @@ def _marked(group: Group) -> Iterator[Markdown]:
     """Rows with runs on a disturbed machine, and with marks that change no verdict: how many, and the first mark."""
     for row in group.rows:
         disturbed = [run for run in row.ok_runs if disturbed_by(run)]
-        marked = [run for run in row.ok_runs if marks_of(run) and run not in disturbed]
+        marked = [run for run in row.ok_runs if marks_of(run) and not disturbed_by(run)]
         for runs, mark_of, what in ((disturbed, disturbed_by, "judge nothing"), (marked, marks_of, "count")):
             if runs:
                 yield Markdown("- {}: {} of {} runs are marked and {}: {}").format(cells.on(row), len(runs), len(row.ok_runs), what, mark_of(runs[0])[0])

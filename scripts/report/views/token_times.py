@@ -1,7 +1,9 @@
 """When tokens come: the time to the first token and between tokens, from calls apart from the timed ones."""
 
-import itertools
+import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from scripts import stats
 from scripts.articles import Article
@@ -14,24 +16,36 @@ from scripts.verdicts.row_groups import Group, Row
 
 @dataclass(frozen=True)
 class Stamped:
-    """The calls of all runs of a row that tell when each token came, in ms."""
+    """The calls of all runs of a row that tell when each token came: `told` is a figure of each run."""
 
     row: Row
-    new_tokens: int
-    first_ms: list[float]
-    between_ms: list[float]
+    told: Sequence[Mapping[str, Any]]
+
+    @property
+    def new_tokens(self) -> int:
+        return int(self.told[0]["new_tokens"])
+
+    @property
+    def first_ms(self) -> list[float]:
+        return [ms for figure in self.told for ms in figure["first_ms"]]
+
+    @property
+    def between_ms(self) -> Sequence[float]:
+        """An array made when it is asked for: thousands of runs have millions of these times."""
+        times = array.array("d")
+        for figure in self.told:
+            for call in figure["between_ms"]:
+                times.extend(call)
+        return times
 
 
 def stamped(row: Row) -> Stamped | None:
     """None for a row that does not tell."""
     told = [one for run in row.ok_runs if run.guest and (one := run.guest.figures.get("token_times")) and one.get("first_ms")]
-    if not told:
-        return None
-    first_ms = [ms for one in told for ms in one["first_ms"]]
-    return Stamped(row, told[0]["new_tokens"], first_ms, list(itertools.chain.from_iterable(call for one in told for call in one["between_ms"])))
+    return Stamped(row, told) if told else None
 
 
-def percentiles(samples: list[float]) -> str:
+def percentiles(samples: Sequence[float]) -> str:
     """ "11.8 / 12.4 / 13.0": median, 95th and 99th percentile."""
     return cells.beside(*(cells.significant(stats.percentile(samples, percent) if samples else None) for percent in (50, 95, 99)))
 

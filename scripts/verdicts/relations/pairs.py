@@ -53,7 +53,7 @@ def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[floa
     return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens))
 
 
-def comparable_ms(rows: Sequence[Row], new_tokens: int) -> list[list[float]]:
+def comparable_ms(rows: Sequence[Row], new_tokens: int) -> Sequence[Sequence[float]]:
     """The time of each run of each row: ms/token by the article's formula, or ms a call where any of the rows has no count of tokens."""
     tokens = [[token_times.tokens_of_run(run, "article") for run in row.runs_of(new_tokens)] for row in rows]
     means = [row.run_means_ms(new_tokens) for row in rows]
