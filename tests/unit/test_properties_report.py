@@ -23,7 +23,8 @@ HOSTILE = st.sampled_from(
     [EVIL, f"| {EVIL} |\n\n{EVIL}", f"](javascript:1){EVIL}", f'" {EVIL}=', f"\x1b[31m{EVIL}\u2028", f"`{EVIL}`", f"# {EVIL}", f"<!-- {EVIL} -->"]
 )
 TEXTS = HOSTILE | st.text(max_size=12)
-CASES = ("transformers", "layer-parallel", "tensor-parallel", "int8", "deepspeed", "bminf", "no-such-case")
+CASES = ("transformers", "layer-parallel", "tensor-parallel", "int8", "deepspeed", "bminf", "vllm", "fixed-kernel", "no-such-case")
+ARTICLES = ("inference-tools", "deepspeed-inference", "calibration", "no-such-article")
 
 
 @st.composite
@@ -32,7 +33,7 @@ def whole_runs(draw: Callable) -> Record:
     asked = synthetic.job(
         draw(st.sampled_from(CASES)),
         draw(st.integers(1, 2)),
-        article=draw(st.sampled_from(["inference-tools", "deepspeed-inference", "no-such-article"])),
+        article=draw(st.sampled_from(ARTICLES)),
         variant=draw(st.sampled_from(["published", "controlled"])),
         stack=draw(st.sampled_from(["current", "hopper"])),
         device=draw(st.sampled_from(["cuda", "cuda", "cpu"])),
@@ -43,6 +44,8 @@ def whole_runs(draw: Callable) -> Record:
     status = draw(st.sampled_from(["ok", "ok", "ok", "oom", "failed"]))
     checked = synthetic.check(draw(st.none() | st.floats(0, 10)), draw(st.booleans()))
     record = synthetic.record(asked, draw(st.floats(1e-6, 1e9)), status=status, reason="" if status == "ok" else draw(TEXTS.filter(str.strip)), checked=checked)
+    if record.status == "ok" and asked.device == "cuda" and draw(st.booleans()):
+        record = draw(probed_runs(record))
     record.host["differences"] = draw(st.lists(TEXTS, max_size=2))
     record.host["machine"]["cpu"] = draw(TEXTS)
     record.host["conditions"] = {"marks": draw(st.lists(TEXTS, max_size=2))}
@@ -52,6 +55,14 @@ def whole_runs(draw: Callable) -> Record:
         record.guest.environment["packages"] = draw(st.dictionaries(TEXTS, TEXTS, max_size=2))
         record.guest.used["dtype"] = draw(TEXTS)
     return record
+
+
+@st.composite
+def probed_runs(draw: Callable, record: Record) -> Record:
+    """The run with what probes, token stamps and energy counters tell of a GPU, in any size."""
+    times = st.floats(1e-3, 1e7)
+    numbers = {name: draw(times) for name in ("read_us", "step_ms", "between_ms", "joules")}
+    return synthetic.probed(record, **numbers, code=draw(st.sampled_from(["ok", "too-short", "few-updates"])))
 
 
 def cut(text: str, draw: Callable) -> str:
