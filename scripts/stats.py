@@ -201,15 +201,20 @@ def noise_floor(values: Sequence[float]) -> float | None:
     return math.expm1(_t_quantile(2 * (len(values) - 1)) * math.sqrt(2 * variance))
 
 
-def runs_to_decide(ratio: Estimate, runs: int) -> int | None:
-    """About how many runs of each row let the interval of a ratio end before 1, if ratio and scatter stay; None where no number of runs can be said.
+def runs_to_decide(ratio: Estimate, runs: int, ends: Sequence[float] = (1,)) -> int | None:
+    """About how many runs of each row let the interval of a ratio hold none of a claim's `ends`, if ratio and scatter stay; None where it holds
+    none already, or no number of runs can be said.
 
     The width of an interval falls with the root of the number of runs.
     """
-    if ratio.low is None or ratio.high is None or not ratio.low <= 1 <= ratio.high or ratio.value == 1:
+    if ratio.low is None or ratio.high is None or ratio.low <= 0:
+        return None
+    held = [end for end in ends if ratio.low <= end <= ratio.high]
+    if not held or ratio.value in held:
         return None
     half = (math.log(ratio.high) - math.log(ratio.low)) / 2
-    return max(runs + 1, math.ceil(runs * (half / math.log(ratio.value)) ** 2))
+    nearest = min(abs(math.log(ratio.value / end)) for end in held)
+    return max(runs + 1, math.ceil(runs * (half / nearest) ** 2))
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:

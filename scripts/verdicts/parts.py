@@ -27,6 +27,11 @@ class Range:
         outside = (high <= self.least or low >= self.most) if self.is_open else (high < self.least or low > self.most)
         return REFUTED if outside else UNDECIDED
 
+    @property
+    def ends(self) -> list[float]:
+        """The ends that are numbers."""
+        return [end for end in (self.least, self.most) if math.isfinite(end)]
+
     def _holds(self, value: float) -> bool:
         return self.least < value < self.most if self.is_open else self.least <= value <= self.most
 
@@ -53,7 +58,7 @@ class Part:
     number    what was measured, in digits: "2.9 (2.6 to 3.2)"; "" without rows
     sentence  what the number is of, and what stands beside it
     why       why it was not tested; "" where it was
-    ratio     the number, where it is a ratio of two cases, and `cases` their names
+    ratio     the number, where it is a ratio of two cases, `cases` their names, and `where` the claim places it
     differs   in what the compared rows differ beside the system
     compared  the comparisons of an "every" part
     """
@@ -65,6 +70,7 @@ class Part:
     why: str = ""
     ratio: stats.Estimate | None = None
     cases: tuple[str, str] | None = None
+    where: Range | None = None
     differs: tuple[str, ...] = ()
     compared: tuple["Part", ...] = ()
 

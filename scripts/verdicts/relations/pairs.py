@@ -31,7 +31,7 @@ class Pair:
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
     """A part whose number is a ratio; not tested where the rows judge nothing, or the ratio has no interval."""
     word = NOT_TESTED if why_not or ratio.low is None or ratio.high is None else where.word(ratio.low, ratio.high)
-    return Part("", word, stats.in_words(ratio, least=2), sentence, why_not, ratio, cases, differs)
+    return Part("", word, stats.in_words(ratio, least=2), sentence, why_not, ratio, cases, where, differs)
 
 
 def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
