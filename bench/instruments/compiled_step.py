@@ -71,6 +71,9 @@ VARIANTS = {
 
 GREEDY = {"do_sample": False, "num_beams": 1}
 
+#: Calls of one token for each longer one.
+FIRSTS_A_CALL = 5
+
 #: Decoding steps of a profile, and how many of its kernels are listed.
 STEPS, MOST_KERNELS = 16, 25
 
@@ -104,7 +107,8 @@ def generator(loaded, ids):
 
 def timed(generate, new_tokens, calls, synchronize):
     """({first_ms, call_ms, ms_a_further_token} by medians, the tokens of the last call's first row; all rows have one prompt)."""
-    firsts = [measure.elapsed_ms(lambda: generate(1), synchronize)[0] for _ in range(calls)]
+    # The prompt's time is subtracted below, and on a slow host it scatters more than all steps together.
+    firsts = [measure.elapsed_ms(lambda: generate(1), synchronize)[0] for _ in range(FIRSTS_A_CALL * calls)]
     wholes = [measure.elapsed_ms(lambda: generate(new_tokens), synchronize) for _ in range(calls)]
     first_ms, call_ms = statistics.median(firsts), statistics.median(ms for ms, _ in wholes)
     times = {"first_ms": first_ms, "call_ms": call_ms, "ms_a_further_token": (call_ms - first_ms) / (new_tokens - 1)}
@@ -209,7 +213,9 @@ def run(options):
     began, config = time.monotonic(), config_of(options)
     table = {name: value for name, value in vars(options).items() if name not in ("out", "only")}
     table.update(torch=torch.__version__, transformers=transformers.__version__, variants=[])
+    table["began_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     table["gpu"] = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+    table["gpu_uuid"] = "GPU-{}".format(torch.cuda.get_device_properties(0).uuid) if options.device == "cuda" else ""
     try:
         table["products"] = roof.products_alone(work.model_of(config), options.rows, options.device)
         print("products alone {:.3f} ms".format(statistics.median(table["products"]["step_us"]) / 1000), flush=True)
