@@ -133,7 +133,7 @@ print(json.dumps([found[0], used["sums"]]))
 """
 
 
-@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize("sums", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("architecture", sorted(SHAPES))
 def test_with_sums_the_compiled_step_has_no_product_of_one_row(guest, checkpoints, tmp_path, architecture, sums):
     job = compiled_job(architecture, checkpoints, load={"dtype": "float32", "sums": sums})
@@ -293,7 +293,7 @@ print(json.dumps(wrong))
 """
 
 
-@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize("sums", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("architecture", sorted(SHAPES))
 def test_the_loop_makes_the_tokens_of_transformers_generate(guest, checkpoints, architecture, sums):
     """One row and three padded ones; minimum lengths, end tokens, padding, streamers and logits processors; one graph for all of it."""
