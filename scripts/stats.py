@@ -225,11 +225,6 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
     """Time of one further token: what calls of N more new tokens take longer than the short calls, over N. Its interval is that of one run."""
-    return _per_token(tuple(short), tuple(long), further_tokens)
-
-
-@functools.lru_cache(maxsize=MOST_KEPT)
-def _per_token(short: tuple[float, ...], long: tuple[float, ...], further_tokens: int) -> Estimate:
     value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
     if not carry_interval(short, long):
         return Estimate(value)

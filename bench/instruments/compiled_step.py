@@ -24,16 +24,13 @@ from bench.job import to_json, write_whole
 from bench.measuring import measure, roof, work
 from bench.models import weights
 
-#: Programmatic dependent launch, of Hopper and newer: a kernel may begin before the one ahead of it has ended.
-OVERLAPPED = {"triton.enable_pdl": True}
-
 #: Kernels that do not need each other become one.
 COMBINED = {"combo_kernels": True}
 
 
 def kit(products, *settings, sums=False, **more):
     """`load` of the kit's loop; `settings` of Inductor that are not named are off."""
-    inductor = {name: False for setting in (OVERLAPPED, COMBINED) for name in setting}
+    inductor = dict.fromkeys({**compiled.OVERLAPPED, **COMBINED}, False)
     for setting in settings:
         inductor.update(setting)
     return dict(loop=compiled.KIT, products=products, inductor=inductor, sums=sums, **more)
@@ -49,10 +46,10 @@ VARIANTS = {
     "tuned": kit("tuned"),
     # What do attention's small products cost, the time between kernels, and kernels that could be one?
     "sums": kit("cublas", sums=True),
-    "overlapped": kit("cublas", OVERLAPPED),
-    "sums-overlapped": kit("cublas", OVERLAPPED, sums=True),
+    "overlapped": kit("cublas", compiled.OVERLAPPED),
+    "sums-overlapped": kit("cublas", compiled.OVERLAPPED, sums=True),
     "sums-combined": kit("cublas", COMBINED, sums=True),
-    "sums-overlapped-combined": kit("cublas", OVERLAPPED, COMBINED, sums=True),
+    "sums-overlapped-combined": kit("cublas", compiled.OVERLAPPED, COMBINED, sums=True),
     # The best of both? Products with a bias inside are tried, the others and those of the attention become kernels of Inductor.
     "tuned-vectors": kit("tuned", compiled.VECTORS, split_biases=False),
     # What do biases cost? A product with its bias inside stays with cuBLAS, or is tried with it.

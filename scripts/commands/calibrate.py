@@ -28,18 +28,18 @@ def calibrate(slug: str, asked: Options) -> int:
     """
     for name, typed in (("PLAN", asked.plan), ("SCHEDULER", asked.scheduler == "slurm")):
         if typed:
-            raise UsageError(f"{name} is typed with calibrate, allowed are bench and article; try make article-{calibration.SLUG} REPEATS=5 {name}=…")
+            raise UsageError(f"{name} is typed with calibrate, allowed are bench and article; try make article-{row_groups.CALIBRATION} REPEATS=5 {name}=…")
     if asked.cases:
-        raise UsageError(f"CASES is {','.join(asked.cases)!r} with calibrate, which runs all cases of {calibration.SLUG}; leave CASES out")
+        raise UsageError(f"CASES is {','.join(asked.cases)!r} with calibrate, which runs all cases of {row_groups.CALIBRATION}; leave CASES out")
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
-    asked = dataclasses.replace(asked, article=calibration.SLUG, weights="random", stack=own, repeats=repeats)
-    planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(calibration.SLUG).cases)), asked, every=True)
+    asked = dataclasses.replace(asked, article=row_groups.CALIBRATION, weights="random", stack=own, repeats=repeats)
+    planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(row_groups.CALIBRATION).cases)), asked, every=True)
     kernel = [case for case in planned if case.case.name == KERNEL]
     several.cores_of_one(kernel * asked.jobs, asked)  # raises for too many JOBS before anything runs
     measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
     failed = max((plan.EXIT_CODES[record.status] for record in measured), default=1)
-    lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == calibration.SLUG])
+    lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == row_groups.CALIBRATION])
     if not lines:
         raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")
     if asked.jobs > 1:

@@ -108,12 +108,13 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
         by_stack.setdefault(image.stack, []).append(image)
     missing = []
     for stack, images in by_stack.items():
-        built = [image for image in images if client and build.exists(client, image.tag)]
-        missing += [image for image in images if client and image not in built]
-        if client and built:
-            files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
-            size = sum(path.stat().st_size for path in files) / 1e9
-            print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
+        if client:
+            built = [image for image in images if build.exists(client, image.tag)]
+            missing += [image for image in images if image not in built]
+            if built:
+                files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
+                size = sum(path.stat().st_size for path in files) / 1e9
+                print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
         if "wheels" in parts:
             wheels = where / "wheels" / stack
             fetch_wheels(loaded, stack, wheels)

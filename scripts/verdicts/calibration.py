@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from scripts import stats
 from scripts.results import Record
-from scripts.verdicts.row_groups import CALIBRATION, Group, Row, gpu_uuids_of, series
-
-SLUG = CALIBRATION
+from scripts.verdicts.row_groups import CALIBRATION, Group, Row, series, uuids_of_runs
 
 #: The cases: calls that do nothing, and the fixed piece of work.
 EMPTY, KERNEL = "empty", "fixed-kernel"
@@ -79,14 +77,10 @@ class Calibration:
 
     def machine_of(self, group: Group) -> str:
         """ "this machine" where every run of the group had GPUs that a run of it had; a GPU tells the machine, and without one nobody knows."""
-        own, other = _uuids(self.alone), _uuids(run for row in group.rows for run in row.runs)
+        own, other = uuids_of_runs(self.alone), uuids_of_runs(run for row in group.rows for run in row.runs)
         if own and other:
             return THIS if other <= own else PARTLY if other & own else ANOTHER
         return KIND
-
-
-def _uuids(runs: Iterable[Record]) -> set[str]:
-    return {uuid for run in runs for uuid in gpu_uuids_of(run)}
 
 
 def means_ms(runs: Iterable[Record]) -> list[float]:
@@ -96,7 +90,7 @@ def means_ms(runs: Iterable[Record]) -> list[float]:
 
 def of_groups(groups: Iterable[Group], case: str = KERNEL) -> list[Calibration]:
     """The rows of a case of the calibration that have times."""
-    of_calibration = [group for group in groups if group.key.article == SLUG]
+    of_calibration = [group for group in groups if group.key.article == CALIBRATION]
     every = [Calibration(group, row) for group in of_calibration for row in group.rows if row.case == case]
     return [calibrated for calibrated in every if calibrated.alone]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from bench.measuring import work
 from bench.models import weights
 from scripts.machine import nominal_rates
+from scripts.verdicts import token_times
 from scripts.verdicts.row_groups import Row
 
 #: Forms whose calls are N steps of one batch; others answer workloads, or several sequences a prompt.
@@ -85,7 +86,7 @@ def _between_ms(row: Row, new_tokens: int) -> float | None:
     It goes before the difference of calls: a call of one token waits for a slow host, of which a longer call hides a part.
     """
     stamped = row.figures.get("token_times") or {}
-    between = [ms for call in stamped.get("between_ms") or [] for ms in call]
+    between = token_times.between_ms([stamped])
     return statistics.median(between) if between and stamped.get("new_tokens") == new_tokens else None
 
 

@@ -299,6 +299,11 @@ def gpu_uuids_of(run: Record) -> list[str]:
     return [gpu["uuid"] for gpu in run.host.get("gpus") or []]
 
 
+def uuids_of_runs(runs: Iterable[Record]) -> set[str]:
+    """All GPUs that any of the runs had."""
+    return {uuid for run in runs for uuid in gpu_uuids_of(run)}
+
+
 def gpus(count: int) -> str:
     """ "2 GPUs"."""
     return f"{count} GPU{'s' * (count != 1)}"
@@ -306,7 +311,7 @@ def gpus(count: int) -> str:
 
 def apart(faster: Row, slower: Row) -> bool:
     """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
-    uuids, slower_uuids = ({uuid for run in row.runs for uuid in gpu_uuids_of(run)} for row in (faster, slower))
+    uuids, slower_uuids = (uuids_of_runs(row.runs) for row in (faster, slower))
     return bool(uuids and slower_uuids) and not uuids & slower_uuids
 
 

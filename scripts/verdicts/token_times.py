@@ -3,9 +3,12 @@
 the article's   time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
                 the ZeRO rows times the number of GPUs, each of which ran the same sentences
 corrected       over the tokens that were really made, once
+
+Beside them, the times between tokens of calls that tell when each came.
 """
 
-from collections.abc import Mapping, Sequence
+import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scripts import stats
@@ -16,6 +19,15 @@ from scripts.verdicts.row_groups import Group, Row
 FORMULAS = ("article", "corrected")
 #: The metric's name in an article's published numbers.
 METRIC = "ms_per_token"
+
+
+def between_ms(figures: Iterable[Mapping[str, Any]]) -> Sequence[float]:
+    """The times between two tokens of the stamped calls of `token_times` figures, in an array: thousands of runs have millions of them."""
+    times = array.array("d")
+    for figure in figures:
+        for call in figure.get("between_ms") or []:
+            times.extend(call)
+    return times
 
 
 def rows_of(group: Group, article: Article | None) -> list[Row]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from bench.job import InvalidDocument
 from scripts import results
 from scripts.machine import locks
-from scripts.paths import ROOT
 from scripts.results import Record, door
 from scripts.results.store import record_of
 from tests.chaos import guest
-from tests.chaos.place import GPU, REAL, Place, soon
+from tests.chaos.place import GPU, REAL, ROOT, Place, soon
 
 LOST, FALSE, LEFT, HUNG, TRACEBACK, STUCK = CATEGORIES = ("results lost", "false results", "left behind", "hung", "tracebacks", "next command failed")
 
@@ -133,7 +132,8 @@ def left(place: Place) -> list[Breach]:
     found = {path for pattern in LEFTOVERS for path in place.folder.glob(pattern) if not _free_gpu(path)}
     found |= {folder for folder in place.runs.iterdir() if folder.is_dir() and not any((folder / name).exists() for name in ("job.json", "result.json"))}
     found |= {path for path in place.tmp.iterdir() if not path.name.startswith(ALLOWED_IN_TMP)}
-    found |= set() if soon(lambda: not GITS_LOCK.exists(), GIT_ENDS_WITHIN_S) else {GITS_LOCK}
+    if not soon(lambda: not GITS_LOCK.exists(), GIT_ENDS_WITHIN_S):
+        found.add(GITS_LOCK)
     return [(LEFT, str(path)) for path in sorted(found)]
 
 

@@ -10,9 +10,8 @@ from scripts.report.tables import Column, with_header
 from scripts.report.text import Markdown, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
-from scripts.verdicts import calibration
 from scripts.verdicts.judging import ArticleVerdicts, Judged
-from scripts.verdicts.row_groups import Group
+from scripts.verdicts.row_groups import CALIBRATION, Group
 
 #: A setting in few words.
 SHORT = {
@@ -62,7 +61,7 @@ def short(judged: Judged) -> str:
 
 def right_rows(group: Group) -> Markdown | str:
     """ "6 of 6, 1 unsupported": of the rows that came to their end, then the others by their status; a calibration has no output."""
-    if group.key.article == calibration.SLUG:
+    if group.key.article == CALIBRATION:
         return NONE
     ended = [row for row in group.rows if row.status == "ok"]
     right = [row for row in ended if cells.status(row) == "ok"]

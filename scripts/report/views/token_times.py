@@ -1,6 +1,5 @@
 """When tokens come: the time to the first token and between tokens, from calls apart from the timed ones."""
 
-import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from scripts.report import cells
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
+from scripts.verdicts import token_times
 from scripts.verdicts.row_groups import Group, Row
 
 
@@ -31,12 +31,8 @@ class Stamped:
 
     @property
     def between_ms(self) -> Sequence[float]:
-        """An array made when it is asked for: thousands of runs have millions of these times."""
-        times = array.array("d")
-        for figure in self.told:
-            for call in figure["between_ms"]:
-                times.extend(call)
-        return times
+        """Made when it is asked for, so that one row's are held at a time."""
+        return token_times.between_ms(self.told)
 
 
 def stamped(row: Row) -> Stamped | None:
