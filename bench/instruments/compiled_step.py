@@ -27,6 +27,12 @@ from bench.models import weights
 #: Kernels that do not need each other become one.
 COMBINED = {"combo_kernels": True}
 
+#: A sum is one kernel, not one for its parts and another for the parts' sum.
+WHOLE = {"split_reductions": False}
+
+#: Kernels of Inductor are tried in more sizes, and sums of a row also in registers alone.
+SIZED, PERSISTENT = {"max_autotune_pointwise": True}, {"triton.multi_kernel": 1}
+
 
 def kit(products, *settings, sums=False, **more):
     """`load` of the kit's loop; `settings` of Inductor that are not named are off."""
@@ -50,6 +56,10 @@ VARIANTS = {
     "sums-overlapped": kit("cublas", compiled.OVERLAPPED, sums=True),
     "sums-combined": kit("cublas", COMBINED, sums=True),
     "sums-overlapped-combined": kit("cublas", compiled.OVERLAPPED, COMBINED, sums=True),
+    # Are small sums faster in one kernel, and kernels in other sizes?
+    "whole": kit("cublas", compiled.OVERLAPPED, WHOLE, sums=True),
+    "whole-sized": kit("cublas", compiled.OVERLAPPED, WHOLE, SIZED, sums=True),
+    "whole-persistent": kit("cublas", compiled.OVERLAPPED, WHOLE, PERSISTENT, sums=True),
     # The best of both? Products with a bias inside are tried, the others and those of the attention become kernels of Inductor.
     "tuned-vectors": kit("tuned", compiled.VECTORS, split_biases=False),
     # What do biases cost? A product with its bias inside stays with cuBLAS, or is tried with it.
