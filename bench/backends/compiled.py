@@ -126,13 +126,13 @@ def load(job):
     own_cache_of_kernels()
     device = pretrained.first_device(job)
     model = pretrained.load_onto(job, device)
-    if "attention" in job.load:
-        model.set_attn_implementation(job.load["attention"])
     return of_model(job, model, prompts.token_ids(job.prompt, job.model["path"]).to(device))
 
 
 def of_model(job, model, ids):
     """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
+    if "attention" in job.load:
+        model.set_attn_implementation(job.load["attention"])
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
     compiler = job.load.get("compiler", COMPILER)

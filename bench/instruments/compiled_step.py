@@ -12,6 +12,7 @@ import argparse
 import collections
 import copy
 import gc
+import hashlib
 import statistics
 import sys
 import time
@@ -60,6 +61,10 @@ VARIANTS = {
     "whole": kit("cublas", compiled.OVERLAPPED, WHOLE, sums=True),
     "whole-sized": kit("cublas", compiled.OVERLAPPED, WHOLE, SIZED, sums=True),
     "whole-persistent": kit("cublas", compiled.OVERLAPPED, WHOLE, PERSISTENT, sums=True),
+    # Is attention by the products and sums of `eager` faster than a library's kernel, for a model that has both?
+    "eager-attention": kit("cublas", attention="eager"),
+    "eager-attention-sums": kit("cublas", attention="eager", sums=True),
+    "eager-attention-sums-overlapped": kit("cublas", compiled.OVERLAPPED, attention="eager", sums=True),
     # The best of both? Products with a bias inside are tried, the others and those of the attention become kernels of Inductor.
     "tuned-vectors": kit("tuned", compiled.VECTORS, split_biases=False),
     # What do biases cost? A product with its bias inside stays with cuBLAS, or is tried with it.
@@ -122,6 +127,20 @@ def timed(generate, new_tokens, calls, synchronize):
     return times, wholes[-1][1][0].tolist()
 
 
+def repeated(loaded, generate, new_tokens, calls):
+    """{answers, last_logits}: how many different ones equal calls made. More than one tells of kernels that add in no fixed order, or of a race."""
+    answers, logits = set(), set()
+    for _ in range(calls):
+        answers.add(digest(generate(new_tokens)))
+        if loaded.loop is not None:
+            logits.add(digest(loaded.loop.logits.float()))
+    return {"answers": len(answers), "last_logits": len(logits) or None}
+
+
+def digest(tensor):
+    return hashlib.sha256(tensor.cpu().numpy().tobytes()).hexdigest()
+
+
 def found_in(trace, device):
     """[(begin, duration, name)] in µs of what the device did in a trace, in order."""
     return sorted(kernel[2:] + kernel[1:2] for category in CATEGORIES[device] for kernel in profile.kernels(trace, category))
@@ -156,12 +175,13 @@ def profiled(generate, device):
     return steps_of(prompt, whole)
 
 
-def restore(model, generation_config):
+def restore(model, generation_config, attention):
     """Undo what a variant did to the model and to torch, also one that failed."""
     import torch
     from torch._dynamo.utils import counters
 
     model.generation_config = copy.deepcopy(generation_config)
+    model.set_attn_implementation(attention)
     for name in ("_compiled_call", "_last_compile_config"):
         vars(model).pop(name, None)
     for module in model.modules():
@@ -184,6 +204,7 @@ def variant_line(name, options, model, ids, table):
         loaded = compiled.of_model(job, model, ids)
         generate = generator(loaded, ids)
         times, tokens = timed(generate, options.new_tokens, options.calls, measure.synchronizer(job))
+        line["of_equal_calls"] = repeated(loaded, generate, options.new_tokens, options.equal_calls)
         line.update(loaded.used, tokens=tokens, tokens_equal=not ran or tokens == ran[0]["tokens"], **times)
         if "step_us" in table["products"]:
             line["times_the_products"] = 1000 * times["ms_a_further_token"] / statistics.median(table["products"]["step_us"])
@@ -205,6 +226,7 @@ def said(line):
         times = " ({:.3f} x the products)".format(line["times_the_products"]) if "times_the_products" in line else ""
         equal = "" if line["tokens_equal"] else ", other tokens"
         text += "{:8.3f} ms a further token{}, compiled in {:.0f} s{}".format(line["ms_a_further_token"], times, line["compile_s"], equal)
+        text += ", equal calls made {answers} answers and {last_logits} last logits".format(**line["of_equal_calls"])
     if "profile" in line:
         text += ", device {device_us:.0f} µs, gaps {traced_gaps_us:.0f} µs, {kernels:.0f} kernels".format(**line["profile"])
     return text + (" " + line["reason"].splitlines()[0] if "reason" in line else "")
@@ -231,14 +253,14 @@ def run(options):
     factors = weights.factors_of(config, options.scale, weights.RECIPE)
     model = weights_and_times.model_of(config, options.dtype, options.device, factors)
     ids = fault_table.prompt_ids(config, fault_table.TEXT, options.prompt_tokens, options.device).repeat(options.rows, 1)
-    untouched = copy.deepcopy(model.generation_config)
+    untouched = copy.deepcopy(model.generation_config), model.config._attn_implementation
     for name in options.only or VARIANTS:
         if time.monotonic() - began > options.limit:
             line = {"variant": name, "reason": "left out: {:g} s are over".format(options.limit)}
         else:
             with fresh_cache():
                 line = variant_line(name, options, model, ids, table)
-                restore(model, untouched)
+                restore(model, *untouched)
         table["variants"].append(dict(line, ended_s=time.monotonic() - began))
         write_whole(options.out, to_json(table))
         print(said(line), flush=True)
@@ -256,6 +278,7 @@ def parse(arguments):
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--calls", type=int, default=3, help="timed calls of each length")
+    parser.add_argument("--equal-calls", type=int, default=10, help="calls whose tokens and last logits are compared")
     parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help="of " + ", ".join(VARIANTS))
     parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: each variant that is faster than all before it")
     parser.add_argument("--limit", type=float, default=1e9, help="start no variant after this many seconds")

@@ -5,7 +5,7 @@ docs/method.md holds the formulas and their sources.
 
 import dataclasses
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bench.measuring import work
 from bench.models import weights
@@ -27,9 +27,11 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Distance:
-    """What a step (one token for each sequence) or a prompt needs, and what it took.
+    """What a step (one token for each sequence) or a prompt needs, and what it took, in the run of the row that took the median time.
 
-    further   the time is that of one further token, or of the prompt and one token; else of a whole call over its tokens
+    further       the time is that of one further token, or of the prompt and one token; else of a whole call over its tokens
+    products_ms   the model's matrix products alone, a step; None where the run has not measured them
+    measured      by the run's own probe
     """
 
     row: Row
@@ -39,6 +41,7 @@ class Distance:
     weight_bytes: float
     cache_bytes: float
     flop: float
+    products_ms: float | None
     measured: Rates
     nominal: Rates
 
@@ -65,6 +68,26 @@ class Distance:
 
 def steps(row: Row) -> Distance | None:
     """The decoding step of a row; None where it makes no step after the prompt's, or its work is not known."""
+    return _median(row, _steps)
+
+
+def prompt(row: Row) -> Distance | None:
+    """The prompt of a row that timed calls of one new token; None for other rows, or where the work is not known."""
+    return _median(row, _prompt)
+
+
+def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | None:
+    """The distance of the run with the median time; of an even number of runs the later of the two in the middle. None where the row has none."""
+    if _model_of(row) is None:
+        return None
+    runs = row.runs_of(row.new_tokens[-1]) if row.new_tokens else ()
+    found = [(place, distance) for place, run in enumerate(runs) if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
+    by_time = sorted(found, key=lambda item: item[1].ms)
+    middle = by_time[max(0, len(found) - 1) // 2 : len(found) // 2 + 1]
+    return dataclasses.replace(max(middle, key=lambda item: item[0])[1], row=row) if middle else None
+
+
+def _steps(row: Row) -> Distance | None:
     model = _model_of(row)
     if model is None or row.new_tokens[-1] < 2:
         return None
@@ -90,8 +113,7 @@ def _between_ms(row: Row, new_tokens: int) -> float | None:
     return statistics.median(between) if between and stamped.get("new_tokens") == new_tokens else None
 
 
-def prompt(row: Row) -> Distance | None:
-    """The prompt of a row that timed calls of one new token; None for other rows, or where the work is not known."""
+def _prompt(row: Row) -> Distance | None:
     model = _model_of(row)
     if model is None or row.new_tokens[0] != 1:
         return None
@@ -99,14 +121,14 @@ def prompt(row: Row) -> Distance | None:
     return _distance(row, model, 1, True, statistics.fmean(row.timed_ms(1)), 0.0, flop)
 
 
-def products_ms(row: Row) -> float | None:
-    """The model's matrix products alone, in ms a step; None where the run has not measured them."""
+def _products_ms(row: Row) -> float | None:
     times = (row.figures.get("products") or {}).get("step_us")
     return statistics.median(times) / 1000 if times else None
 
 
 def _distance(row: Row, model: work.Model, new_tokens: int, further: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
-    return Distance(row, new_tokens, further, ms, work.weight_bytes(model, row.dtype), cache_bytes, flop, measured(row), nominal(row))
+    weight_bytes = work.weight_bytes(model, row.dtype)
+    return Distance(row, new_tokens, further, ms, weight_bytes, cache_bytes, flop, _products_ms(row), measured(row), nominal(row))
 
 
 def _model_of(row: Row) -> work.Model | None:

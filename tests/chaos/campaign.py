@@ -15,7 +15,7 @@ from typing import Self
 
 from scripts import results
 from tests.chaos import containers, gpus, oracle, worlds
-from tests.chaos.faults import PYTHON_STARTS_S, WHOLE_S, Kind
+from tests.chaos.faults import PYTHON_STARTS_S, WHOLE_S, Kind, Strike
 from tests.chaos.oracle import Breach, Ended
 from tests.chaos.place import BACKENDS, BOUND_S, DOCKER, GPU, HOST, REAL, ROOT, Command, Place, copy, removed_at_end
 from tests.chaos.worlds import World
@@ -23,11 +23,15 @@ from tests.chaos.worlds import World
 
 @dataclass(frozen=True)
 class Fault:
-    """The fault of a number in a campaign; the seed and the number decide everything that is drawn for it."""
+    """The fault of a number in a campaign, `first` of its kind or not; the seed and the number decide everything that is drawn for it."""
 
     seed: str
     number: int
     kind: Kind
+    first: bool = False
+
+    def at_once(self) -> Strike | None:
+        return self.kind.at_once if self.first else None
 
     def draw(self) -> random.Random:
         return random.Random(f"{self.seed} {self.number} {self.kind.name}")
@@ -52,7 +56,7 @@ def drawn(seed: str, count: int, kinds: Sequence[Kind]) -> list[Fault]:
     rest = draw.choices(first, [kind.share for kind in first], k=max(0, count - len(first)))
     chosen = [*first, *rest][:count]
     draw.shuffle(chosen)
-    return [Fault(seed, number, kind) for number, kind in enumerate(chosen, 1)]
+    return [Fault(seed, number, kind, kind not in chosen[: number - 1]) for number, kind in enumerate(chosen, 1)]
 
 
 def summary(kinds: Sequence[Kind], outcomes: Sequence[Outcome]) -> list[str]:
@@ -147,6 +151,8 @@ class Campaign:
         kind, template = fault.kind, self.templates[place.engine, place.ranks, place.backend]
         with_models, with_result, make = draw.random() < 0.6, draw.random() < 0.5, kind.make and draw.random() < 0.5
         moment, wait_s = draw.choice(kind.moments or ("start",)), draw.random()
+        if fault.at_once():
+            moment, wait_s = "the job", 0.0
         if place.engine == GPU:
             with_models = moment != "a helping job"  # with its models a command has none
         if with_models or place.engine == REAL:
@@ -196,7 +202,8 @@ class Campaign:
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.process.wait(with_wait)
         struck = command.running()
-        fault.kind.strike(command, place, world, draw)
+        strike = fault.at_once() or fault.kind.strike
+        strike(command, place, world, draw)
         return struck and not world.late
 
     def _after_s(self, kind: Kind, place: Place, moment: str) -> float:

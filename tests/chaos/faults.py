@@ -29,7 +29,8 @@ class Kind:
 
     `survives`: the command must end well in spite of it. `manners` draws those of the guest; `strike` hits the running command, at a moment of `moments` where there are any.
     `backend`: whose jobs, "" for the first of so many ranks. `expects` says what is wrong with how the command ended.
-    `shows`: the status without which a campaign shows nothing of the kind, "" where any will do.
+    `shows`: the status without which a campaign shows nothing of the kind, "" where any will do. `at_once`: what the kind's first fault of a
+    campaign does in place of `strike`, as soon as the job begins: a fault at a drawn moment may come too late to show that status.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Kind:
     backend: str = ""
     expects: Callable[[Ended, World], list[Breach]] = lambda ended, world: []
     shows: str = ""
+    at_once: Strike | None = None
     lacking: Callable[[], str] = field(default=lambda: "")
 
 
@@ -209,6 +211,7 @@ ON_GPU = (
             world=gpus.Foreign,
             expects=gpus.after_oom,
             shows="oom",
+            at_once=gpus.take_everything,
             lacking=gpus.lacking_for(backend),
         )
         for backend in gpus.BACKENDS

@@ -140,6 +140,11 @@ def take_all(command: Command, place: Place, world: World, draw: random.Random) 
     _take(command, world, f"all {draw.choice(LEFT_BYTES)}")
 
 
+def take_everything(command: Command, place: Place, world: World, draw: random.Random) -> None:
+    """All memory."""
+    _take(command, world, "all 0")
+
+
 def take_a_part(command: Command, place: Place, world: World, draw: random.Random) -> None:
     """As much as leaves the job enough."""
     _take(command, world, f"{draw.choice(('hold', 'busy'))} {draw.choice(SHARES)}")

@@ -28,13 +28,14 @@ def test_attention_is_timed_with_and_without_a_mask(guest, tmp_path):
 def test_settings_of_the_compiled_step_are_timed_and_a_failure_is_a_line(guest, tmp_path):
     out = tmp_path / "out.json"
     tiny = ["bloom-7b1", "--scale", "tiny", "--layers", "1", "--dtype", "float32", "--device", "cpu", "--out", str(out)]
-    short = ["--prompt-tokens", "8", "--new-tokens", "4", "--calls", "1", "--profile", "none"]
+    short = ["--prompt-tokens", "8", "--new-tokens", "4", "--calls", "1", "--equal-calls", "3", "--profile", "none"]
     variants = {"eager": {"loop": "kit", "compiler": "eager"}, "wrong": {"loop": "kit", "compiler": "of-nobody"}}
     guest.code(f"from bench.instruments import compiled_step as c; c.VARIANTS = {variants}; c.run(c.parse({tiny + short})); print('null')")
     table = json.loads(out.read_text())
     eager, wrong = table["variants"]
     assert eager["split_biases"] is False and eager["tokens_equal"] and len(eager["tokens"]) == 4 and eager["ms_a_further_token"] > 0
     assert eager["times_the_products"] > 0 and len(table["products"]["step_us"]) > 1
+    assert eager["of_equal_calls"] == {"answers": 1, "last_logits": 1}
     assert "of-nobody" in wrong["reason"] and "tokens" not in wrong
 
 
@@ -50,3 +51,9 @@ def test_a_trace_tells_where_the_time_of_a_step_goes():
     assert found["top"] == [{"name": "product", "us": 6, "count": 1}, {"name": "norm", "us": 1, "count": 1}]
     with pytest.raises(ValueError, match="no kernels"):
         compiled_step.steps_of(trace(*prompt), trace(*prompt), steps=2)
+
+
+def test_equal_calls_that_differ_are_counted(guest):
+    made, loaded = "lambda count: torch.full((1, count), next(odd))", "types.SimpleNamespace(loop=types.SimpleNamespace(logits=torch.zeros(1, 4)))"
+    code = "import itertools, json, torch, types; from bench.instruments import compiled_step; odd = itertools.cycle([0, 1]); "
+    assert guest.code(f"{code}print(json.dumps(compiled_step.repeated({loaded}, {made}, 3, 4)))") == {"answers": 2, "last_logits": 1}

@@ -17,6 +17,7 @@ from scripts.machine import conditions
 from scripts.machine import gpus as machine_gpus
 from scripts.results import Record
 from scripts.run import engines
+from scripts.run.run_folders import WORK
 from tests import synthetic
 from tests.chaos import campaign, faults, gpus, guest, hog, oracle, worlds
 from tests.chaos.place import BOUND_S, GPU, HOST, ROOT, Place
@@ -249,8 +250,24 @@ def test_an_outcome_holds_how_its_struck_run_ended(tmp_path: Path) -> None:
     assert (outcome.struck, outcome.how, outcome.breaches) == (True, ["ok"], [])
 
 
-def test_each_kind_of_memory_that_runs_out_has_to_show_it() -> None:
-    assert {kind.name for kind in faults.KINDS if kind.shows == "oom"} == {f"GPU memory runs out, {backend}" for backend in gpus.BACKENDS}
+@pytest.mark.slow
+def test_the_first_fault_of_a_kind_may_come_as_soon_as_the_job_begins(tmp_path: Path) -> None:
+    struck: list[tuple[str, bool]] = []
+
+    def strike(word: str) -> faults.Strike:
+        return lambda command, place, world, draw: struck.append((word, bool(list(place.runs.glob(f"*/{WORK}/job.json")))))
+
+    kind = faults.Kind("two", 1, strike=strike("drawn"), at_once=strike("at once"), moments=("start",))
+    with campaign.Campaign(tmp_path, [kind]) as run:
+        for fault in campaign.drawn("a", 2, [kind]):
+            run.suffer(fault)
+    assert [word for word, _ in struck] == ["at once", "drawn"] and struck[0][1]
+
+
+def test_each_kind_of_memory_that_runs_out_has_to_show_it_and_its_first_fault_does() -> None:
+    shows = [kind for kind in faults.KINDS if kind.shows == "oom"]
+    assert {kind.name for kind in shows} == {f"GPU memory runs out, {backend}" for backend in gpus.BACKENDS}
+    assert all(kind.at_once is gpus.take_everything for kind in shows)
 
 
 IN_USE = "error: GPU_IDS=0: GPU 0 is in use by pid 4711 (ALLOW_BUSY=1 measures beside it). Wait, type GPU_IDS= with others, or see `nvidia-smi`\n"

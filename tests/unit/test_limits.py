@@ -94,6 +94,35 @@ def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_r
     assert step["ms a token, median run"] == "10.0"
 
 
+def stamped(number, between_ms, products_ms, prompt_ms=10.0):
+    run = record(
+        job("transformers", **CONTROLLED), (prompt_ms, 1280.0), gpu_name="NVIDIA H200", spread=0, number=number, started_at=f"2026-11-2{number}T10:00:00Z"
+    )
+    return synthetic.probed(float16(run), between_ms=between_ms, step_ms=products_ms)
+
+
+def test_of_several_runs_the_one_with_the_median_time_is_told_with_its_own_products():
+    """The prompt's time does not choose the run of a step, nor the step's the run of a prompt."""
+    runs = stamped(1, 5.0, 4.0, prompt_ms=20.0), stamped(2, 4.2, 4.1, prompt_ms=30.0), stamped(3, 4.6, 3.9, prompt_ms=40.0)
+    step, prompt = cells_of(limits.section(group_of(*runs), None), "transformers")
+    assert (step["ms a token, median run"], step["products alone, ms"], step["ms a token / products alone"]) == ("4.60", "3.90", "1.18")
+    assert prompt["prompt and one token, ms, median run"] == "30.0"
+
+
+def test_of_two_runs_the_later_is_told():
+    step, _ = cells_of(limits.section(group_of(stamped(1, 4.2, 4.0), stamped(2, 5.0, 4.0)), None), "transformers")
+    assert step["ms a token, median run"] == "5.00"
+    step, _ = cells_of(limits.section(group_of(stamped(1, 5.0, 4.0), stamped(2, 4.2, 4.0)), None), "transformers")
+    assert step["ms a token, median run"] == "4.20"
+
+
+def test_a_run_whose_output_is_wrong_is_not_the_median_run():
+    runs = [stamped(1, 5.0, 4.0), stamped(2, 4.2, 4.0), stamped(3, 4.6, 4.0)]
+    runs[0].guest.check["passed"] = False
+    step, _ = cells_of(limits.section(group_of(*runs), None), "transformers")
+    assert step["ms a token, median run"] == "4.60", "the later of the two others"
+
+
 def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
     run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
     (row,) = group_of(run).rows

@@ -39,7 +39,7 @@ def _first(group: Group) -> list[Column[Distance]]:
 
 def _step_columns(group: Group, steps: list[Distance]) -> list[Column[Distance]]:
     probed = any(distance.measured.bytes_per_s for distance in steps)
-    alone = any(limits.products_ms(distance.row) for distance in steps)
+    alone = any(distance.products_ms for distance in steps)
     return [
         *_first(group),
         Column("ms a token, median run", lambda distance: cells.significant(distance.ms) + ("" if distance.further else " with the prompt")),
@@ -49,7 +49,7 @@ def _step_columns(group: Group, steps: list[Distance]) -> list[Column[Distance]]
         Column("share of the roof (MBU), %", lambda distance: cells.percent(distance.bandwidth_share(distance.measured)), when=probed),
         Column("share of the nominal rate, %", lambda distance: cells.percent(distance.bandwidth_share(distance.nominal))),
         Column("share of the matrix rate (MFU), %", _matrix_share),
-        Column("products alone, ms", lambda distance: cells.significant(limits.products_ms(distance.row)), when=alone),
+        Column("products alone, ms", lambda distance: cells.significant(distance.products_ms), when=alone),
         Column("ms a token / products alone", _over_products, when=alone),
     ]
 
@@ -78,8 +78,7 @@ def _matrix_share(distance: Distance) -> str:
 
 
 def _over_products(distance: Distance) -> str:
-    alone_ms = limits.products_ms(distance.row)
-    return f"{distance.ms / alone_ms:.2f}" if alone_ms else NONE
+    return f"{distance.ms / distance.products_ms:.2f}" if distance.products_ms else NONE
 
 
 VIEW = View("limits", section, summary="Distance to the limit: bytes and operations a token needs, share of the roof")
