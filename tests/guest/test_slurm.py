@@ -83,6 +83,7 @@ class Command:
         return [*(line for line in commands if str(self.runs).encode() in line), *self.runs.glob("*/work"), *self.runs.glob("*/.lock")]
 
 
+@pytest.mark.full
 def test_a_requeued_task_goes_on_and_all_results_are_there_once(python, models, cluster, tmp_path):
     command = Command(cluster, tmp_path, models)
     process = command.start()
@@ -247,6 +248,7 @@ def test_two_jobs_on_one_node_take_the_gpus_that_slurm_gave_each(here, fake_nvml
     assert all("gives 2 of this machine's 4 GPUs" in text and "type GPUS=2 or less" in text for text in told)
 
 
+@pytest.mark.full
 def test_a_controller_that_restarts_is_waited_for(here, tmp_path, monkeypatch, capsys):
     with_setup(monkeypatch, tmp_path, "sleep 10", "exit 4")
     tasks, asked = waiting(tmp_path / "runs", count=1)

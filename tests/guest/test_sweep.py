@@ -1,11 +1,14 @@
 """A sweep over batch sizes on a real tiny model: a run for each size, none twice, rows of their own."""
 
+import pytest
+
 from scripts import articles
 from scripts.run import plan
 from scripts.verdicts import row_groups
 from tests.typed import chosen
 
 
+@pytest.mark.full
 def test_one_command_runs_every_size_once_and_another_runs_none_again(models, monkeypatch, tmp_path):
     monkeypatch.setenv("MODELS", str(models))
     settings = {"ARTICLE": "demo", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "RUNS": str(tmp_path)}

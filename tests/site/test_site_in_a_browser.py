@@ -8,7 +8,8 @@ import pytest
 from tests.site.chromium import Chromium
 from tests.site.page import Page
 
-WIDTHS_PX, SCHEMES = (1280, 390), ("light", "dark")
+#: Widths in px and schemes; a wide light page and a narrow dark one show most of what may be wrong.
+LOOKS = [(1280, "light"), (390, "dark"), *(pytest.param(*look, marks=pytest.mark.full) for look in ((1280, "dark"), (390, "light")))]
 
 #: What a first visit may load: every file that the first page asks for, as many bytes as it has on the disk; a host that compresses sends less.
 FIRST_VISIT_BYTES = 1_500_000
@@ -38,8 +39,7 @@ def _tab_to(browser: Chromium, selector: str) -> None:
     raise AssertionError(f"300 times Tab reach no {selector}")
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width_px", WIDTHS_PX)
+@pytest.mark.parametrize(("width_px", "scheme"), LOOKS)
 def test_no_page_scrolls_sideways_complains_or_has_text_without_contrast(built, browser, axe_core, width_px, scheme):
     browser.look(width_px, scheme)
     found = {}

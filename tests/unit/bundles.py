@@ -37,6 +37,6 @@ def sum_anew(folder: Path) -> None:
 
 
 def repack(folder: Path, path: Path) -> Path:
-    with tarfile.open(path, "w:gz") as archive:
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         archive.add(folder, bundle.NAME)
     return path
