@@ -27,7 +27,7 @@ CSV_ACCURACY = 5.1e-6
 EARLIER_FORMS = {"cycles": "padded-sentences", "pipeline-schedule": "pipeline-parallel", "pipeline": "transformers-pipeline"}
 
 #: Forms with a rate: calls of a batch, and streams of texts.
-OF_CALLS, OF_STREAMS = ("transformers-pipeline", "batch"), ("workload", "continuous")
+OF_CALLS, OF_STREAMS = ("transformers-pipeline", "batch"), ("workload", "continuous", "engine-queue")
 
 #: The head of the column with the ratios of a claim.
 BEHIND_CLAIMS = "its parts and the numbers behind it"

@@ -15,7 +15,7 @@ from scripts.report.verdict_marks import legend
 from scripts.report.view import View
 from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
-from scripts.verdicts import calibration
+from scripts.verdicts import calibration, lookup
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import SIZE_FACTOR
@@ -119,12 +119,21 @@ def index_parts(content: Content) -> dict[str, object]:
 
 
 def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:
-    verdicts = content.verdicts.get(slug)
+    """Settings that can judge nothing stand behind a click, unless an article has no others."""
+    verdicts, groups = content.verdicts.get(slug), content.by_article[slug]
+    able = [group for group in groups if _can_judge(group)] or groups
+    earlier = [group for group in groups if not _can_judge(group)] if len(able) < len(groups) else []
+    summary = f"{len(earlier)} earlier setting{'s' * (len(earlier) != 1)}, whose weights let no row judge"
     return {
         "heading": _article_link(slug, content),
         "claims": overview.claim_lines(verdicts, reason) if verdicts else Markdown(),
-        "settings": matrix.table(content.by_article[slug], verdicts),
+        "settings": matrix.table(able, verdicts),
+        "earlier": _folded(summary, matrix.table(earlier, verdicts) if earlier else Markdown()),
     }
+
+
+def _can_judge(group: Group) -> bool:
+    return any(row.recipe >= lookup.LEAST_RECIPE for row in group.rows)
 
 
 def _article_link(slug: str, content: Content) -> Markdown:

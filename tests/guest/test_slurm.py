@@ -99,6 +99,7 @@ def test_a_requeued_task_goes_on_and_all_results_are_there_once(python, models, 
     assert not command.left_behind()
 
 
+@pytest.mark.full
 def test_after_scancel_the_same_command_runs_what_is_missing_and_no_other(python, models, cluster, tmp_path):
     command = Command(cluster, tmp_path, models, CASES[:2])
     process = command.start()

@@ -8,8 +8,12 @@ import pytest
 from tests.site.chromium import Chromium
 from tests.site.page import Page
 
-#: Widths in px and schemes; a wide light page and a narrow dark one show most of what may be wrong.
-LOOKS = [(1280, "light"), (390, "dark"), *(pytest.param(*look, marks=pytest.mark.full) for look in ((1280, "dark"), (390, "light")))]
+#: Widths in px, schemes, and how many of the pages that are alike. A wide light page and a narrow dark one show most of what may be wrong.
+FEW, ALL = 3, 10_000
+LOOKS = [
+    *((1280, "light", FEW), (390, "dark", FEW)),
+    *(pytest.param(*look, ALL, marks=pytest.mark.full) for look in ((1280, "dark"), (390, "light"))),
+]
 
 #: What a first visit may load: every file that the first page asks for, as many bytes as it has on the disk; a host that compresses sends less.
 FIRST_VISIT_BYTES = 1_500_000
@@ -24,10 +28,18 @@ WITHOUT_CONTRAST = """axe.run({runOnly: ["color-contrast"]}).then((found) => fou
 COLUMN = "[...document.activeElement.closest('table').tBodies[0].rows].map((row) => row.cells[{}].textContent.trim())"
 
 
-def _pages(site: Path) -> list[Path]:
-    """All pages, but of rows and of environments, which are alike, the three largest each."""
-    alike = [sorted(site.glob(pattern), key=lambda path: path.stat().st_size) for pattern in ("row-*.html", "*-environment.html")]
-    return sorted({*site.glob("*.html")} - {path for pages in alike for path in pages[:-3]})
+def _pages(site: Path, alike: int) -> list[Path]:
+    """All pages, but of rows and of environments the three largest, and of settings so many as `alike` says."""
+    environments = set(site.glob("*-environment.html"))
+    settings = {path for path in site.glob("*-*-*.html") if path.with_name(f"{path.stem}-environment.html") in environments}
+    left_out = [_smaller(pages, most) for pages, most in ((set(site.glob("row-*.html")), FEW), (environments, FEW), (settings, alike))]
+    assert len(settings) > FEW
+    return sorted(set(site.glob("*.html")).difference(*left_out))
+
+
+def _smaller(pages: set[Path], most: int) -> set[Path]:
+    """All but the largest."""
+    return pages - set(sorted(pages, key=lambda path: path.stat().st_size)[-most:])
 
 
 def _tab_to(browser: Chromium, selector: str) -> None:
@@ -39,11 +51,11 @@ def _tab_to(browser: Chromium, selector: str) -> None:
     raise AssertionError(f"300 times Tab reach no {selector}")
 
 
-@pytest.mark.parametrize(("width_px", "scheme"), LOOKS)
-def test_no_page_scrolls_sideways_complains_or_has_text_without_contrast(built, browser, axe_core, width_px, scheme):
+@pytest.mark.parametrize(("width_px", "scheme", "alike"), LOOKS)
+def test_no_page_scrolls_sideways_complains_or_has_text_without_contrast(built, browser, axe_core, width_px, scheme, alike):
     browser.look(width_px, scheme)
     found = {}
-    for page in _pages(built):
+    for page in _pages(built, alike):
         browser.open(page)
         overhang_px = browser.value(OVERHANG_PX)
         browser.value(f"{axe_core};0")
