@@ -3,9 +3,12 @@
 import json
 import re
 
+import pytest
+
 from scripts.commands.line import invoke
 
 
+@pytest.mark.full
 def test_a_calibration_times_nothing_and_a_fixed_kernel_and_says_what_is_missing(python, models, tmp_path, capsys):
     typed = {"--device": "cpu", "--engine": "host", "--runs": str(tmp_path / "runs"), "--models": str(models), "--timed-runs": "5", "--repeats": "2"}
     assert invoke(["calibrate", *(word for pair in typed.items() for word in pair)]) == 0

@@ -50,6 +50,7 @@ def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(pr
     assert "make profile-transformers ARTICLE=" in text
 
 
+@pytest.mark.full
 def test_nsight_systems_wraps_the_run_where_it_is_installed(profile, tmp_path):
     program = tmp_path / "bin" / "nsys"
     program.parent.mkdir()

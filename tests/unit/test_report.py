@@ -23,6 +23,7 @@ from scripts.report.text import Markdown
 from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.report.view import View
 from scripts.report.views import VIEWS
+from scripts.results import Record
 from scripts.verdicts import judging
 from tests import reports, synthetic
 from tests.synthetic import job, record
@@ -262,6 +263,17 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
         text,
         re.M,
     )
+
+
+def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tmp_path: Path) -> None:
+    def runs(case: str, *times_ms: float) -> list[Record]:
+        return [record(job(case), time_ms, number=number, seed=number) for number, time_ms in enumerate(times_ms, 1)]
+
+    first, near, far = runs("deepspeed", 48, 50, 52, 49, 51), runs("int8", 49, 51, 53, 50, 52), runs("bminf", 88, 90, 92, 89, 91)
+    text = page(tmp_path, [*first, *near, *far])
+    assert re.search(r"\[deepspeed or int8\]\(\S+\): 50\S* with the prompt, 1 GPU, of 3 systems, 5 runs", text), text[:2500]
+    text = page(tmp_path, [*first[:4], *near[:4], *far[:4]])
+    assert re.search(r"\[deepspeed\]\(\S+\): 49\S* with the prompt, 1 GPU, of 3 systems, 4 runs", text), text[:2500]
 
 
 def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on_tells_the_fastest(tmp_path: Path) -> None:
