@@ -234,6 +234,16 @@ def test_the_same_work_stands_in_one_table_fastest_first():
     assert cells_of(text, "deepspeed")[0][""] == "the article's"
 
 
+def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
+    earlier = [float16(record(job(case, recipe=1, **CONTROLLED), (9.0, 1152.0), number=number)) for case in ("transformers", "deepspeed") for number in (1, 2)]
+    later = [float16(record(job(case, **CONTROLLED), (16.0, 2048.0))) for case in ("transformers", "compiled")]
+    text = same_work_lines(*earlier, *later)
+    assert [(line["weights"], line["ms a token"]) for line in cells_of(text, "transformers")] == [("random (recipe 2)", "16.0")], (
+        "though the others have more runs"
+    )
+    assert [line["weights"] for line in cells_of(text, "deepspeed")] == ["random"]
+
+
 def test_without_a_system_of_today_or_with_its_output_wrong_there_is_no_such_table():
     plain = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
     assert not same_work_lines(plain)
