@@ -183,7 +183,7 @@ test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
 test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
 	@$(PY) $(TESTS) -m "not full"
 
-test-all: $(DEV) ## Run the tests as CI does: those of make test, and their repeats at a larger scale
+test-all: $(DEV) ## Run the tests as CI does: those of make test, the longest ones, and repeats at a larger scale
 	@$(PY) $(TESTS)
 
 test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell)

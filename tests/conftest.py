@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 surroundings.use(os.environ)  # for fixtures of a whole session, which come before those of a test
 
+#: Files whose tests take longest together.
 LONGEST = ("test_slurm.py", "test_compiled.py", "test_verified.py", "test_make.py")
 
 FAKES = Path(__file__).resolve().parent / "fakes"
@@ -29,7 +30,7 @@ FAKES = Path(__file__).resolve().parent / "fakes"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The fast tests first, then the browser, real tiny models, and containers; the other way round where two run at a time.
 
-    The longest file of a folder then comes first in it, or one process would be at it when the other has nothing left to do.
+    There the longest files of a folder come first in it, or one process would be at them when the other has nothing left to do.
     """
     order = ("unit", "site", "guest", "images")
     items.sort(key=lambda item: (order.index(item.path.parent.name), item.path.name in LONGEST), reverse=hasattr(config, "workerinput"))

@@ -128,7 +128,10 @@ def timed(generate, new_tokens, calls, synchronize):
 
 
 def repeated(loaded, generate, new_tokens, calls):
-    """{answers, last_logits}: how many different ones equal calls made. More than one tells of kernels that add in no fixed order, or of a race."""
+    """{answers, last_logits}: how many different ones equal calls made; None for the logits of transformers' loop.
+
+    More than one tells of kernels that add in no fixed order, or of a race.
+    """
     answers, logits = set(), set()
     for _ in range(calls):
         answers.add(digest(generate(new_tokens)))
@@ -204,10 +207,10 @@ def variant_line(name, options, model, ids, table):
         loaded = compiled.of_model(job, model, ids)
         generate = generator(loaded, ids)
         times, tokens = timed(generate, options.new_tokens, options.calls, measure.synchronizer(job))
-        line["of_equal_calls"] = repeated(loaded, generate, options.new_tokens, options.equal_calls)
         line.update(loaded.used, tokens=tokens, tokens_equal=not ran or tokens == ran[0]["tokens"], **times)
         if "step_us" in table["products"]:
             line["times_the_products"] = 1000 * times["ms_a_further_token"] / statistics.median(table["products"]["step_us"])
+        line["of_equal_calls"] = repeated(loaded, generate, options.new_tokens, options.equal_calls)
         fastest = all(times["ms_a_further_token"] < one["ms_a_further_token"] for one in ran)
         if options.profile == "all" or options.profile == "best" and fastest:
             line["profile"] = profiled(generate, options.device)
@@ -226,7 +229,8 @@ def said(line):
         times = " ({:.3f} x the products)".format(line["times_the_products"]) if "times_the_products" in line else ""
         equal = "" if line["tokens_equal"] else ", other tokens"
         text += "{:8.3f} ms a further token{}, compiled in {:.0f} s{}".format(line["ms_a_further_token"], times, line["compile_s"], equal)
-        text += ", equal calls made {answers} answers and {last_logits} last logits".format(**line["of_equal_calls"])
+    if "of_equal_calls" in line:
+        text += ", different answers and last logits of equal calls: {answers}, {last_logits}".format(**line["of_equal_calls"])
     if "profile" in line:
         text += ", device {device_us:.0f} µs, gaps {traced_gaps_us:.0f} µs, {kernels:.0f} kernels".format(**line["profile"])
     return text + (" " + line["reason"].splitlines()[0] if "reason" in line else "")

@@ -119,21 +119,24 @@ def index_parts(content: Content) -> dict[str, object]:
 
 
 def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:
-    """Settings that can judge nothing stand behind a click, unless an article has no others."""
+    """Settings with random weights that no verdict rests on stand behind a click, unless an article has no other setting of a full model on a GPU."""
     verdicts, groups = content.verdicts.get(slug), content.by_article[slug]
-    able = [group for group in groups if _can_judge(group)] or groups
-    earlier = [group for group in groups if not _can_judge(group)] if len(able) < len(groups) else []
-    summary = f"{len(earlier)} earlier setting{'s' * (len(earlier) != 1)}, whose weights let no row judge"
+    earlier = [group for group in groups if _has_earlier_weights(group)]
+    later = [group for group in groups if not _has_earlier_weights(group)]
+    if all(group.cannot_judge() for group in later):
+        earlier, later = [], list(groups)
+    summary = f"{len(earlier)} earlier setting{'s' * (len(earlier) != 1)}: random weights (recipe 1) that support no verdict"
     return {
         "heading": _article_link(slug, content),
         "claims": overview.claim_lines(verdicts, reason) if verdicts else Markdown(),
-        "settings": matrix.table(able, verdicts),
+        "settings": matrix.table(later, verdicts),
         "earlier": _folded(summary, matrix.table(earlier, verdicts) if earlier else Markdown()),
     }
 
 
-def _can_judge(group: Group) -> bool:
-    return any(row.recipe >= lookup.LEAST_RECIPE for row in group.rows)
+def _has_earlier_weights(group: Group) -> bool:
+    """All rows of a group share their weights."""
+    return group.rows[0].recipe < lookup.LEAST_RECIPE
 
 
 def _article_link(slug: str, content: Content) -> Markdown:

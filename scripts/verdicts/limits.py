@@ -27,16 +27,21 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Distance:
-    """What a step (one token for each sequence) or a prompt needs, and what it took, in the run of the row that took the median time.
+    """What a step (one token for each sequence) or a prompt needs, and what it took, in the run of a row whose step or prompt took the median time.
 
+    row           the row; all else is told of one run
+    run           that run, as a row of its own
     further       the time is that of one further token, or of the prompt and one token; else of a whole call over its tokens
+    stamped       the time is the median time between stamped tokens
     products_ms   the model's matrix products alone, a step; None where the run has not measured them
     measured      by the run's own probe
     """
 
     row: Row
+    run: Row
     new_tokens: int
     further: bool
+    stamped: bool
     ms: float
     weight_bytes: float
     cache_bytes: float
@@ -77,11 +82,14 @@ def prompt(row: Row) -> Distance | None:
 
 
 def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | None:
-    """The distance of the run with the median time; of an even number of runs the later of the two in the middle. None where the row has none."""
-    if _model_of(row) is None:
-        return None
-    runs = row.runs_of(row.new_tokens[-1]) if row.new_tokens else ()
-    found = [(place, distance) for place, run in enumerate(runs) if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
+    """The distance of the run with the median time, of the undisturbed runs with a right output; of an even number of runs the later of the two in
+    the middle. None where the row has none.
+
+    Times of stamped tokens and differences of calls are two clocks: where a run has stamps, runs without them stand back.
+    """
+    runs = row.runs_of(row.new_tokens[-1]) if row.status == "ok" and row.new_tokens else ()
+    told = [(place, distance) for place, run in enumerate(runs) if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
+    found = [item for item in told if item[1].stamped] or told
     by_time = sorted(found, key=lambda item: item[1].ms)
     middle = by_time[max(0, len(found) - 1) // 2 : len(found) // 2 + 1]
     return dataclasses.replace(max(middle, key=lambda item: item[0])[1], row=row) if middle else None
@@ -94,13 +102,14 @@ def _steps(row: Row) -> Distance | None:
     short, long = row.new_tokens[0], row.new_tokens[-1]
     further = short == 1
     whole_ms = statistics.fmean(row.timed_ms(long))
-    ms = _between_ms(row, long) or (whole_ms - statistics.fmean(row.timed_ms(short))) / (long - short) if further else whole_ms / long
+    between_ms = _between_ms(row, long) if further else None
+    ms = between_ms or ((whole_ms - statistics.fmean(row.timed_ms(short))) / (long - short) if further else whole_ms / long)
     if ms <= 0:
         return None
     context = _prompt_tokens(row) + (short + long) / 2
     cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
     flop = work.step_flop(model, row.batch_size, context)
-    return _distance(row, model, long, further, ms, cache, flop)
+    return _distance(row, model, long, further, bool(between_ms), ms, cache, flop)
 
 
 def _between_ms(row: Row, new_tokens: int) -> float | None:
@@ -118,7 +127,7 @@ def _prompt(row: Row) -> Distance | None:
     if model is None or row.new_tokens[0] != 1:
         return None
     flop = work.prompt_flop(model, row.batch_size, _prompt_tokens(row))
-    return _distance(row, model, 1, True, statistics.fmean(row.timed_ms(1)), 0.0, flop)
+    return _distance(row, model, 1, True, False, statistics.fmean(row.timed_ms(1)), 0.0, flop)
 
 
 def _products_ms(row: Row) -> float | None:
@@ -126,9 +135,9 @@ def _products_ms(row: Row) -> float | None:
     return statistics.median(times) / 1000 if times else None
 
 
-def _distance(row: Row, model: work.Model, new_tokens: int, further: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
-    weight_bytes = work.weight_bytes(model, row.dtype)
-    return Distance(row, new_tokens, further, ms, weight_bytes, cache_bytes, flop, _products_ms(row), measured(row), nominal(row))
+def _distance(run: Row, model: work.Model, new_tokens: int, further: bool, stamped: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
+    weight_bytes = work.weight_bytes(model, run.dtype)
+    return Distance(run, run, new_tokens, further, stamped, ms, weight_bytes, cache_bytes, flop, _products_ms(run), measured(run), nominal(run))
 
 
 def _model_of(row: Row) -> work.Model | None:

@@ -8,11 +8,11 @@ import pytest
 from tests.site.chromium import Chromium
 from tests.site.page import Page
 
-#: Widths in px, schemes, and how many of the pages that are alike. A wide light page and a narrow dark one show most of what may be wrong.
+#: Widths in px, schemes, and how many pages of settings. A wide light page and a narrow dark one show most of what may be wrong.
 FEW, ALL = 3, 10_000
 LOOKS = [
     *((1280, "light", FEW), (390, "dark", FEW)),
-    *(pytest.param(*look, ALL, marks=pytest.mark.full) for look in ((1280, "dark"), (390, "light"))),
+    *(pytest.param(width_px, scheme, ALL, marks=pytest.mark.full) for width_px in (1280, 390) for scheme in ("light", "dark")),
 ]
 
 #: What a first visit may load: every file that the first page asks for, as many bytes as it has on the disk; a host that compresses sends less.

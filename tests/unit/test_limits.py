@@ -75,12 +75,12 @@ def test_a_model_or_a_dtype_without_a_known_size_is_refused_by_name():
 def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_the_products_alone():
     run = synthetic.probed(float16(record(job("transformers", **CONTROLLED), (10.0, 10.0 + 127 * 10.0), gpu_name="NVIDIA H200", spread=0)))
     step, prompt = cells_of(limits.section(group_of(run), None), "transformers")
-    assert step["ms a token, median run"] == "10.0"
+    assert step["ms a token, run of the median step"] == "10.0"
     assert step["weights + cache to read, GB"] == "14.14 + 0.04"
     assert step["reading takes, ms: roof"] == "3.54", "14.17 GB at 4 TB/s"
     assert step["share of the roof (MBU), %"] == "35" and step["share of the nominal rate, %"] == "30"
     assert step["products alone, ms"] == "4.00" and step["ms a token / products alone"] == "2.50"
-    assert prompt["prompt and one token, ms, median run"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
+    assert prompt["prompt and one token, ms, run of the median prompt"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
     assert prompt["computing takes, ms: matrix rate"] == "0.126", "at 786 TFLOP/s"
 
 
@@ -88,10 +88,10 @@ def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_r
     run = float16(record(job("transformers", **CONTROLLED), (10.0, 10.0 + 127 * 10.0), gpu_name="NVIDIA H200", spread=0))
     stamped = synthetic.probed(run, between_ms=8.0)
     step, _ = cells_of(limits.section(group_of(stamped), None), "transformers")
-    assert step["ms a token, median run"] == "8.00" and step["ms a token / products alone"] == "2.00"
+    assert step["ms a token, run of the median step"] == "8.00" and step["ms a token / products alone"] == "2.00"
     stamped.guest.figures["token_times"]["new_tokens"] = 7
     step, _ = cells_of(limits.section(group_of(stamped), None), "transformers")
-    assert step["ms a token, median run"] == "10.0"
+    assert step["ms a token, run of the median step"] == "10.0"
 
 
 def stamped(number, between_ms, products_ms, prompt_ms=10.0):
@@ -105,22 +105,42 @@ def test_of_several_runs_the_one_with_the_median_time_is_told_with_its_own_produ
     """The prompt's time does not choose the run of a step, nor the step's the run of a prompt."""
     runs = stamped(1, 5.0, 4.0, prompt_ms=20.0), stamped(2, 4.2, 4.1, prompt_ms=30.0), stamped(3, 4.6, 3.9, prompt_ms=40.0)
     step, prompt = cells_of(limits.section(group_of(*runs), None), "transformers")
-    assert (step["ms a token, median run"], step["products alone, ms"], step["ms a token / products alone"]) == ("4.60", "3.90", "1.18")
-    assert prompt["prompt and one token, ms, median run"] == "30.0"
+    assert (step["ms a token, run of the median step"], step["products alone, ms"], step["ms a token / products alone"]) == ("4.60", "3.90", "1.18")
+    assert prompt["prompt and one token, ms, run of the median prompt"] == "30.0"
 
 
 def test_of_two_runs_the_later_is_told():
     step, _ = cells_of(limits.section(group_of(stamped(1, 4.2, 4.0), stamped(2, 5.0, 4.0)), None), "transformers")
-    assert step["ms a token, median run"] == "5.00"
+    assert step["ms a token, run of the median step"] == "5.00"
     step, _ = cells_of(limits.section(group_of(stamped(1, 5.0, 4.0), stamped(2, 4.2, 4.0)), None), "transformers")
-    assert step["ms a token, median run"] == "4.20"
+    assert step["ms a token, run of the median step"] == "4.20"
 
 
-def test_a_run_whose_output_is_wrong_is_not_the_median_run():
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_run_whose_output_is_wrong_is_not_the_median_run(wrong):
     runs = [stamped(1, 5.0, 4.0), stamped(2, 4.2, 4.0), stamped(3, 4.6, 4.0)]
-    runs[0].guest.check["passed"] = False
+    runs[wrong].guest.check["passed"] = False
     step, _ = cells_of(limits.section(group_of(*runs), None), "transformers")
-    assert step["ms a token, median run"] == "4.60", "the later of the two others"
+    later_of_two = {0: "4.60", 1: "4.60", 2: "4.20"}
+    assert step["ms a token, run of the median step"] == later_of_two[wrong]
+
+
+def test_a_disturbed_run_and_one_without_stamps_are_not_the_median_run():
+    disturbed, unstamped = stamped(3, 4.9, 4.0), stamped(4, 4.9, 4.0)
+    disturbed.host["conditions"] = {"marks": ["hot"], "disturbed": ["hot"]}
+    del unstamped.guest.figures["token_times"]
+    runs = [stamped(1, 4.2, 4.0), stamped(2, 4.6, 4.0), disturbed, unstamped, stamped(5, 5.0, 4.0)]
+    step, _ = cells_of(limits.section(group_of(*runs), None), "transformers")
+    assert step["ms a token, run of the median step"] == "4.60"
+
+
+def test_a_reason_for_no_probe_is_told_of_the_run_that_the_table_tells():
+    """The median prompt is that of the second run, the median step that of the first."""
+    runs = [stamped(1, 4.6, 4.0, prompt_ms=20.0), stamped(2, 4.2, 4.0, prompt_ms=30.0), stamped(3, 5.0, 4.0, prompt_ms=40.0)]
+    runs[1].guest.figures["products"] = {"reason": "no room"}
+    assert "no products alone" not in str(limits.section(group_of(*runs), None))
+    runs[0].guest.figures["products"] = {"reason": "no room"}
+    assert "no products alone: no room" in str(limits.section(group_of(*runs), None))
 
 
 def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
@@ -242,6 +262,18 @@ def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
         "though the others have more runs"
     )
     assert [line["weights"] for line in cells_of(text, "deepspeed")] == ["random"]
+
+
+def test_of_equal_weights_the_host_of_today_s_systems_goes_first_then_the_most_runs_and_real_weights_are_other_work():
+    elsewhere = [float16(record(job("transformers", **CONTROLLED), (9.0, 1152.0), number=number)) for number in (1, 2)]
+    for run in elsewhere:
+        run.host["machine"]["cpu_count"] = 64
+    here = [float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))]
+    here[0].host["engine"] = "host"
+    today = float16(record(job("compiled", **CONTROLLED), (6.0, 768.0)))
+    assert [line["ms a token"] for line in cells_of(same_work_lines(*elsewhere, *here, today), "transformers")] == ["16.0"]
+    real = float16(record(job("deepspeed", weights="hub", **CONTROLLED), (9.0, 1152.0)))
+    assert not cells_of(same_work_lines(real, today), "deepspeed")
 
 
 def test_without_a_system_of_today_or_with_its_output_wrong_there_is_no_such_table():

@@ -135,6 +135,21 @@ def job(watched, state, node="n1"):
     return Job(watched.submission.name, "7", 0, state, node, "Priority")
 
 
+def test_a_controller_that_does_not_answer_is_asked_again_and_that_is_said_once(watched, monkeypatch, capsys):
+    answers = iter([KitError("squeue does not answer"), KitError("squeue does not answer"), [job(watched, "FAILED")]])
+
+    def queue(names):
+        answer = next(answers)
+        if isinstance(answer, KitError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(client, "queue", queue)
+    (state,) = follow.wait([watched], 0)
+    assert state.word == states.FAILED
+    assert capsys.readouterr().err.count("note: squeue does not answer; asking again") == 1
+
+
 def receive(watched, status):
     record = synthetic.record(synthetic.job("deepspeed"))
     folder = watched.runs / record.id

@@ -212,8 +212,8 @@ OF_THE_REPORT: list[Change] = [another_page, an_extra_page, another_plot, an_ext
 OF_RUNS: list[Change] = [another_report, a_warm_up_less, a_job_with_a_key_twice]
 OF_NEEDED: list[Change] = [a_lock_less, no_runs]
 TOGETHER = (OF_THE_REPORT, OF_RUNS, OF_NEEDED)
-ALONE: list[Change] = [halve_times, a_run_less]
-OTHERS: list[Change] = [no_pins, garbage_in_a_job, a_job_with_true_for_one, no_job]
+ALONE: list[Change] = [halve_times, a_run_less, no_job]
+OTHERS: list[Change] = [no_pins, garbage_in_a_job, a_job_with_true_for_one]
 
 
 @pytest.mark.parametrize(

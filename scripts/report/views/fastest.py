@@ -1,8 +1,8 @@
-"""The fastest system for each model and GPU, of one text and of the largest batch up to LARGEST.
+"""The fastest system for each model and GPU, of one text and of batches up to LARGEST.
 
-Rows of different groups are never compared. Of the groups that measured a model in a batch size those come first whose calls make further
+Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
 tokens, then those that compare systems, then those with weights that verdicts rest on, then those with most systems, and of equal ones
-the one with the fastest row.
+the one with the fastest row. Of batches those come first that make further tokens, then those with such weights, then the fastest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, link
+from scripts.report.text import Markdown, blocks, link
 from scripts.verdicts import lookup, rates, token_times
 from scripts.verdicts.row_groups import Group, Row, gpus
 
 #: The batch size that the articles' tables end with.
 LARGEST = 128
+
+
+NOTE = Markdown(
+    f"Systems that {stats.LEAST_RUNS} runs cannot tell apart stand together; with fewer runs a first place is not tested. *recipe 1*: random weights with "
+    "which the output check sees too little for a verdict; batches with later weights go first."
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ COLUMNS: list[Column[Line]] = [
     Column("model", lambda line: line.model, words=True),
     Column("GPU", lambda line: line.gpu, words=True),
     Column("fastest in batch 1, ms/token", lambda line: line.single, words=True),
-    Column(f"fastest in batch {LARGEST} or the largest below, ms/token", lambda line: line.batched, words=True),
+    Column(f"fastest in batches up to {LARGEST}, ms/token", lambda line: line.batched, words=True),
 ]
 
 
@@ -57,36 +63,51 @@ def section(groups: Sequence[Group]) -> Markdown:
     lines = []
     for gpu, model in sorted({one.question[:2] for one in timed}):
         of_model = [one for one in timed if one.question[:2] == (gpu, model)]
-        largest = max((one.row.batch_size for one in of_model if 1 < one.row.batch_size <= LARGEST), default=None)
-        lines.append(Line(gpu, model, _fastest(of_model, 1), _fastest(of_model, largest) if largest else Markdown(NONE)))
-    return table(COLUMNS, lines)
+        single = [one for one in of_model if one.row.batch_size == 1]
+        lines.append(Line(gpu, model, _fastest(_most_compared(single)), _fastest(_best_batch(of_model))))
+    return blocks(table(COLUMNS, lines), NOTE) if lines else Markdown()
 
 
-def _fastest(timed: Sequence[Timed], batch_size: int) -> Markdown:
-    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 5 runs", where the runs cannot tell the second from the first."""
-    by_group: dict[str, list[Timed]] = {}
+def _most_compared(timed: Sequence[Timed]) -> Sequence[Timed]:
+    """The rows of the group that compares most systems, by the order above; [] where there are none."""
+    by_group = _together(timed)
+    return max(by_group, key=lambda timed: (_decodes(timed), _systems(timed) > 1, _can_judge(timed), _systems(timed), -_best(timed).ms), default=[])
+
+
+def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
+    """The rows of the group and batch size with the least time a token."""
+    by_batch = _together([one for one in timed if 1 < one.row.batch_size <= LARGEST])
+    return max(by_batch, key=lambda timed: (_decodes(timed), _can_judge(timed), -_best(timed).ms), default=[])
+
+
+def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
+    """Rows of one group and batch size."""
+    found: dict[tuple[str, int], list[Timed]] = {}
     for one in timed:
-        if one.row.batch_size == batch_size:
-            by_group.setdefault(one.group.slug, []).append(one)
-    if not by_group:
+        found.setdefault((one.group.slug, one.row.batch_size), []).append(one)
+    return list(found.values())
+
+
+def _fastest(group: Sequence[Timed]) -> Markdown:
+    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 5 runs", where the runs cannot tell the second from the first."""
+    if not group:
         return Markdown(NONE)
-    group = max(by_group.values(), key=lambda timed: (_decodes(timed), _systems(timed) > 1, _can_judge(timed), _systems(timed), -_best(timed).ms))
     best = _best(group)
-    batch = f", batch {batch_size}" if batch_size not in (1, LARGEST) else ""
+    batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
     others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
     count = len(best.row.runs_of(best.row.new_tokens[-1]))
-    runs = f"{count} run" + "s" * (count > 1)
+    runs = f"{count} run" + "s" * (count > 1) + ("" if _can_judge([best]) else ", recipe 1")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
     name = link(" or ".join([best.row.case, *alike]), f"#{best.group.slug}")
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
 
 
 def _alike(one: Timed, best: Timed) -> bool:
-    """Does the interval of their ratio over runs hold 1? Rows of too few runs have none, and their number stands there."""
+    """Does the interval of their ratio over runs hold 1, on as many GPUs? Rows of too few runs have none, and their number stands there."""
     above, below = (timed.row.run_means_ms(timed.row.new_tokens[-1]) for timed in (one, best))
     ratio = stats.ratio_over_runs(above, below)
-    return ratio.low is not None and ratio.low <= 1
+    return one.row.count == best.row.count and ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
 
 
 def _best(timed: Sequence[Timed]) -> Timed:

@@ -11,15 +11,20 @@ from scripts.verdicts import limits
 from scripts.verdicts.limits import Distance, Rates
 from scripts.verdicts.row_groups import Group
 
-TOKENS = Markdown("Distance to the limit: what a token must read, and how long that takes:")
+TOKENS = Markdown(
+    "Distance to the limit: what a token must read, and how long that takes. The roof is that of the run's own GPU; the roofs of two GPUs differ by several "
+    "per cent, so compare rows on different GPUs by the nominal rate:"
+)
 PROMPTS = Markdown("Distance to the limit: what a prompt must compute:")
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    steps = [distance for row in group.rows if (distance := limits.steps(row))]
+    of_rows = [(row, limits.steps(row)) for row in group.rows]
+    steps = [distance for _, distance in of_rows if distance]
     prompts = [distance for row in group.rows if (distance := limits.prompt(row))]
     parts = [(TOKENS, table(_step_columns(group, steps), steps)), (PROMPTS, table(_prompt_columns(group, prompts), prompts))]
-    reasons = [Markdown("- {}: no {}: {}").format(cells.on(row), words, reason) for row in group.rows for words, reason in _reasons(row.figures)]
+    told = [(row, distance.run if distance else row) for row, distance in of_rows]
+    reasons = [Markdown("- {}: no {}: {}").format(cells.on(row), words, reason) for row, run in told for words, reason in _reasons(run.figures)]
     return blocks(*(part for words, of_table in parts if of_table for part in (words, of_table)), lines(*reasons))
 
 
@@ -42,7 +47,7 @@ def _step_columns(group: Group, steps: list[Distance]) -> list[Column[Distance]]
     alone = any(distance.products_ms for distance in steps)
     return [
         *_first(group),
-        Column("ms a token, median run", lambda distance: cells.significant(distance.ms) + ("" if distance.further else " with the prompt")),
+        Column("ms a token, run of the median step", lambda distance: cells.significant(distance.ms) + ("" if distance.further else " with the prompt")),
         Column("weights + cache to read, GB", lambda distance: f"{distance.weight_bytes / GB:.2f} + {distance.cache_bytes / GB:.2f}"),
         Column("reading takes, ms: roof", lambda distance: cells.significant(distance.reading_ms(distance.measured)), when=probed),
         Column("reading takes, ms: nominal", lambda distance: cells.significant(distance.reading_ms(distance.nominal))),
@@ -58,7 +63,7 @@ def _prompt_columns(group: Group, prompts: list[Distance]) -> list[Column[Distan
     probed = any(distance.measured.flop_per_s for distance in prompts)
     return [
         *_first(group),
-        Column("prompt and one token, ms, median run", lambda distance: cells.significant(distance.ms)),
+        Column("prompt and one token, ms, run of the median prompt", lambda distance: cells.significant(distance.ms)),
         Column("operations, TFLOP", lambda distance: cells.significant(distance.flop / 1e12)),
         Column("computing takes, ms: matrix rate", lambda distance: cells.significant(distance.computing_ms(distance.measured)), when=probed),
         Column("computing takes, ms: nominal", lambda distance: cells.significant(distance.computing_ms(distance.nominal))),

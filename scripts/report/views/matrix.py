@@ -27,7 +27,12 @@ def setting(group: Group) -> str:
     """ "hopper, published, NVIDIA H200, 16-core host, random (recipe 2), containers"."""
     key = group.key
     scale = [] if key.scale == "full" else [key.scale]
-    return ", ".join([key.stack, key.variant, key.model, *([key.host] if key.host else []), key.weights, *scale, SHORT.get(key.engine_words, key.engine_words)])
+    return ", ".join([key.stack, key.variant, key.model, *([key.host] if key.host else []), key.weights, *scale, engine(group)])
+
+
+def engine(group: Group) -> str:
+    """ "containers", or "no containers"."""
+    return SHORT.get(group.key.engine_words, group.key.engine_words)
 
 
 def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown:

@@ -11,13 +11,15 @@ from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
-from scripts.verdicts import limits, lookup, rates
+from scripts.report.views import matrix
+from scripts.verdicts import limits, lookup, rates, token_times
 from scripts.verdicts.row_groups import Group, Row
 
 NOTE = Markdown(
-    "Rows with the right output on the GPU of today's systems, in the batch sizes that both have; of several groups one with weights on which "
-    "verdicts rest, and of these the one with the most runs. Only int8's times may depend on the recipe of random weights; with recipe 1 the output "
-    "check sees less. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer."
+    "Rows with the right output on the GPU of today's systems, in the batch sizes that both have. Where a system ran in several settings, weights of "
+    "recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but int8's should "
+    "depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. *Published*: on the "
+    "article's own GPUs. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer."
 )
 
 
@@ -42,56 +44,65 @@ class Line:
     def new_tokens(self) -> int:
         return self.row.new_tokens[-1]
 
-    @property
+    @functools.cached_property
     def ms(self) -> float:
         """A step of the whole batch."""
-        step = limits.steps(self.row)
-        return step.ms if step else statistics.fmean(self.row.timed_ms(self.new_tokens)) / self.new_tokens
+        return self._step.ms if self._step else statistics.fmean(self.run.timed_ms(self.new_tokens)) / self.new_tokens
+
+    @property
+    def run(self) -> Row:
+        """The run that the line tells of: that of the median step."""
+        return self._step.run if self._step else self.row
+
+    @functools.cached_property
+    def _step(self) -> limits.Distance | None:
+        return limits.steps(self.row)
+
+    @property
+    def in_words(self) -> str:
+        """ "4.46", or "7.25 with the prompt" where a call's time is over all its tokens."""
+        return cells.significant(self.ms) + ("" if self._step and self._step.further else " with the prompt")
 
     @property
     def items_per_s(self) -> float:
-        return 1000 * self.row.batch_size / statistics.fmean(self.row.timed_ms(self.new_tokens))
+        return 1000 * self.row.batch_size / statistics.fmean(self.run.timed_ms(self.new_tokens))
 
     @property
     def published(self) -> str:
-        """The article's number of this case: a step's ms, else items a second."""
+        """The article's number of this case in the published variant: a step's ms, else items a second."""
         case = self.article.case(self.row.case)
-        if not case:
+        if not case or self.row.record.job.variant != "published":
             return NONE
         per_token, minutes = case.published_at("ms_per_token", self.row.batch_size), case.published_at("minutes_per_10000_items", 0)
-        mean_ms = case.published_at("mean_ms", 0) if self.new_tokens > 1 and self._as_published else None
+        mean_ms = case.published_at("mean_ms", 0) if self.new_tokens > 1 else None
         if per_token:
-            return f"{cells.significant(per_token * self.row.batch_size)} ms"
+            counted = case.gpus if case.options.get("tokens_times_ranks") else 1  # so often the article counted each token
+            return f"{cells.significant(per_token * self.row.batch_size * counted)} ms"
         if mean_ms:
             return f"{cells.significant(mean_ms / self.new_tokens)} ms"
         return f"{cells.significant(rates.ITEMS / (60 * minutes))} items/s" if minutes else NONE
-
-    @property
-    def weight(self) -> tuple[bool, int]:
-        """Of two lines of one system the one with more of it stands in the table."""
-        return self.row.recipe >= lookup.LEAST_RECIPE, len(self.row.ok_runs)
-
-    @property
-    def _as_published(self) -> bool:
-        return self.row.record.job.variant == "published"
 
 
 def lines(groups: Sequence[Group], article: Article) -> list[Line]:
     """One for each case, number of GPUs and batch size in which a system of today ran the same work; [] without a row of today."""
     usable = [Line(group, row, article) for group in groups for row in group.rows if _usable(group, row)]
     today = [line for line in usable if line.today]
-    work = {_work(line) for line in today}
-    best: dict[tuple[object, ...], Line] = {}
+    work, hosts = {_work(line) for line in today}, {(_work(line), line.group.key.host) for line in today}
+    of_system: dict[tuple[object, ...], list[Line]] = {}
     for line in usable:
         if _work(line) in work:
-            key = (_work(line), line.row.case, line.row.count, line.group.key.stack)
-            if key not in best or line.weight > best[key].weight:
-                best[key] = line
-    return sorted(best.values(), key=lambda line: (line.row.record.job.model.get("shape") or "", line.group.key.variant, line.row.batch_size, line.ms))
+            of_system.setdefault((_work(line), line.row.case, line.row.count, line.group.key.stack), []).append(line)
+
+    def rank(line: Line) -> tuple[bool, bool, int]:
+        return line.row.recipe >= lookup.LEAST_RECIPE, (_work(line), line.group.key.host) in hosts, len(line.row.runs_of(line.new_tokens))
+
+    best = [max(same, key=rank) for same in of_system.values()]
+    return sorted(best, key=lambda line: (line.row.record.job.model.get("shape") or "", line.group.key.variant, line.row.batch_size, line.ms))
 
 
 def _usable(group: Group, row: Row) -> bool:
-    return not group.cannot_judge() and row.status == "ok" and not row.is_workload and bool(row.new_tokens) and not row.unusable(row.new_tokens[-1])
+    timed = row.status == "ok" and not row.is_workload and bool(row.new_tokens) and not row.unusable(row.new_tokens[-1])
+    return timed and not group.cannot_judge() and not token_times.wrong_when_padded(row)
 
 
 def _work(line: Line) -> tuple[object, ...]:
@@ -108,13 +119,15 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
         Column[Line]("variant", lambda line: line.group.key.variant, words=True),
         Column[Line]("weights", lambda line: line.group.key.weights, words=True),
+        Column[Line]("host", lambda line: line.group.key.host or NONE, words=True),
+        Column[Line]("in", lambda line: matrix.engine(line.group), words=True),
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
         Column[Line]("GPUs", lambda line: line.row.count),
         Column[Line]("batch size", lambda line: line.row.batch_size),
         Column[Line]("new tokens", lambda line: line.new_tokens),
         Column[Line]("published", lambda line: line.published),
-        Column[Line]("ms a token", lambda line: cells.significant(line.ms)),
+        Column[Line]("ms a token", lambda line: line.in_words),
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
-        Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
+        Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.run.peak_of_a_gpu_bytes)),
     ]
     return blocks(NOTE, table(columns, found)) if found else Markdown()
