@@ -20,8 +20,8 @@ LARGEST = 128
 
 
 NOTE = Markdown(
-    f"Times of whole calls over their tokens. Systems that {stats.LEAST_RUNS} runs cannot tell apart stand together; with fewer runs a first place is not tested. *recipe 1*: random weights with "
-    "which the output check sees too little for a verdict; batches with later weights go first."
+    f"Times of whole calls over their tokens. Systems that {stats.LEAST_RUNS} runs cannot tell apart stand together; with fewer runs a first place is not "
+    "tested. *recipe 1*: random weights with which the output check sees too little for a verdict; batches with later weights go first."
 )
 
 
