@@ -36,6 +36,10 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    def holds(self, value: float) -> bool:
+        """Does the interval hold a value? Where there is no interval it holds none."""
+        return self.low is not None and self.high is not None and self.low <= value <= self.high
+
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
@@ -209,7 +213,7 @@ def runs_to_decide(ratio: Estimate, runs: int, ends: Sequence[float] = (1,)) -> 
     """
     if ratio.low is None or ratio.high is None or ratio.low <= 0:
         return None
-    held = [end for end in ends if ratio.low <= end <= ratio.high]
+    held = [end for end in ends if ratio.holds(end)]
     if not held or ratio.value in held:
         return None
     half = (math.log(ratio.high) - math.log(ratio.low)) / 2

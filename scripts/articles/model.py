@@ -50,6 +50,11 @@ class Case:
         value = (self.published or {}).get(metric)
         return value.get(str(batch_size)) if isinstance(value, dict) else value
 
+    @property
+    def times_counted(self) -> int:
+        """How often the article counted each token: once, or once for every GPU that ran the same sentences."""
+        return self.gpus if self.options.get("tokens_times_ranks") else 1
+
 
 @dataclass(frozen=True)
 class Article:

@@ -136,7 +136,7 @@ def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:
 
 def _has_earlier_weights(group: Group) -> bool:
     """All rows of a group share their weights."""
-    return group.rows[0].recipe < lookup.LEAST_RECIPE
+    return not lookup.weights_can_judge(group.rows[0])
 
 
 def _article_link(slug: str, content: Content) -> Markdown:

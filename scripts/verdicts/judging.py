@@ -130,7 +130,7 @@ def _best(verdicts: Sequence[Judged]) -> Judged:
 
     def rank(judged: Judged) -> tuple[bool, bool, bool, int, int]:
         verdict, rows = judged.verdict, judged.group.rows if judged.group else ()
-        able = any(row.recipe >= lookup.LEAST_RECIPE for row in rows)
+        able = any(lookup.weights_can_judge(row) for row in rows)
         without_rows = sum(not part.has_rows for part in verdict.parts)
         return verdict.word == NOT_TESTED, not verdict.some_part_was_judged, not able, without_rows, verdict.fewer
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from bench.measuring import work
 from bench.models import weights
 from scripts.machine import nominal_rates
-from scripts.verdicts import token_times
+from scripts.verdicts import row_groups, token_times
 from scripts.verdicts.row_groups import Row
 
 #: Forms whose calls are N steps of one batch; others answer workloads, or several sequences a prompt.
@@ -82,17 +82,14 @@ def prompt(row: Row) -> Distance | None:
 
 
 def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | None:
-    """The distance of the run with the median time, of the undisturbed runs with a right output; of an even number of runs the later of the two in
-    the middle. None where the row has none.
+    """The distance of the run with the median time, of the undisturbed runs with a right output; None where the row has none.
 
     Times of stamped tokens and differences of calls are two clocks: where a run has stamps, runs without them stand back.
     """
     runs = row.runs_of(row.new_tokens[-1]) if row.status == "ok" and row.new_tokens else ()
-    told = [(place, distance) for place, run in enumerate(runs) if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
-    found = [item for item in told if item[1].stamped] or told
-    by_time = sorted(found, key=lambda item: item[1].ms)
-    middle = by_time[max(0, len(found) - 1) // 2 : len(found) // 2 + 1]
-    return dataclasses.replace(max(middle, key=lambda item: item[0])[1], row=row) if middle else None
+    told = [distance for run in runs if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
+    found = [distance for distance in told if distance.stamped] or told
+    return dataclasses.replace(row_groups.median(found, lambda distance: distance.ms), row=row) if found else None
 
 
 def _steps(row: Row) -> Distance | None:
@@ -109,7 +106,7 @@ def _steps(row: Row) -> Distance | None:
     context = _prompt_tokens(row) + (short + long) / 2
     cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
     flop = work.step_flop(model, row.batch_size, context)
-    return _distance(row, model, long, further, bool(between_ms), ms, cache, flop)
+    return _distance(row, model, long, ms, cache, flop, further=further, stamped=bool(between_ms))
 
 
 def _between_ms(row: Row, new_tokens: int) -> float | None:
@@ -127,7 +124,7 @@ def _prompt(row: Row) -> Distance | None:
     if model is None or row.new_tokens[0] != 1:
         return None
     flop = work.prompt_flop(model, row.batch_size, _prompt_tokens(row))
-    return _distance(row, model, 1, True, False, statistics.fmean(row.timed_ms(1)), 0.0, flop)
+    return _distance(row, model, 1, statistics.fmean(row.timed_ms(1)), 0.0, flop, further=True, stamped=False)
 
 
 def _products_ms(row: Row) -> float | None:
@@ -135,7 +132,7 @@ def _products_ms(row: Row) -> float | None:
     return statistics.median(times) / 1000 if times else None
 
 
-def _distance(run: Row, model: work.Model, new_tokens: int, further: bool, stamped: bool, ms: float, cache_bytes: float, flop: float) -> Distance:
+def _distance(run: Row, model: work.Model, new_tokens: int, ms: float, cache_bytes: float, flop: float, *, further: bool, stamped: bool) -> Distance:
     weight_bytes = work.weight_bytes(model, run.dtype)
     return Distance(run, run, new_tokens, further, stamped, ms, weight_bytes, cache_bytes, flop, _products_ms(run), measured(run), nominal(run))
 

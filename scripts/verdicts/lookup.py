@@ -64,9 +64,14 @@ def _count(article: Article, case: str, most: int) -> int:
     return min(of_article.gpus, most) if of_article else most
 
 
+def weights_can_judge(row: Row) -> bool:
+    """Has the row real weights, or random ones with which the output check sees enough?"""
+    return row.recipe >= LEAST_RECIPE
+
+
 def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
     """Why these rows judge nothing, or ""; without `new_tokens` each run counts, whatever its calls are."""
-    if any(row.recipe < LEAST_RECIPE for row in rows):
+    if not all(weights_can_judge(row) for row in rows):
         return f"weights of recipe {min(row.recipe for row in rows)}"
     row = min(rows, key=lambda row: len(row.undisturbed(new_tokens)))
     fewest, disturbed = len(row.undisturbed(new_tokens)), sum(bool(disturbed_by(run)) for run in row.ok_runs)

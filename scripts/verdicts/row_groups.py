@@ -9,8 +9,8 @@ import dataclasses
 import functools
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from bench.job import Result
 from bench.models import weights
@@ -18,6 +18,8 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
+
+Item = TypeVar("Item")
 
 #: The slug of bench/articles/calibration.toml.
 CALIBRATION = "calibration"
@@ -381,6 +383,12 @@ def _identity(record: Record) -> tuple[str | None, str]:
     return record.host.get("pins_id"), record.job.fingerprint()
 
 
+def median(items: Sequence[Item], key: Callable[[Item], float]) -> Item:
+    """The median of one or more items, oldest first; of an even number the later of the two in the middle."""
+    by_key = sorted(enumerate(items), key=lambda placed: key(placed[1]))
+    return max(by_key[(len(items) - 1) // 2 : len(items) // 2 + 1], key=lambda placed: placed[0])[1]
+
+
 def _median_run(runs: tuple[Record, ...]) -> Record:
     """The median of the undisturbed runs by the mean of its shortest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
 
@@ -390,9 +398,7 @@ def _median_run(runs: tuple[Record, ...]) -> Record:
     if runs[-1] not in timed:
         return runs[-1]
     ended = [record for record in timed if not disturbed_by(record)] or timed
-    by_mean = sorted(ended, key=lambda record: statistics.fmean(series(record)[min(series(record))]))
-    middle = by_mean[(len(ended) - 1) // 2 : len(ended) // 2 + 1]
-    return max(middle, key=ended.index)
+    return median(ended, lambda record: statistics.fmean(series(record)[min(series(record))]))
 
 
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:

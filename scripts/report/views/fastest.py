@@ -106,8 +106,7 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
 def _alike(one: Timed, best: Timed) -> bool:
     """Does the interval of their ratio over runs hold 1, on as many GPUs? Rows of too few runs have none, and their number stands there."""
     above, below = (timed.row.run_means_ms(timed.row.new_tokens[-1]) for timed in (one, best))
-    ratio = stats.ratio_over_runs(above, below)
-    return one.row.count == best.row.count and ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
+    return one.row.count == best.row.count and stats.ratio_over_runs(above, below).holds(1)
 
 
 def _best(timed: Sequence[Timed]) -> Timed:
@@ -121,7 +120,7 @@ def _decodes(timed: Sequence[Timed]) -> bool:
 
 def _can_judge(timed: Sequence[Timed]) -> bool:
     """Are these rows of weights that verdicts rest on?"""
-    return all(one.row.recipe >= lookup.LEAST_RECIPE for one in timed)
+    return all(lookup.weights_can_judge(one.row) for one in timed)
 
 
 def _systems(timed: Sequence[Timed]) -> int:

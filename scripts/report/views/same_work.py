@@ -44,7 +44,7 @@ class Line:
     def new_tokens(self) -> int:
         return self.row.new_tokens[-1]
 
-    @functools.cached_property
+    @property
     def ms(self) -> float:
         """A step of the whole batch."""
         return self._step.ms if self._step else statistics.fmean(self.run.timed_ms(self.new_tokens)) / self.new_tokens
@@ -76,8 +76,7 @@ class Line:
         per_token, minutes = case.published_at("ms_per_token", self.row.batch_size), case.published_at("minutes_per_10000_items", 0)
         mean_ms = case.published_at("mean_ms", 0) if self.new_tokens > 1 else None
         if per_token:
-            counted = case.gpus if case.options.get("tokens_times_ranks") else 1  # so often the article counted each token
-            return f"{cells.significant(per_token * self.row.batch_size * counted)} ms"
+            return f"{cells.significant(per_token * self.row.batch_size * case.times_counted)} ms"
         if mean_ms:
             return f"{cells.significant(mean_ms / self.new_tokens)} ms"
         return f"{cells.significant(rates.ITEMS / (60 * minutes))} items/s" if minutes else NONE
@@ -94,7 +93,7 @@ def lines(groups: Sequence[Group], article: Article) -> list[Line]:
             of_system.setdefault((_work(line), line.row.case, line.row.count, line.group.key.stack), []).append(line)
 
     def rank(line: Line) -> tuple[bool, bool, int]:
-        return line.row.recipe >= lookup.LEAST_RECIPE, (_work(line), line.group.key.host) in hosts, len(line.row.runs_of(line.new_tokens))
+        return lookup.weights_can_judge(line.row), (_work(line), line.group.key.host) in hosts, len(line.row.runs_of(line.new_tokens))
 
     best = [max(same, key=rank) for same in of_system.values()]
     return sorted(best, key=lambda line: (line.row.record.job.model.get("shape") or "", line.group.key.variant, line.row.batch_size, line.ms))

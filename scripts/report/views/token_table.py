@@ -74,7 +74,7 @@ def _table_lines(rows: Sequence[Row], cases: dict[str, Case], sizes: Sequence[in
         numbers = [case.published_at(METRIC, size) for size in sizes]
         yield Line(f"{name}, published", case.gpus, [cells.decimal(number, 2) for number in numbers])
         if case.options.get("tokens_times_ranks"):
-            once = [cells.significant(None if number is None else number * case.gpus) for number in numbers]
+            once = [cells.significant(None if number is None else number * case.times_counted) for number in numbers]
             yield Line(f"{name}, published, each token once", case.gpus, once)
         yield from _measured(rows, name, sizes)
     for name in dict.fromkeys(row.case for row in rows if row.case not in cases):

@@ -24,7 +24,7 @@ class Memory(Relation, frozen=True, kw_only=True):
 
     def parts(self, rows: Rows) -> list[Part]:
         limit_bytes, row = self.peak_memory_below_bytes, rows.of(self.case)
-        if row.recipe >= lookup.LEAST_RECIPE and any(run.status == "oom" and _all_hold(run, limit_bytes) for run in row.runs):
+        if lookup.weights_can_judge(row) and any(run.status == "oom" and _all_hold(run, limit_bytes) for run in row.runs):
             words = f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB"
             return [Part("", REFUTED, "out of memory", words)]
         row = rows.usable(self.case)
