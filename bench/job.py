@@ -126,7 +126,7 @@ class Result:
     figures         {name: data}: further raw measurements of the form; each form lists its own. Of every form that times the job's runs:
                     `roof` and `products` (bench/measuring/roof.py), `token_times` (bench/measuring/token_times.py)
     compat          {branch name: side taken} for every library-version branch that ran
-    environment     python, platform, packages, torch, devices, device_nodes
+    environment     python, platform, packages, torch, devices, device_nodes, between_gpus (variables of NCCL and its like)
     phases          {name: [began, ended]} in seconds since the epoch, so that the host can assign its memory samples
     """
 

@@ -15,6 +15,9 @@ from scripts.errors import UsageError
 #: The variables in which pip and its library requests look for a file of certificates; the first that is set counts.
 CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
+#: How the names of variables begin by which a machine says how its GPUs exchange data: a cluster that needs one needs it in every container.
+BETWEEN_GPUS = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
+
 #: Variables that would lead an installer into another Python environment.
 LEADING_ASTRAY = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
 
@@ -28,6 +31,11 @@ class Surroundings:
     def text(self, name: str) -> str:
         """A variable's value; "" where it is not set."""
         return self.variables.get(name, "")
+
+    @property
+    def between_gpus(self) -> dict[str, str]:
+        """The machine's settings of NCCL, of torch's symmetric memory and of NVSHMEM: every job on GPUs gets them, and its result names them."""
+        return {name: text for name, text in self.variables.items() if name.startswith(BETWEEN_GPUS)}
 
     @property
     def for_installers(self) -> dict[str, str]:

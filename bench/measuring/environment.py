@@ -8,6 +8,9 @@ from importlib import metadata  # Python 3.8 has it in the standard library
 
 from bench.measuring import ranks
 
+#: How the names of variables begin that say how GPUs exchange data; they are the machine's, and a time on several GPUs depends on them.
+BETWEEN_GPUS = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
+
 
 def packages():
     """{normalised name: version} of every installed distribution."""
@@ -33,6 +36,7 @@ def describe():
         "executable": os.path.basename(sys.executable),
         "packages": packages(),
         "device_nodes": sorted(glob.glob("/dev/nvidia[0-9]*")),
+        "between_gpus": {name: value for name, value in sorted(os.environ.items()) if name.startswith(BETWEEN_GPUS)},
     }
     torch = sys.modules.get("torch")
     if torch is None:

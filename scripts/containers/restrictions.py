@@ -7,11 +7,13 @@ from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
+from scripts import surroundings
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.units import GIB
 
-#: All environment variables that a container gets beside its image's own; it inherits none of this process.
+#: The environment variables that every container gets beside its image's own. With GPUs it also gets the machine's settings between GPUs
+#: (`surroundings`); it inherits nothing else of this process.
 ENVIRONMENT = {
     "HOME": "/tmp",
     "PYTHONUNBUFFERED": "1",
@@ -90,6 +92,7 @@ def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), 
     """
     own = dict(image_environment) | ENVIRONMENT
     if gpus:
+        own |= surroundings.current().between_gpus
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     if gpus and driver_libraries:
         own["LD_LIBRARY_PATH"] = ":".join(filter(None, (own.get("LD_LIBRARY_PATH"), driver_libraries)))

@@ -439,6 +439,7 @@ class Environment(Shape):
     python: str | None = None
     torch: Torch | None = None
     packages: dict[str, str] | None = None
+    between_gpus: dict[str, str] | None = None
 
 
 class Used(Shape):

@@ -113,12 +113,13 @@ def on_gpus(fake_nvml, places, *arguments):
 def test_the_chosen_gpus_are_what_the_container_sees(fake_nvml, places):
     """The GPUs are make-believe, so torch finds none and the job fails; the device nodes are those that Docker gave it."""
     for arguments, nodes in ((["GPU_IDS=1,3"], ["/dev/nvidia1", "/dev/nvidia3"]), (["GPUS=2", "VARIANT=controlled"], ["/dev/nvidia0", "/dev/nvidia1"])):
-        process = on_gpus(fake_nvml, places, *arguments)
+        process = on_gpus(fake_nvml, places | {"NCCL_NVLS_ENABLE": "0"}, *arguments)
         output, _ = process.communicate(timeout=300)
         assert process.returncode != 0, output
         failed = [one for one in results(places) if one["status"] == "failed" and one["guest"]["environment"]["device_nodes"] == nodes]
         assert failed, (output, [(one["status"], one["reason"]) for one in results(places)])
         assert "torch sees 0 GPUs, the job needs 2" in failed[0]["reason"]
+        assert failed[0]["guest"]["environment"]["between_gpus"] == {"NCCL_NVLS_ENABLE": "0"}, "the machine's setting reaches the container"
 
 
 @pytest.mark.usefixtures("prepared", "cdi_gpus")

@@ -139,12 +139,15 @@ def test_a_folder_with_a_comma_and_a_quote_in_its_name_stays_one_mount(program: 
     assert f'"type=bind","source={tmp_path}","destination=/kit/bench","ro"' in asked
 
 
-def test_a_job_in_apptainer_gets_the_variables_of_image_and_kit_and_its_gpus(program: Path, tmp_path: Path) -> None:
+def test_a_job_in_apptainer_gets_the_variables_of_image_and_kit_and_its_gpus(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    between = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    for name, value in (between | {"HF_TOKEN": "a-secret"}).items():
+        monkeypatch.setenv(name, value)
     asked = arguments(program, tmp_path, gpus=[Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0") for index in (1, 3)])
     after = asked[asked.index("env") :]
     assert after[:2] == ["env", "-i"] and after[-1] == "true"
     gpus = {"CUDA_VISIBLE_DEVICES": f"{uuid(1)},{uuid(3)}", "LD_LIBRARY_PATH": "/.singularity.d/libs"}
-    wanted = {"PATH": "/opt/venv/bin", "HF_HOME": "/tmp/hf"} | restrictions.ENVIRONMENT | gpus
+    wanted = {"PATH": "/opt/venv/bin", "HF_HOME": "/tmp/hf"} | restrictions.ENVIRONMENT | gpus | between
     assert dict(word.split("=", 1) for word in after[2:-1]) == wanted
     assert "--nv" in asked
 

@@ -45,6 +45,12 @@ def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):
     assert lines == ["GPU-a,GPU-b None 1"]
 
 
+def test_a_job_gets_the_machine_s_settings_between_gpus(monkeypatch):
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    _, lines = run("import os; print(os.environ['NCCL_NVLS_ENABLE'])")
+    assert lines == ["0"]
+
+
 def test_what_a_job_imports_is_compiled_once_and_kept(tmp_path):
     (tmp_path / "imported.py").write_text("")
     run(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import imported")

@@ -411,6 +411,15 @@ def test_sparse_records_are_rows_too(tmp_path: Path) -> None:
     assert "ok, output not checked" in text and "- bminf on 1: failed — died" in text
 
 
+def test_a_row_on_several_gpus_names_what_the_machine_told_nccl(tmp_path: Path) -> None:
+    told = {"NCCL_NVLS_ENABLE": "0", "NCCL_P2P_LEVEL": "NVL"}
+    for count, expected in ((2, True), (1, False)):
+        one = record(job("tensor-parallel", count))
+        one.guest.environment["between_gpus"] = told
+        text = page(tmp_path / str(count), [one])
+        assert ("Variables of NCCL and its like, on several GPUs: `NCCL_NVLS_ENABLE=0, NCCL_P2P_LEVEL=NVL`" in text) is expected
+
+
 def test_a_gpu_that_gave_no_memory_sample_has_no_number(tmp_path: Path) -> None:
     one = record(job("int8"))
     one.host["gpu_memory"][0]["peak_used_bytes"] = None

@@ -49,6 +49,12 @@ def _gpus(record: Record) -> list[str]:
     ]
 
 
+def _between_gpus(record: Record) -> str:
+    """The variables by which the machine and the kit told NCCL and its like how GPUs exchange data."""
+    told = (record.guest.environment.get("between_gpus") or {}) if record.guest and record.job.device_count > 1 else {}
+    return ", ".join(f"{name}={value}" for name, value in sorted(told.items()))
+
+
 def _packages(row: Row) -> dict[str, object]:
     return (row.guest.environment.get("packages") or {}) if row.guest else {}
 
@@ -124,10 +130,12 @@ def _folded(summary: str, items: Sequence[Markdown]) -> Markdown:
 def environment(group: Group, article: Article | None = None) -> Markdown:
     """The section of a group: machine, driver, versions, images, deviations from the pins."""
     gpus = sorted({gpu for row in group.rows for gpu in _gpus(row.record)})
+    told = _distinct(group.rows, _between_gpus)
     facts = [
         Markdown("- Processor: {}").format(_distinct(group.rows, _machine)),
         *(Markdown("- GPU {}").format(gpu) for gpu in gpus),
         *([Markdown("- Driver: {}").format(_distinct(group.rows, _driver))] if gpus else []),
+        *([Markdown("- Variables of NCCL and its like, on several GPUs: {}").format(code(told))] if told != NONE else []),
         Markdown("- Commit of the kit: {}").format(_distinct(group.rows, _commit)),
     ]
     heading = Markdown("# Environment of {}: {}").format(group.key.article, group.heading)

@@ -19,13 +19,11 @@ from scripts.errors import KitError
 #: What a job may see of this process's environment; no tokens, no proxies, no user's settings.
 PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "CUDA_HOME", "TORCH_EXTENSIONS_DIR", "TMPDIR", "OMP_NUM_THREADS")
 
-#: NCCL's multicast and peer settings of the machine stay as they are.
-PASSED_PREFIXES = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
-
 
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
     """The environment of a job's process: offline, unbuffered, the chosen GPUs only."""
-    passed = {name: value for name, value in surroundings.current().variables.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    of_machine = surroundings.current()
+    passed = {name: value for name, value in of_machine.variables.items() if name in PASSED} | of_machine.between_gpus
     fixed = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
     del fixed["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
     return passed | fixed
