@@ -53,15 +53,17 @@ OVERLAPPED = {"triton.enable_pdl": True}
 #: An entry never changes, because cases name it, and runs of one row must share their settings: other settings get another name.
 #:
 #: cublas    cuBLAS makes the matrix products, Inductor's kernels the small products of attention
+#: ordered   as cublas, and no kernel begins before the one ahead of it has ended
 #: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with what stands around them
 #: tuned     Inductor takes for each product the fastest of cuBLAS and Triton's templates, by trial
 PRODUCTS = {
     "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True),
+    "ordered": ("default", CUBLAS, False, True),
     "vectors": ("default", VECTORS, True, False),
     "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True, False),
 }
 
-DEFAULT_PRODUCTS = "cublas"
+DEFAULT_PRODUCTS = "ordered"
 
 #: The first step compiles, the second records its CUDA graph, the third replays it; the second call reuses the graphs of the first.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
