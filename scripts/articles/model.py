@@ -99,6 +99,17 @@ class Article:
         """The batch sizes of a case, in the format of scripts/articles/batch_sweep.py."""
         return case.batch_sizes or self.variants[variant].get("batch_sizes") or [self.prompt_of(case)["batch_size"]]
 
+    def load_of(self, case: Case, variant: str, device: str) -> dict[str, Any]:
+        """The loading arguments of a case with the variant's dtype; quantised cases keep their own."""
+        load = dict(case.load)
+        dtype = self.variants[variant].get("dtype")
+        if dtype and load["dtype"] != "int8":
+            load["dtype"] = dtype
+        load.update(case.in_variant.get(variant, {}).get("load", {}))
+        if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
+            load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
+        return load
+
     def options_of(self, case: Case, variant: str, scale: str) -> dict[str, Any]:
         """The options that the form of a case gets: the case's override the variant's, which override the article's."""
         merged = {**self.options, **self.variants[variant].get("options", {}), **case.options}

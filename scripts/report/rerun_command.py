@@ -58,5 +58,17 @@ def _typed(variables: Mapping[str, str]) -> str:
 
 
 def shown(record: Record, article: Article | None) -> Markdown:
-    """`line` as code; empty where the article is not known or has the variant no longer."""
-    return code(line(record, article)) if article and record.job.variant in article.variants else Markdown()
+    """`line` as code, and what the job loaded in another way than its case does now; empty where the article is not known or lacks the variant now."""
+    if not article or record.job.variant not in article.variants:
+        return Markdown()
+    return Markdown("{}{}").format(code(line(record, article)), _loaded_otherwise(record, article))
+
+
+def _loaded_otherwise(record: Record, article: Article) -> Markdown:
+    """` (this run loaded with products cublas, its case now says products ordered)` where the case has other loading arguments since."""
+    job = record.job
+    case = article.case(job.case)
+    now = article.load_of(case, job.variant, job.device) if case else job.load
+    names = [name for name in sorted({*job.load, *now}) if job.load.get(name) != now.get(name)]
+    told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (job.load, now)]
+    return Markdown(" (this run loaded with {}; its case now says {})").format(*told) if names else Markdown()

@@ -37,18 +37,6 @@ class Typed:
     timed_runs: int | None = None
 
 
-def _load_arguments(article: Article, case: Case, variant: str, device: str) -> dict[str, Any]:
-    """The case's loading arguments with the variant's dtype; quantised cases keep their own."""
-    load = dict(case.load)
-    dtype = article.variants[variant].get("dtype")
-    if dtype and load["dtype"] != "int8":
-        load["dtype"] = dtype
-    load.update(case.in_variant.get(variant, {}).get("load", {}))
-    if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
-        load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
-    return load
-
-
 def _model(article: Article, case: Case, target: Target) -> dict[str, Any]:
     """The job's model without its path, which is known once the weights are there."""
     named = article.model_of(case)
@@ -73,7 +61,7 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ty
 
     Its id, the model's path and the reference's are filled in when it runs.
     """
-    load = _load_arguments(article, case, variant, target.device)
+    load = article.load_of(case, variant, target.device)
     prompt = article.prompt_of(case)
     protocol = article.protocol_of(case)
     options = article.options_of(case, variant, target.scale)

@@ -72,7 +72,7 @@ def test_the_findings_say_the_verdicts_of_the_committed_results():
     judged = document.judged(results.load_all(results.RUNS)[0], articles.load_all()).verdicts
     verdicts = {claim.headline.claim["id"]: claim.headline.verdict.word for of_article in judged.values() for claim in of_article.claims}
     said = re.findall(r"claim (\d\.\d) \*([a-z ]+)\*", FINDINGS)
-    assert len(said) >= 9
+    assert len(said) >= 8
     assert [(claim, verdicts[claim]) for claim, _ in said] == said
 
 

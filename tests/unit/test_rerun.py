@@ -7,7 +7,6 @@ import pytest
 from scripts import articles, paths, results
 from scripts.report import rerun_command
 from scripts.run import jobs, plan
-from scripts.verdicts import row_groups
 from tests.synthetic import job, record
 from tests.typed import chosen
 
@@ -15,8 +14,15 @@ KNOWN = articles.load_all()
 STORED, _ = results.load_all(paths.ROOT / "reports" / "runs")
 JOBS = {one.job.fingerprint(): one for one in STORED}
 
-#: Jobs of a case that has other settings since. Later runs of the case are its row in the report, so no line asks for these.
-FORMER = {"483b7b64eeb7": "compiled with matrix-vector kernels, before its case named its products"}
+
+def loaded_now(one):
+    """What the case of a job loads with, as its article stands now."""
+    article = KNOWN[one.article]
+    return article.load_of(article.case(one.case), one.variant, one.device)
+
+
+#: Jobs of a case that loads in another way since: no line asks for these.
+FORMER = {name: one for name, one in JOBS.items() if one.job.load != loaded_now(one.job)}
 
 
 def asked_again(one):
@@ -37,10 +43,14 @@ def with_checks_of(stored, wanted):
     return dataclasses.replace(wanted, model=model, tolerance=stored.tolerance)
 
 
-def test_a_former_job_is_stored_and_no_row_of_the_report():
-    rows = [row for group in row_groups.build(STORED, KNOWN) for row in group.rows]
-    assert set(FORMER) <= set(JOBS)
-    assert not set(FORMER) & {run.job.fingerprint() for row in rows for run in row.runs}
+def test_a_run_whose_case_loads_in_another_way_since_says_so():
+    assert {one.job.backend for one in FORMER.values()} == {"compiled"}
+    for one in FORMER.values():
+        shown = rerun_command.shown(one, KNOWN[one.job.article])
+        assert f"(this run loaded with {'attention not given, ' if one.job.case == 'batch-compiled' else ''}products" in shown
+        assert "its case now says" in shown and "products ordered" in shown
+    same = next(one for name, one in JOBS.items() if name not in FORMER)
+    assert rerun_command.shown(same, KNOWN[same.job.article]).endswith("FORCE=1`")
 
 
 @pytest.mark.slow
