@@ -16,7 +16,7 @@ import traceback
 from bench import backends, compat, forms, profile
 from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
-from bench.measuring import clock, environment, measure, ranks, roof, timed_tokens, token_times
+from bench.measuring import clock, environment, longer, measure, ranks, roof, timed_tokens, token_times
 from bench.models import pickles, prompts, token_texts, weights
 
 
@@ -121,7 +121,10 @@ def measure_loaded(job, result, phases, form, folder):
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
-        if times_runs(form) and hasattr(form, "call") and job.variant == "controlled":
+        calls_again = times_runs(form) and hasattr(form, "call")
+        if calls_again and job.device == "cuda":
+            result.figures["longer"] = phases.run("longer", lambda: longer.windows(job, loaded, form, result.measurements))
+        if calls_again and job.variant == "controlled":
             result.figures["token_times"] = phases.run("tokens", lambda: token_times.measure_tokens(job, loaded, form, result.measurements))
 
 

@@ -124,7 +124,7 @@ class Result:
     launch_us       {before, after}: time in which the host starts one small operator, before the first call and after the last
     used            what the backend really used: dtype, device map, slicing configuration, library file, layer class…
     figures         {name: data}: further raw measurements of the form; each form lists its own. Of every form that times the job's runs:
-                    `roof` and `products` (bench/measuring/roof.py), `token_times` (bench/measuring/token_times.py)
+                    `roof` and `products` (bench/measuring/roof.py), `token_times` (bench/measuring/token_times.py), `longer` (bench/measuring/longer.py)
     compat          {branch name: side taken} for every library-version branch that ran
     environment     python, platform, packages, torch, devices, device_nodes, between_gpus (variables of NCCL and its like)
     phases          {name: [began, ended]} in seconds since the epoch, so that the host can assign its memory samples

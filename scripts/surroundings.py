@@ -18,6 +18,9 @@ CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 #: How the names of variables begin by which a machine says how its GPUs exchange data: a cluster that needs one needs it in every container.
 BETWEEN_GPUS = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
 
+#: A name that begins so and sets nothing: NVIDIA's images tell the version of their own NCCL by it, which is not the one that a job uses.
+NO_SETTING = "NCCL_VERSION"
+
 #: Variables that would lead an installer into another Python environment.
 LEADING_ASTRAY = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
 
@@ -35,7 +38,7 @@ class Surroundings:
     @property
     def between_gpus(self) -> dict[str, str]:
         """The machine's settings of NCCL, of torch's symmetric memory and of NVSHMEM: every job on GPUs gets them, and its result names them."""
-        return {name: text for name, text in self.variables.items() if name.startswith(BETWEEN_GPUS)}
+        return {name: text for name, text in self.variables.items() if name.startswith(BETWEEN_GPUS) and name != NO_SETTING}
 
     @property
     def for_installers(self) -> dict[str, str]:

@@ -228,13 +228,15 @@ def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, betwee
     }
     longest = run.job.runs[-1]["new_tokens"]
     run.guest.figures["token_times"] = {"new_tokens": longest, "first_ms": [20.0, 21.0, 30.0], "between_ms": [[between_ms] * (longest - 1)] * 3}
-    run.host["energy"] = []
+    run.host["energy"], run.host["busy"] = [], []
     for measurement in run.guest.measurements:
         seconds = sum(measurement["timed_ms"]) / 1000 + 0.01
         measurement["timed_at"] = [1_700_000_000.0, 1_700_000_000.0 + seconds]
         of_gpu = {"code": code, "seconds": seconds, "joules": joules, "updates": 20, "power_joules": joules * 1.02, "idle_w": 84.0}
         gpus = [{"uuid": one["uuid"], **of_gpu} for one in run.host["gpus"]]
         run.host["energy"].append({"new_tokens": measurement["new_tokens"], "gpus": gpus})
+        shares = [{"uuid": one["uuid"], "code": "ok", "samples": 9, "share": 0.5} for one in run.host["gpus"]]
+        run.host["busy"].append({"new_tokens": measurement["new_tokens"], "gpus": shares})
     return run
 
 

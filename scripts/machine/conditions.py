@@ -17,7 +17,7 @@ disturbed            those of them for which the run judges nothing (docs/verdic
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +25,9 @@ from typing import Any, Self
 import pynvml
 
 from scripts.errors import NothingRuns
-from scripts.machine import energy, gpus, pressure
+from scripts.machine import busy, energy, gpus, pressure
 from scripts.machine.gpus import Gpu
+from scripts.machine.windows import Window
 
 #: Seconds over which busy cores are counted: long for the kernel's clock of 10 ms, short beside a run.
 LOOK_S = 0.1
@@ -68,6 +69,7 @@ READINGS: dict[str, Callable[[Any], float]] = {
     "memory_clock_mhz": lambda handle: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
 }
 
+
 #: The same of what stays as it is during a run.
 SETTINGS: dict[str, Callable[[Any], float]] = {
     "enforced": lambda handle: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
@@ -92,6 +94,7 @@ class Sample:
     values: dict[str, float | None]
     reasons: int | None
     millijoules: int | None = None
+    busy_percent: float | None = None
 
 
 class Watch(gpus.Sampler):
@@ -150,7 +153,9 @@ class Watch(gpus.Sampler):
         values = {name: _reading(read, handle) for name, read in READINGS.items()}
         reasons = _reading(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         millijoules = _reading(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-        self._samples[uuid].append(Sample(time.time(), values, None if reasons is None else int(reasons), None if millijoules is None else int(millijoules)))
+        busy_percent = _reading(lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, handle)
+        sample = Sample(time.time(), values, None if reasons is None else int(reasons), None if millijoules is None else int(millijoules), busy_percent)
+        self._samples[uuid].append(sample)
 
     def _list_processes(self, uuid: str, handle: Any) -> None:
         """Keep for each process that computes on a GPU whether it is the job's."""
@@ -165,14 +170,21 @@ class Watch(gpus.Sampler):
             return []
         return sorted(pid for pid, owned in self._pids[uuid].items() if owned is False)
 
-    def energy(self, measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """[{new_tokens, gpus: [what scripts/machine/energy.py gives]}] of a result's measurements, as far as they tell the window of their timed calls."""
-        windows = [(calls["new_tokens"], calls["timed_at"]) for calls in measurements if calls.get("timed_at")] if self._gpus else []
-        return [{"new_tokens": count, "gpus": [self._energy_of(gpu, window) for gpu in self._gpus]} for count, window in windows]
+    def energy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:
+        """[{new_tokens, gpus: [what scripts/machine/energy.py gives]}] of the windows."""
+        return [window.facts | {"gpus": [self._energy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
 
-    def _energy_of(self, gpu: Gpu, window: Sequence[float]) -> dict[str, Any]:
+    def _energy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:
         readings = [energy.Reading(sample.moment, sample.millijoules, sample.values["power_w"]) for sample in self._samples[gpu.uuid]]
-        return {"uuid": gpu.uuid, **energy.of_window(readings, window[0], window[1])}
+        return {"uuid": gpu.uuid, **energy.of_window(readings, window.began, window.ended)}
+
+    def busy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:
+        """[{new_tokens, gpus: [what scripts/machine/busy.py gives]}] of the windows."""
+        return [window.facts | {"gpus": [self._busy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
+
+    def _busy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:
+        readings = [(sample.moment, sample.busy_percent) for sample in self._samples[gpu.uuid]]
+        return {"uuid": gpu.uuid, **busy.of_window(readings, window.began, window.ended)}
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
         """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
@@ -214,9 +226,9 @@ class Watch(gpus.Sampler):
                 f"shared machine: up to {self._shared_with} other {'job' if self._shared_with == 1 else 'jobs'} of the same command ran beside it (JOBS)"
             )
         most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
-        for when, busy in (("before it began", self._before), ("after it ended", self._after)):
-            if busy > most:
-                yield Mark(f"foreign load: {busy:.1f} of {os.cpu_count()} cores computed just {when}")
+        for when, cores in (("before it began", self._before), ("after it ended", self._after)):
+            if cores > most:
+                yield Mark(f"foreign load: {cores:.1f} of {os.cpu_count()} cores computed just {when}")
         yield from (Mark(f"foreign load: others used GPU {index} when it began") for index in self._in_use)
 
     def _throttle_marks(self, of_gpus: list[dict[str, Any]]) -> Iterable[Mark]:

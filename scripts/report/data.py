@@ -64,6 +64,11 @@ class Column:
     value: Callable[[Line], Value]
 
 
+def _busy_share(line: Line) -> float | None:
+    told = line.row.busy_of_gpus(line.new_tokens)
+    return min((gpu["share"] for gpu in told), default=None) if all(gpu["code"] == "ok" for gpu in told) else None
+
+
 COLUMNS = (
     Column("article", "the article whose case was run", lambda line: line.group.key.article),
     Column("case", "the row of the article's table", lambda line: line.row.case),
@@ -96,6 +101,7 @@ COLUMNS = (
     Column("items_per_s", "texts with their answers a second, of forms that answer batches", lambda line: line.items_per_s.value if line.items_per_s else None),
     Column("load_s", "loading the model", lambda line: line.row.guest.load_s if line.row.guest else None),
     Column("cold_ms", "the first call after loading", lambda line: line.row.cold_ms),
+    Column("gpu_busy_share", "of the calls' time, in which the GPU ran a kernel, by NVML; of the least busy GPU", _busy_share),
     Column("gpu_peak_bytes", "the most that a GPU held, as the host's NVML saw it", lambda line: line.row.peak_of_a_gpu_bytes),
     Column("torch_peak_allocated_bytes", "of the fullest GPU", lambda line: line.row.torch_peak_bytes("peak_allocated_bytes")),
     Column("pins_id", "of the environment that was pinned", lambda line: line.row.record.host.get("pins_id")),

@@ -68,7 +68,7 @@ def contradiction(result: Result) -> str:
     """How parts of an answer contradict each other, in words; "" where they agree."""
     figures = result.figures
     faults = [_of_calls(result), _of_padding(figures.get("padding")), *map(_of_schedule, figures.get("schedules") or [])]
-    faults += [*map(_of_window, result.measurements), _of_token_times(figures.get("token_times") or {})]
+    faults += [*map(_of_window, result.measurements), _of_token_times(figures.get("token_times") or {}), *_of_longer(result)]
     return "; ".join(fault for fault in faults if fault)
 
 
@@ -84,6 +84,17 @@ def _of_window(measurement: dict[str, Any]) -> str:
     began, ended = measurement.get("timed_at") or (0.0, math.inf)
     calls_s = sum(measurement["timed_ms"]) / 1000
     return "" if ended - began >= 0.999 * calls_s else f"its timed calls took {calls_s:.3f} s and lie within {ended - began:.3f} s"
+
+
+def _of_longer(result: Result) -> Iterator[str]:
+    """Calls beside the timed ones take about as long: half of the fastest timed call is the least that is believed."""
+    fastest_ms = {one["new_tokens"]: min(one["timed_ms"]) for one in result.measurements}
+    for one in result.figures.get("longer") or []:
+        calls, (began, ended), least_ms = one.get("calls") or 0, one.get("at") or (0.0, math.inf), fastest_ms.get(one["new_tokens"])
+        if least_ms is None:
+            yield f"it made longer calls of {one['new_tokens']} tokens and timed none"
+        elif ended - began < 0.5 * calls * least_ms / 1000:
+            yield f"its {calls} longer calls lie within {ended - began:.3f} s, and its fastest timed call took {least_ms:.3f} ms"
 
 
 def _of_token_times(figure: dict[str, Any]) -> str:

@@ -93,10 +93,28 @@ class EnergyOfGpu(Shape):
 
 
 class Energy(Shape):
-    """Of the timed calls of one run."""
+    """Of the calls of one run: `calls` longer ones beside the timed calls, else the timed calls."""
 
     new_tokens: AtLeastOne
     gpus: list[EnergyOfGpu]
+    calls: AtLeastOne | None = None
+
+
+class BusyOfGpu(Shape):
+    """scripts/machine/busy.py says what it holds."""
+
+    uuid: str
+    code: str
+    samples: Count | None = None
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+
+
+class Busy(Shape):
+    """Of the calls that Energy is of."""
+
+    new_tokens: AtLeastOne
+    gpus: list[BusyOfGpu]
+    calls: AtLeastOne | None = None
 
 
 class Host(Shape):
@@ -132,6 +150,7 @@ class Host(Shape):
     conditions: Conditions | None = None
     shared_with: Count | None = None
     energy: list[Energy] | None = None
+    busy: list[Busy] | None = None
 
 
 class Model(Shape):
@@ -394,6 +413,15 @@ class TokenTimes(Shape):
     reason: str | None = None
 
 
+class Longer(Shape):
+    """Calls of a run beside its timed ones, for the GPU's slow counters, or the reason why there are none."""
+
+    new_tokens: AtLeastOne
+    calls: AtLeastOne | None = None
+    at: tuple[Amount, Amount] | None = None
+    reason: str | None = None
+
+
 class Wrote(Shape):
     """(token id, the text that it adds) of the first new tokens: of the system, and of the reference on the same prompt."""
 
@@ -427,6 +455,7 @@ class Figures(Shape):
     roof: Roof | None = None
     products: Products | None = None
     token_times: TokenTimes | None = None
+    longer: list[Longer] | None = None
     wrote: Wrote | None = None
     kernel: Kernel | None = None
 

@@ -6,7 +6,7 @@ from scripts.results import Record
 CALLS = ("measure", "profile")
 
 #: The guest's other phases (bench/__main__.py). A guest may name what it likes, so no other name reaches the terminal.
-PHASES = ("import", "load", "prompt", "check", "answers", "tokens", "limits", "describe")
+PHASES = ("import", "load", "prompt", "check", "answers", "longer", "tokens", "limits", "describe")
 
 
 def whole_s(record: Record) -> float | None:

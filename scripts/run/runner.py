@@ -14,7 +14,7 @@ from bench.job import Job, to_json, write_whole
 from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError
-from scripts.machine import conditions, gpus, removal
+from scripts.machine import conditions, gpus, removal, windows
 from scripts.models import article_models, store
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, conversion, engines, host_facts, jobs, judging, preflight, resume, run_folders
@@ -172,7 +172,8 @@ def _measure(ready: Ready, folder: Path) -> Record:
         _keep_traces(work, folder)
         facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
         facts["shared_with"] = engine.asked.shared_with
-        facts["energy"] = watch.energy(result.measurements if result else [])
+        of_calls = windows.of_calls(result.measurements, result.figures.get("longer") or []) if result else []
+        facts |= {"energy": watch.energy(of_calls), "busy": watch.busy(of_calls)}
         facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
         results.store(folder, record)

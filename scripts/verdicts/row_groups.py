@@ -149,6 +149,10 @@ class Row:
         """What the form measured beside the calls; {} for a row that has nothing."""
         return (self.guest.figures if self.guest else None) or {}
 
+    def busy_of_gpus(self, new_tokens: int) -> list[dict[str, Any]]:
+        """What scripts/machine/busy.py says of each GPU while calls of so many new tokens were made; [] where nothing was told."""
+        return next((one["gpus"] for one in self.record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
+
     @property
     def options(self) -> dict[str, Any]:
         return self.record.job.options or {}

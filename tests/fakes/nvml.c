@@ -9,6 +9,7 @@
  *   FAKE_NVML_PCI        the PCI bus id of GPU 0, with a %d the pattern of all; unset: this driver does not tell it
  *   FAKE_NVML_THROTTLED  a file with NVML's bits of why the clocks are low, and a temperature; absent: clocks are not told
  *   FAKE_NVML_WATTS      the energy counter grows by so many W, in steps of 100 ms; unset: there is no counter
+ *   FAKE_NVML_BUSY       per cent of the time in which each GPU computes; unset: not told
  *   FAKE_NVML_BUS        "BITS MHZ" of the memory; unset: not told
  *   FAKE_NVML_COMERS     a file; while it exists, its processes compute in place of those of FAKE_NVML_PROCESSES
  *   FAKE_NVML_LIMITS     "ENFORCED DEFAULT" limit of power in mW; unset: not told
@@ -144,6 +145,16 @@ int nvmlDeviceGetTotalEnergyConsumption(device *handle, unsigned long long *mill
     if (!*setting("FAKE_NVML_WATTS")) return NOT_SUPPORTED;
     clock_gettime(CLOCK_REALTIME, &now);
     *millijoules = (now.tv_sec * 10ULL + now.tv_nsec / 100000000) * 100 * atoi(setting("FAKE_NVML_WATTS"));
+    return SUCCESS;
+}
+
+typedef struct { unsigned gpu, memory; } utilization;
+
+int nvmlDeviceGetUtilizationRates(device *handle, utilization *rates)
+{
+    (void)handle;
+    if (!*setting("FAKE_NVML_BUSY")) return NOT_SUPPORTED;
+    *rates = (utilization){atoi(setting("FAKE_NVML_BUSY")), 0};
     return SUCCESS;
 }
 

@@ -163,6 +163,42 @@ def test_an_engine_that_refuses_a_streamer_keeps_its_run(guest):
     assert told == {"reason": "ValueError: the engine cannot follow ['streamer']"}
 
 
+LONGER = """
+import json, time
+from bench.measuring import longer
+from bench.job import parse_job
+class Form:
+    calls = []
+    @staticmethod
+    def call(job, loaded, run, ids):
+        Form.calls.append(run["new_tokens"])
+        if {fails!r}:
+            raise ValueError("the driver is gone")
+        time.sleep(0.02)
+class Loaded:
+    prompt_ids = None
+job = parse_job({text!r})
+longer.LEAST_S = 0.1
+timed = [{{"new_tokens": 1, "timed_ms": [20.0] * 2}}, {{"new_tokens": 4, "timed_ms": [60.0] * 2}}]
+print(json.dumps([longer.windows(job, Loaded, Form, timed), Form.calls]))
+"""
+
+
+def test_calls_that_were_too_short_for_slow_counters_are_made_for_longer(guest):
+    from bench.job import to_json
+
+    ((window,), calls) = guest.code(LONGER.format(text=to_json(tiny_job("bloom", "/nowhere")), fails=False))
+    assert calls == [1] * 5 and (window["new_tokens"], window["calls"]) == (1, 5), "the calls of 4 tokens were long enough"
+    assert 0.1 <= window["at"][1] - window["at"][0] < 1
+
+
+def test_a_longer_call_that_fails_leaves_the_run_its_times(guest):
+    from bench.job import to_json
+
+    (told, _) = guest.code(LONGER.format(text=to_json(tiny_job("bloom", "/nowhere")), fails=True))
+    assert told == [{"new_tokens": 1, "reason": "ValueError: the driver is gone"}]
+
+
 WITHOUT_GPU = """
 import json
 from bench.job import parse_job

@@ -43,6 +43,11 @@ def test_an_honest_answer_counts(tmp_path: Path) -> None:
     assert answered(tmp_path, good()) == ("ok", "")
 
 
+def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: Path) -> None:
+    longer = [{"new_tokens": 1, "calls": 2500, "at": [5.0, 7.5]}, {"new_tokens": 1, "reason": "the driver is gone"}]
+    assert answered(tmp_path, good(figures={"longer": longer})) == ("ok", "")
+
+
 def part(name: str, **changes) -> dict:
     return {name: {**good()[name], **changes}}
 
@@ -103,6 +108,8 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"figures": {"padding": padding([], [])}}, "the counts of texts in a padded batch"),
         ({"figures": {"schedules": [schedule([1.0], [[1.0]])]}}, r"2 stages in 1 runs of a schedule have \[1\] busy times"),
         ({"figures": {"schedules": [schedule([], [])]}}, "2 stages in 0 runs"),
+        ({"figures": {"longer": [{"new_tokens": 1, "calls": 9000, "at": [5.0, 7.5]}]}}, r"its 9000 longer calls lie within 2\.500 s"),
+        ({"figures": {"longer": [{"new_tokens": 2, "calls": 9, "at": [5.0, 7.5]}]}}, "it made longer calls of 2 tokens and timed none"),
         ({"status": "fine"}, "status is 'fine'"),
         ({"extra": 1}, "unknown field 'extra'"),
         ({"schema": 99}, "schema is 99"),

@@ -48,25 +48,28 @@ def test_a_window_that_says_nothing_has_a_code(samples, window, code):
 
 WATCH = """
 from scripts.machine import conditions
+from scripts.machine.windows import Window
 with conditions.Watch(gpus.list_gpus(), "", interval_s=0.05, look_s=0.01) as watch:
     time.sleep(0.2)
     began = time.time()
     time.sleep(2.1)
     ended = time.time()
     time.sleep(0.2)
-answer = watch.energy([{"new_tokens": 1}, {"new_tokens": 128, "timed_at": [began, ended]}])
+answer = {"energy": watch.energy([Window(128, began, ended)]), "busy": watch.busy([Window(128, began, ended)])}
 """
 
 
 @pytest.mark.slow
 def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: Path, tmp_path: Path):
-    (of_calls,) = Machine(fake_nvml, tmp_path).ask(WATCH, gpus=1, FAKE_NVML_WATTS="200")
+    told = Machine(fake_nvml, tmp_path).ask(WATCH, gpus=1, FAKE_NVML_WATTS="200", FAKE_NVML_BUSY="18")
+    (of_calls,), (computing,) = told["energy"], told["busy"]
     (gpu,) = of_calls["gpus"]
     assert of_calls["new_tokens"] == 128 and gpu["code"] == "ok"
+    assert computing["new_tokens"] == 128 and computing["gpus"][0]["share"] == pytest.approx(0.18)
     assert gpu["joules"] == pytest.approx(200 * gpu["seconds"], rel=0.1)
     assert gpu["power_joules"] == pytest.approx(350.5 * gpu["seconds"], rel=0.01), "the make-believe power is another one"
 
 
 @pytest.mark.slow
 def test_without_gpus_there_is_no_energy(fake_nvml: Path, tmp_path: Path):
-    assert Machine(fake_nvml, tmp_path).ask(WATCH, gpus=0, FAKE_NVML_WATTS="200") == []
+    assert Machine(fake_nvml, tmp_path).ask(WATCH, gpus=0, FAKE_NVML_WATTS="200") == {"energy": [], "busy": []}

@@ -15,11 +15,15 @@ from scripts.verdicts.row_groups import Group, Row
 
 @dataclass(frozen=True)
 class Spent:
-    """The timed calls of so many new tokens of a row; `gpus` is what scripts/machine/energy.py gives, one each, [] where nothing was told."""
+    """Calls of so many new tokens of a row; `gpus` is what scripts/machine/energy.py gives, one each, [] where nothing was told.
+
+    `calls` longer ones beside the timed calls were watched, None: the timed calls.
+    """
 
     row: Row
     new_tokens: int
     gpus: list[dict[str, Any]]
+    calls: int | None = None
 
     @property
     def made_tokens(self) -> int:
@@ -39,7 +43,8 @@ class Spent:
 
     def per_token(self, name: str = "joules") -> float | None:
         total = self.joules(name)
-        return total / self.made_tokens if total is not None and self.made_tokens else None
+        made = self.new_tokens * self.row.batch_size * self.calls if self.calls else self.made_tokens
+        return total / made if total is not None and made else None
 
     @property
     def watts(self) -> float | None:
@@ -58,8 +63,8 @@ class Spent:
 
 
 def spent(row: Row) -> list[Spent]:
-    told = {one["new_tokens"]: one["gpus"] for one in row.record.host.get("energy") or []}
-    return [Spent(row, new_tokens, told.get(new_tokens, [])) for new_tokens in row.new_tokens]
+    told = {one["new_tokens"]: one for one in row.record.host.get("energy") or []}
+    return [Spent(row, count, told[count]["gpus"], told[count].get("calls")) if count in told else Spent(row, count, []) for count in row.new_tokens]
 
 
 def section(group: Group, article: Article | None) -> Markdown:
@@ -75,6 +80,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent]("J a token by sampled power", lambda one: cells.significant(one.per_token("power_joules")), when=told),
         Column[Spent]("power / idle before, W", lambda one: cells.beside(cells.decimal(one.watts, 0), cells.decimal(one.idle_w, 0)), when=told),
         Column[Spent]("window, s", lambda one: cells.decimal(one.gpus[0].get("seconds") if one.gpus else None, 1), when=told),
+        Column[Spent]("further calls in it", lambda one: str(one.calls or NONE), when=any(one.calls for one in rows)),
         Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),
     ]
     return blocks(Markdown("Energy of the timed calls:"), table(columns, rows)) if rows else Markdown()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from scripts import surroundings
 from scripts.articles import Article
 from scripts.report import cells, rerun_command
 from scripts.report.cells import MARK, NONE
@@ -52,7 +53,7 @@ def _gpus(record: Record) -> list[str]:
 def _between_gpus(record: Record) -> str:
     """The variables by which the machine and the kit told NCCL and its like how GPUs exchange data."""
     told = (record.guest.environment.get("between_gpus") or {}) if record.guest and record.job.device_count > 1 else {}
-    return ", ".join(f"{name}={value}" for name, value in sorted(told.items()))
+    return ", ".join(f"{name}={value}" for name, value in sorted(told.items()) if name != surroundings.NO_SETTING)
 
 
 def _packages(row: Row) -> dict[str, object]:

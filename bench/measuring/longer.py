@@ -1,0 +1,40 @@
+"""Calls like the timed ones, apart from them, for as long as the GPU's slow counters need: the timed calls of one token take a fraction of a second.
+
+The host reads energy and the GPU's share of the time for the window of these calls. They enter no time.
+"""
+
+import math
+import time
+
+from bench.measuring import measure
+
+#: NVML tells the share of a second that ended up to a second ago, and its energy counter moves every 100 ms.
+LEAST_S = 2.5
+
+
+def calls_for(timed_ms):
+    """How many calls take LEAST_S, 0 where the timed ones did. All ranks have the same times, so they make the same calls."""
+    if sum(timed_ms) / 1000 >= LEAST_S:
+        return 0
+    return math.ceil(LEAST_S * 1000 * len(timed_ms) / sum(timed_ms))
+
+
+def windows(job, loaded, form, measurements):
+    """[{new_tokens, calls, at: [began, ended]}] of the runs whose timed calls are too short, `at` in seconds since the epoch; {new_tokens, reason}
+    of a run whose call failed now."""
+    timed_ms = {one["new_tokens"]: one["timed_ms"] for one in measurements}
+    counts = [(run, calls_for(timed_ms[run["new_tokens"]])) for run in job.runs]
+    return [dict(_window(job, loaded, form, run, count), new_tokens=run["new_tokens"]) for run, count in counts if count]
+
+
+def _window(job, loaded, form, run, count):
+    synchronize = measure.synchronizer(job)
+    synchronize()
+    began = time.time()
+    try:
+        for _ in range(count):
+            form.call(job, loaded, run, loaded.prompt_ids)
+        synchronize()
+    except Exception as error:  # any error of a backend: the run keeps its times
+        return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
+    return {"calls": count, "at": [began, time.time()]}

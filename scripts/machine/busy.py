@@ -1,0 +1,28 @@
+"""The share of a window in which a GPU computed: NVML's utilisation, the share of time in which at least one kernel ran.
+
+A row whose GPUs compute for a small share of the time waits for its host, and compares hosts. Codes:
+
+    ok           the number counts
+    no-reading   this driver or this GPU does not tell it
+    too-short    fewer than LEAST_SAMPLES samples lie in the window, later than REACHES_BACK_S after its begin
+
+NVML tells the share of a period that ended with the sample and began up to a second before it
+(https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+REACHES_BACK_S = 1.0
+LEAST_SAMPLES = 5
+
+
+def of_window(readings: Sequence[tuple[float, float | None]], began: float, ended: float) -> dict[str, Any]:
+    """{code, samples} of a window in seconds since the epoch, and {share} from 0 to 1 where it counts; `readings` are (moment, per cent)."""
+    known = [(moment, percent) for moment, percent in readings if percent is not None]
+    within = [percent for moment, percent in known if began + REACHES_BACK_S <= moment <= ended]
+    if not known:
+        return {"code": "no-reading", "samples": 0}
+    if len(within) < LEAST_SAMPLES:
+        return {"code": "too-short", "samples": len(within)}
+    return {"code": "ok", "samples": len(within), "share": sum(within) / len(within) / 100}

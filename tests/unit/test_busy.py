@@ -1,0 +1,76 @@
+"""The share of the time in which a GPU computed: which samples count, in which window, and what the report says of it."""
+
+import pytest
+
+from scripts.machine import busy, windows
+from scripts.machine.windows import Window
+from scripts.report import data
+from scripts.report.views import around, energy
+from tests.synthetic import job, probed, record
+from tests.unit.test_limits import CONTROLLED, cells_of, group_of
+
+
+def readings(*percents, began=100.0, every=0.2):
+    return [(began + place * every, percent) for place, percent in enumerate(percents)]
+
+
+def test_the_share_is_the_mean_of_the_samples_that_tell_of_the_window_alone():
+    before, within = [0.0] * 10, [40.0, 60.0] * 10  # a sample within the first second of a window tells of the time before it
+    found = busy.of_window(readings(*before, *within), 101.0, 105.8)
+    assert found == {"code": "ok", "samples": 20, "share": pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize(
+    ("samples", "ended", "code"),
+    [
+        (readings(*[None] * 30), 105.0, "no-reading"),
+        (readings(*[50.0] * 30), 101.7, "too-short"),
+        (readings(*[50.0] * 30), 101.9, "ok"),
+        ([], 105.0, "no-reading"),
+    ],
+)
+def test_a_share_that_says_nothing_has_a_code(samples, ended, code):
+    found = busy.of_window(samples, 100.0, ended)
+    assert found["code"] == code and ("share" in found) is (code == "ok")
+
+
+def test_the_window_of_the_longer_calls_goes_before_that_of_the_timed_ones():
+    measurements = [{"new_tokens": 1, "timed_at": [10, 11]}, {"new_tokens": 128, "timed_at": [11, 20]}, {"new_tokens": 7}]
+    longer = [{"new_tokens": 1, "calls": 50, "at": [20, 22.5]}, {"new_tokens": 128, "reason": "OSError: gone"}]
+    assert windows.of_calls(measurements, longer) == [Window(1, 20, 22.5, 50), Window(128, 11, 20)]
+    assert [window.facts for window in windows.of_calls(measurements, longer)] == [{"new_tokens": 1, "calls": 50}, {"new_tokens": 128}]
+
+
+def told(shares_by_tokens, calls=None):
+    one = probed(record(job("deepspeed", 2, **CONTROLLED), (20.0, 2000.0)))
+    gpus = [gpu["uuid"] for gpu in one.host["gpus"]]
+    ok = {"code": "ok", "samples": 9}
+    one.host["busy"] = [
+        {"new_tokens": count, "gpus": [{"uuid": uuid, **ok, "share": share} for uuid, share in zip(gpus, shares, strict=True)]}
+        for count, shares in shares_by_tokens.items()
+    ]
+    if calls:
+        one.host["energy"][0]["calls"] = calls
+    return one
+
+
+def test_the_report_tells_the_share_of_each_gpu_for_each_number_of_tokens():
+    group = group_of(told({1: (0.176, 0.2), 128: (0.71, 0.7)}))
+    (line,) = cells_of(around.section(group, None), "deepspeed")
+    assert line["GPUs compute, % of the time"] == "18, 20 and 71, 70"
+    shares = {one.new_tokens: column.value(one) for one in data.lines_of(group, None) for column in data.COLUMNS if column.name == "gpu_busy_share"}
+    assert shares == {1: 0.176, 128: 0.7}
+
+
+def test_a_share_that_does_not_count_is_told_by_its_code():
+    one = told({1: (0.2, 0.2), 128: (0.7, 0.7)})
+    one.host["busy"][0]["gpus"][1] = {"uuid": "x", "code": "too-short", "samples": 2}
+    (line,) = cells_of(around.section(group_of(one), None), "deepspeed")
+    assert line["GPUs compute, % of the time"] == "20, too-short and 70, 70"
+
+
+def test_joules_of_longer_calls_are_of_the_tokens_that_those_calls_made():
+    one = told({1: (0.2, 0.2)}, calls=50)
+    lines = cells_of(energy.section(group_of(one), None), "deepspeed")
+    assert [line["further calls in it"] for line in lines] == ["50", "—"]
+    assert float(lines[0]["J a token"]) == pytest.approx(2 * 900 / 50, rel=0.01)
