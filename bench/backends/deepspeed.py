@@ -1,5 +1,6 @@
 """DeepSpeed-Inference with kernel injection: fused CUDA layers, weights split over the GPUs, one process per GPU."""
 
+import os
 import time
 
 from bench.backends import Loaded
@@ -7,7 +8,15 @@ from bench.measuring import ranks
 from bench.models import pretrained
 
 RANKS = True
-ARGUMENTS = ("replace_method", "replace_with_kernel_inject")
+ARGUMENTS = ("replace_method", "replace_with_kernel_inject", "enable_cuda_graph", "torch_records")
+
+#: torch keeps a record of every collective for the case that one hangs, which costs the host time at each. So it keeps none, from torch 2.2 on.
+NO_RECORDS = {
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "0",
+    "TORCH_FR_BUFFER_SIZE": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+}
 
 
 def unsupported(job):
@@ -20,18 +29,22 @@ def load(job):
     import deepspeed
     import torch
 
+    if not job.load.get("torch_records", True):
+        os.environ.update(NO_RECORDS)  # read when the ranks form their group
     torch.cuda.set_device(ranks.local())
     kernels_s = _load_kernels()
     # The article does not pass low_cpu_mem_usage. Without it every rank spends minutes on filling layers with random float16
     # values, which the checkpoint then overwrites. The argument changes only the loading time.
     model = pretrained.load_model(job, low_cpu_mem_usage=True)
     host_memory = _resident_bytes()
+    given = {name: job.load[name] for name in ("enable_cuda_graph",) if name in job.load}
     engine = deepspeed.init_inference(
         model=model,
         mp_size=job.device_count,
         dtype=getattr(torch, job.load["dtype"]),
         replace_method=job.load.get("replace_method", "auto"),
         replace_with_kernel_inject=job.load.get("replace_with_kernel_inject", True),
+        **given,
     )
     layer = type(pretrained.layers_of(engine)[0])
     injected = "DeepSpeedTransformerInference" in {base.__name__ for base in layer.__mro__}
@@ -43,6 +56,7 @@ def load(job):
         "ranks": job.device_count,
         "kernels_ready_s": kernels_s,
         "host_memory_of_first_rank": host_memory,
+        "torch_records": job.load.get("torch_records", True),
     }
     return Loaded(model=engine, device=pretrained.first_device(job), used=used)
 

@@ -45,15 +45,15 @@ def gpus():
     return [torch.cuda.current_device()] if inside() else list(range(torch.cuda.device_count()))
 
 
-def start(count, job_path, result_path):
-    """Run `python -m bench` once for each of `count` GPUs on this machine; returns the exit code, 0 where a result was written.
+def start(count, job_path, result_path, module="bench"):
+    """Run `python -m MODULE JOB RESULT` once for each of `count` GPUs on this machine; returns the exit code, 0 where a result was written.
 
     The first rank that fails writes the result, and the others are ended. The ranks find each other as those of torch.distributed.run
     do, whose own process would import torch before it starts them.
     """
     if os.path.exists(result_path):
         os.unlink(result_path)
-    command = [sys.executable, "-m", "bench", job_path, result_path]
+    command = [sys.executable, "-m", module, job_path, result_path]
     workers = []
     try:
         common = _environment(count)

@@ -1,0 +1,187 @@
+"""python -m bench.instruments.collectives JOB OUT [ROWS]: what does a token wait for, where DeepSpeed splits a model over several GPUs?
+
+The program loads the job's model on its GPUs, one rank each, and decodes with the job's batch, or with ROWS rows, in four ways:
+
+    library     as DeepSpeed does it
+    direct      DeepSpeed's all-reduce is replaced by torch's own, without DeepSpeed's wrapper around it
+    left-out    no all-reduce at all: the numbers are wrong, the time is that of everything else
+    unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start
+
+Of each it writes the time of a further token, the all-reduces of a token, the host's time for one (the call returns before the GPUs have
+computed it), and, from torch's profiler, how long each rank's GPU computed in a call of a few tokens. The slowest rank counts.
+"""
+
+import contextlib
+import functools
+import json
+import statistics
+import sys
+import time
+
+from bench import backends, compat, profile
+from bench.job import parse_job, to_json, write_whole
+from bench.measuring import measure, ranks
+from bench.models import prompts
+
+#: New tokens of a short and a long call, whose difference is that of further tokens; calls of each.
+SHORT, LONG, CALLS = 1, 33, 5
+
+#: DeepSpeed's names for an all-reduce: the second one for inference, in newer versions.
+NAMES = ("all_reduce", "inference_all_reduce")
+
+WAYS = ("library", "direct", "left-out", "unrecorded")
+
+
+class Counted:
+    """A function, with the number of its calls and the host's seconds in them."""
+
+    def __init__(self, function, clock=time.perf_counter):
+        self.function, self.clock, self.calls, self.seconds = function, clock, 0, 0.0
+
+    def __call__(self, *arguments, **named):
+        began = self.clock()
+        try:
+            return self.function(*arguments, **named)
+        finally:
+            self.seconds += self.clock() - began
+            self.calls += 1
+
+
+def replacement(way, original, direct):
+    """What stands in place of the library's all-reduce; `direct` is torch's own."""
+
+    @functools.wraps(original)
+    def by_torch(tensor, *arguments, **named):
+        return direct(tensor, group=named.get("group"))
+
+    @functools.wraps(original)
+    def nothing(tensor, *arguments, **named):
+        return None
+
+    return {"direct": by_torch, "left-out": nothing}.get(way, original)
+
+
+@contextlib.contextmanager
+def replaced(modules, way, direct):
+    """Within the block the all-reduces of `modules` are those of a way; gives one count for all of them."""
+    kept = [(module, name, getattr(module, name)) for module in modules for name in NAMES if hasattr(module, name)]
+    counts = {original: Counted(replacement(way, original, direct)) for _, _, original in kept}
+    for module, name, original in kept:
+        setattr(module, name, counts[original])
+    try:
+        yield list(counts.values())
+    finally:
+        for module, name, original in kept:
+            setattr(module, name, original)
+
+
+def decoded(generate, synchronize, counts):
+    """{ms_a_further_token, all_reduces_a_token, host_us_an_all_reduce} of calls of SHORT and of LONG new tokens."""
+    generate(LONG)
+    times_ms, calls, seconds = {}, {}, {}
+    for new_tokens in (SHORT, LONG):
+        before = [(one.calls, one.seconds) for one in counts]
+        times_ms[new_tokens] = statistics.median(measure.elapsed_ms(functools.partial(generate, new_tokens), synchronize)[0] for _ in range(CALLS))
+        calls[new_tokens] = sum(one.calls - count for one, (count, _) in zip(counts, before)) / CALLS
+        seconds[new_tokens] = sum(one.seconds - spent for one, (_, spent) in zip(counts, before)) / CALLS
+    further = LONG - SHORT
+    made = calls[LONG] - calls[SHORT]
+    return {
+        "ms_a_further_token": (times_ms[LONG] - times_ms[SHORT]) / further,
+        "all_reduces_a_token": made / further,
+        "host_us_an_all_reduce": 1e6 * (seconds[LONG] - seconds[SHORT]) / made if made else None,
+    }
+
+
+def slowest(by_rank):
+    """The ranks' answers of one way as one: the largest number of each kind, and each rank's GPU."""
+    names = [name for name in by_rank[0] if name != "gpu"]
+    numbers = {name: max((one[name] for one in by_rank if one[name] is not None), default=None) for name in names}
+    return dict(numbers, gpus=[one["gpu"] for one in by_rank])
+
+
+def run(job, ways):
+    """[{way, …}] of the ways, on rank 0; the other ranks take part."""
+    import torch
+
+    loaded = backends.find(job.backend).load(job)
+    try:
+        import deepspeed
+        import transformers
+
+        loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+        modules = [deepspeed.comm] + ([deepspeed.comm.comm] if hasattr(deepspeed.comm, "comm") else [])
+        synchronize, found = measure.synchronizer(job), []
+
+        def generate(new_tokens):
+            lengths = compat.length_arguments(transformers.__version__, {"do_sample": False}, loaded.input_ids.shape[1], new_tokens)
+            loaded.generate(loaded.input_ids, do_sample=False, **lengths)
+
+        for way in ways:
+            with replaced(modules, way, torch.distributed.all_reduce) as counts:
+                answer = decoded(generate, synchronize, counts)
+                traced = profile.profile(job, loaded)
+            busy = sum(device["busy_ms"] for device in traced["devices"].values())
+            answer["gpu"] = {"busy_ms": busy, "wall_ms": traced["wall_ms"], "kernels": traced["kernels"], "new_tokens": traced["new_tokens"]}
+            found.append(dict(slowest(ranks.gather(answer)), way=way))
+        return found
+    finally:
+        loaded.close()
+
+
+def facts(job):
+    import deepspeed
+    import torch
+
+    return {
+        "backend": job.backend,
+        "stack": job.stack,
+        "model": job.model.get("shape"),
+        "ranks": job.device_count,
+        "rows": job.prompt["batch_size"],
+        "gpu": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "deepspeed": deepspeed.__version__,
+    }
+
+
+def as_rank(job, out_path):
+    """Measure with the other ranks; the first one writes what all found. Ends the process."""
+    ranks.die_with_parent()
+    found = dict(facts(job), ways=run(job, WAYS[:3] if job.load["torch_records"] else WAYS[3:]))
+    if ranks.is_first():
+        write_whole(out_path, json.dumps(found))
+    ranks.leave(0)
+
+
+def main(job, out_path):
+    """Start the ranks with torch's records and without; returns the exit code."""
+    if job.backend != "deepspeed" or job.device_count < 2:
+        sys.exit("the job is of {} on {} GPUs; take a job of deepspeed on at least 2".format(job.backend, job.device_count))
+    parts = []
+    for records in (True, False):
+        job.load = dict(job.load, torch_records=records)
+        write_whole(out_path + ".job", to_json(job))
+        code = ranks.start(job.device_count, out_path + ".job", out_path, "bench.instruments.collectives")
+        if code:
+            return code
+        with open(out_path, encoding="utf-8") as source:
+            parts.append(json.load(source))
+    told = dict(parts[0], ways=[way for part in parts for way in part["ways"]])
+    write_whole(out_path, json.dumps(told, indent=1))
+    for way in told["ways"]:
+        words = "{way:10} {ms_a_further_token:7.2f} ms a further token, {all_reduces_a_token:.0f} all-reduces, each {host_us_an_all_reduce} us of the host"
+        print(words.format(**way))
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: python -m bench.instruments.collectives JOB OUT [ROWS]")
+    with open(sys.argv[1], encoding="utf-8") as opened:
+        asked = parse_job(opened.read())
+    if len(sys.argv) == 4:
+        asked.prompt = dict(asked.prompt, batch_size=int(sys.argv[3]))
+    if ranks.inside():
+        as_rank(asked, sys.argv[2])
+    sys.exit(main(asked, sys.argv[2]))

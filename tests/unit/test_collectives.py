@@ -1,0 +1,62 @@
+"""The instrument that counts all-reduces: what it replaces, what it counts and how it divides; the collectives themselves need GPUs."""
+
+import types
+
+import pytest
+
+from bench.instruments import collectives
+
+
+class Clock:
+    """A clock that goes on by so many seconds each time it is read."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def library():
+    done = []
+    module = types.SimpleNamespace(all_reduce=lambda tensor, group=None: done.append(("library", tensor, group)), other=len)
+    return module, done
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"), [("library", ("library", "x", "g")), ("direct", ("torch", "x", "g")), ("left-out", None), ("unrecorded", ("library", "x", "g"))]
+)
+def test_a_way_replaces_the_all_reduce_and_puts_it_back(way, expected):
+    module, done = library()
+    original = module.all_reduce
+    with collectives.replaced([module, module], way, lambda tensor, group: done.append(("torch", tensor, group))) as counts:
+        module.all_reduce("x", group="g")
+        assert [one.calls for one in counts] == [1], "one function under two names is counted once"
+    assert module.all_reduce is original
+    assert done == ([expected] if expected else [])
+
+
+def test_a_further_token_has_the_all_reduces_and_the_time_that_a_longer_call_adds():
+    counted = collectives.Counted(lambda: None, Clock(50e-6))
+
+    def generate(new_tokens):
+        for _ in range(7 + 60 * new_tokens):  # seven for the prompt
+            counted()
+
+    told = collectives.decoded(generate, lambda: None, [counted])
+    assert told["all_reduces_a_token"] == 60
+    assert told["host_us_an_all_reduce"] == pytest.approx(50)
+    assert told["ms_a_further_token"] > 0
+
+
+def test_a_model_that_is_not_split_has_no_all_reduce():
+    told = collectives.decoded(lambda new_tokens: None, lambda: None, [collectives.Counted(len)])
+    assert (told["all_reduces_a_token"], told["host_us_an_all_reduce"]) == (0, None)
+
+
+def test_the_slowest_rank_counts_and_each_keeps_its_gpu():
+    one = {"ms_a_further_token": 2.0, "host_us_an_all_reduce": None, "gpu": {"busy_ms": 1.0}}
+    two = {"ms_a_further_token": 3.0, "host_us_an_all_reduce": 9.0, "gpu": {"busy_ms": 2.0}}
+    told = collectives.slowest([one, two])
+    assert told == {"ms_a_further_token": 3.0, "host_us_an_all_reduce": 9.0, "gpus": [{"busy_ms": 1.0}, {"busy_ms": 2.0}]}
