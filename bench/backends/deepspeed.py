@@ -56,8 +56,8 @@ def load(job):
         "ranks": job.device_count,
         "kernels_ready_s": kernels_s,
         "host_memory_of_first_rank": host_memory,
-        "torch_records": job.load.get("torch_records", True),
     }
+    used.update({name: job.load[name] for name in ("torch_records", "enable_cuda_graph") if name in job.load})
     return Loaded(model=engine, device=pretrained.first_device(job), used=used)
 
 

@@ -83,7 +83,14 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent]("further calls in it", lambda one: str(one.calls or NONE), when=any(one.calls for one in rows)),
         Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),
     ]
-    return blocks(Markdown("Energy of the timed calls:"), table(columns, rows)) if rows else Markdown()
+    return (
+        blocks(
+            Markdown("Energy of the timed calls{}:").format(", or of further calls where these are too short" if any(one.calls for one in rows) else ""),
+            table(columns, rows),
+        )
+        if rows
+        else Markdown()
+    )
 
 
 def _price(one: Spent, per_gpu_hour: float | None) -> str:
