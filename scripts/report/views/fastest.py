@@ -89,15 +89,16 @@ def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
 
 
 def _fastest(group: Sequence[Timed]) -> Markdown:
-    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 5 runs", where the runs cannot tell the second from the first."""
+    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 2 to 5 runs", where the runs cannot tell the second from the first."""
     if not group:
         return Markdown(NONE)
     best = _best(group)
     batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
     others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
-    count = len(best.row.runs_of(best.row.new_tokens[-1]))
-    runs = f"{count} run" + "s" * (count > 1) + ("" if _can_judge([best]) else ", recipe 1")
+    counts = [len(one.row.runs_of(one.row.new_tokens[-1])) for one in group]
+    fewest, most = min(counts), max(counts)
+    runs = (f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)) + ("" if _can_judge([best]) else ", recipe 1")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
     name = link(" or ".join([best.row.case, *alike]), f"#{best.group.slug}")
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
