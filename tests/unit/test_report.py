@@ -275,6 +275,10 @@ def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tm
     assert re.search(r"\[deepspeed or int8\]\(\S+\): 50\S* with the prompt, 1 GPU, of 3 systems, 5 runs", text), text[:2500]
     text = page(tmp_path, [*first[:4], *near[:4], *far[:4]])
     assert re.search(r"\[deepspeed\]\(\S+\): 49\S* with the prompt, 1 GPU, of 3 systems, 4 runs", text), text[:2500]
+    text = page(tmp_path, [*first, near[0], *far[:2]])
+    assert re.search(r"\[deepspeed\]\(\S+\): 50\S* with the prompt, 1 GPU, of 3 systems, 1 to 5 runs", text), (
+        "a first place beside a single run is no more tested"
+    )
 
 
 def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on_tells_the_fastest(tmp_path: Path) -> None:
