@@ -122,7 +122,7 @@ def measure_loaded(job, result, phases, form, folder):
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
         calls_again = times_runs(form) and hasattr(form, "call")
-        if calls_again and job.device == "cuda":
+        if job.device == "cuda" and getattr(form, "CALLS_AS_TIMED", False):
             result.figures["longer"] = phases.run("longer", lambda: longer.windows(job, loaded, form, result.measurements))
         if calls_again and job.variant == "controlled":
             result.figures["token_times"] = phases.run("tokens", lambda: token_times.measure_tokens(job, loaded, form, result.measurements))

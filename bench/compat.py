@@ -120,6 +120,11 @@ def streams_tokens(transformers_version):
     return able
 
 
+def records_collectives(torch_version):
+    """Does torch keep a record of each collective, for the case that one hangs? From 2.2 on."""
+    return release(torch_version) >= (2, 2)
+
+
 def offloaded_cache(transformers_version):
     """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
     able = release(transformers_version) >= (4, 44)

@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.measuring.environment import BETWEEN_GPUS
 from scripts.errors import UsageError
 
 #: The variables in which pip and its library requests look for a file of certificates; the first that is set counts.
 CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
-#: How the names of variables begin by which a machine says how its GPUs exchange data: a cluster that needs one needs it in every container.
-BETWEEN_GPUS = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
+#: What holds outside of a container alone, beside every path: its interface to the network, and a library of the machine.
+OUTSIDE = ("NCCL_SOCKET_IFNAME", "NCCL_NET_PLUGIN")
 
-#: A name that begins so and sets nothing: NVIDIA's images tell the version of their own NCCL by it, which is not the one that a job uses.
+#: A name of BETWEEN_GPUS that sets nothing: NVIDIA's images tell the version of their own NCCL by it, which is not the one that a job uses.
 NO_SETTING = "NCCL_VERSION"
 
 #: Variables that would lead an installer into another Python environment.
@@ -37,8 +38,13 @@ class Surroundings:
 
     @property
     def between_gpus(self) -> dict[str, str]:
-        """The machine's settings of NCCL, of torch's symmetric memory and of NVSHMEM: every job on GPUs gets them, and its result names them."""
+        """How the machine says that its GPUs exchange data: every job on GPUs gets these variables, and its result names them."""
         return {name: text for name, text in self.variables.items() if name.startswith(BETWEEN_GPUS) and name != NO_SETTING}
+
+    @property
+    def between_gpus_inside(self) -> dict[str, str]:
+        """Of `between_gpus` what holds in a container, which sees no network and no files of the machine."""
+        return {name: text for name, text in self.between_gpus.items() if name not in OUTSIDE and "/" not in text}
 
     @property
     def for_installers(self) -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 import os
 import time
+from importlib import metadata
 
+from bench import compat
 from bench.backends import Loaded
 from bench.measuring import ranks
 from bench.models import pretrained
 
 RANKS = True
-ARGUMENTS = ("replace_method", "replace_with_kernel_inject", "enable_cuda_graph", "torch_records")
+ARGUMENTS = ("replace_method", "replace_with_kernel_inject", "torch_records")
 
-#: torch keeps a record of every collective for the case that one hangs, which costs the host time at each. So it keeps none, from torch 2.2 on.
+#: torch keeps a record of every collective for the case that one hangs, which costs the host time at each. With these it keeps none.
 NO_RECORDS = {
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "0",
     "TORCH_FR_BUFFER_SIZE": "0",
@@ -22,6 +24,8 @@ NO_RECORDS = {
 def unsupported(job):
     if job.device == "cpu":
         return "DeepSpeed's injected kernels are CUDA code: they need an NVIDIA GPU"
+    if not job.load.get("torch_records", True) and not compat.records_collectives(metadata.version("torch")):
+        return "torch {} keeps no records of collectives that could be left out; 2.2 and later do".format(metadata.version("torch"))
     return ""
 
 
@@ -37,14 +41,12 @@ def load(job):
     # values, which the checkpoint then overwrites. The argument changes only the loading time.
     model = pretrained.load_model(job, low_cpu_mem_usage=True)
     host_memory = _resident_bytes()
-    given = {name: job.load[name] for name in ("enable_cuda_graph",) if name in job.load}
     engine = deepspeed.init_inference(
         model=model,
         mp_size=job.device_count,
         dtype=getattr(torch, job.load["dtype"]),
         replace_method=job.load.get("replace_method", "auto"),
         replace_with_kernel_inject=job.load.get("replace_with_kernel_inject", True),
-        **given,
     )
     layer = type(pretrained.layers_of(engine)[0])
     injected = "DeepSpeedTransformerInference" in {base.__name__ for base in layer.__mro__}
@@ -57,7 +59,8 @@ def load(job):
         "kernels_ready_s": kernels_s,
         "host_memory_of_first_rank": host_memory,
     }
-    used.update({name: job.load[name] for name in ("torch_records", "enable_cuda_graph") if name in job.load})
+    if "torch_records" in job.load:
+        used["torch_records"] = job.load["torch_records"]
     return Loaded(model=engine, device=pretrained.first_device(job), used=used)
 
 

@@ -8,7 +8,8 @@ The program loads the job's model on its GPUs, one rank each, and decodes with t
     unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start
 
 Of each it writes the time of a further token, the all-reduces of a token, the host's time for one (the call returns before the GPUs have
-computed it), and, from torch's profiler, how long each rank's GPU computed in a call of a few tokens. The slowest rank counts.
+computed it), and, from torch's profiler, how long a kernel ran on each rank's GPU in a call of a few tokens: also one that waits there for
+another rank. The slowest rank counts.
 """
 
 import contextlib
@@ -170,8 +171,9 @@ def main(job, out_path):
     told = dict(parts[0], ways=[way for part in parts for way in part["ways"]])
     write_whole(out_path, json.dumps(told, indent=1))
     for way in told["ways"]:
-        words = "{way:10} {ms_a_further_token:7.2f} ms a further token, {all_reduces_a_token:.0f} all-reduces, each {host_us_an_all_reduce} us of the host"
-        print(words.format(**way))
+        each_us = way["host_us_an_all_reduce"]
+        reduces = "{:.0f} all-reduces".format(way["all_reduces_a_token"]) + ("" if each_us is None else ", each {:.0f} us of the host".format(each_us))
+        print("{:10} {:7.2f} ms a further token, {}".format(way["way"], way["ms_a_further_token"], reduces))
     return 0
 
 

@@ -8,8 +8,9 @@ from importlib import metadata  # Python 3.8 has it in the standard library
 
 from bench.measuring import ranks
 
-#: How the names of variables begin that say how GPUs exchange data; they are the machine's, and a time on several GPUs depends on them.
-BETWEEN_GPUS = ("NCCL_", "TORCH_SYMM_", "NVSHMEM_")
+#: How the names of variables begin that say how GPUs exchange data: NCCL's, those of torch's collectives, of its symmetric memory, NVSHMEM's.
+#: A machine may need them, and a time on several GPUs depends on them.
+BETWEEN_GPUS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_SYMM_", "NVSHMEM_")
 
 
 def packages():
@@ -28,6 +29,11 @@ def arch_list(torch):
     return (flags or "").split()
 
 
+def between_gpus():
+    """{name: value} of the variables that BETWEEN_GPUS names. A path may tell of its user, and the result is published: "a path" stands for it."""
+    return {name: "a path" if "/" in value else value for name, value in sorted(os.environ.items()) if name.startswith(BETWEEN_GPUS)}
+
+
 def describe():
     """The environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
     facts = {
@@ -36,7 +42,7 @@ def describe():
         "executable": os.path.basename(sys.executable),
         "packages": packages(),
         "device_nodes": sorted(glob.glob("/dev/nvidia[0-9]*")),
-        "between_gpus": {name: value for name, value in sorted(os.environ.items()) if name.startswith(BETWEEN_GPUS)},
+        "between_gpus": between_gpus(),
     }
     torch = sys.modules.get("torch")
     if torch is None:

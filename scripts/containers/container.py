@@ -136,7 +136,7 @@ def run(
         "user": user,
         "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),
         "device_requests": device_requests,
-        "environment": restrictions.ENVIRONMENT | (surroundings.current().between_gpus if gpus else {}),
+        "environment": restrictions.ENVIRONMENT | (surroundings.current().between_gpus_inside if gpus else {}),
     }
     with _owner() as owner, signals.raised():
         labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}

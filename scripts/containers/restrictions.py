@@ -92,7 +92,7 @@ def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), 
     """
     own = dict(image_environment) | ENVIRONMENT
     if gpus:
-        own |= surroundings.current().between_gpus
+        own |= surroundings.current().between_gpus_inside
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     if gpus and driver_libraries:
         own["LD_LIBRARY_PATH"] = ":".join(filter(None, (own.get("LD_LIBRARY_PATH"), driver_libraries)))

@@ -1,6 +1,6 @@
-"""The share of a window in which a GPU computed: NVML's utilisation, the share of time in which at least one kernel ran.
+"""The share of a window in which at least one kernel ran on a GPU, by NVML's utilisation.
 
-A row whose GPUs compute for a small share of the time waits for its host, and compares hosts. Codes:
+A row with a small share waits for its host, and compares hosts. A large share says less: a kernel that waits for another GPU runs too. Codes:
 
     ok           the number counts
     no-reading   this driver or this GPU does not tell it

@@ -26,6 +26,6 @@ def _window(one: Mapping[str, Any], at: Sequence[float], calls: int | None = Non
 
 def of_calls(measurements: Iterable[Mapping[str, Any]], longer: Iterable[Mapping[str, Any]]) -> list[Window]:
     """The window of each measurement that tells one."""
-    made = {one["new_tokens"]: _window(one, one["at"], one["calls"]) for one in longer if one.get("at")}
+    made = {one["new_tokens"]: _window(one, one["at"], one["calls"]) for one in longer if one.get("at") and one.get("calls")}
     timed = [_window(one, one["timed_at"]) for one in measurements if one.get("timed_at")]
     return [made.get(window.new_tokens, window) for window in timed]

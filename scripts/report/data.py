@@ -65,8 +65,9 @@ class Column:
 
 
 def _busy_share(line: Line) -> float | None:
-    told = line.row.busy_of_gpus(line.new_tokens)
-    return min((gpu["share"] for gpu in told), default=None) if all(gpu["code"] == "ok" for gpu in told) else None
+    shares = line.row.busy_shares(line.new_tokens)
+    known = [share for share in shares if not isinstance(share, str)]
+    return min(known, default=None) if len(known) == len(shares) else None
 
 
 COLUMNS = (

@@ -87,14 +87,17 @@ def _of_window(measurement: dict[str, Any]) -> str:
 
 
 def _of_longer(result: Result) -> Iterator[str]:
-    """Calls beside the timed ones take about as long: half of the fastest timed call is the least that is believed."""
-    fastest_ms = {one["new_tokens"]: min(one["timed_ms"]) for one in result.measurements}
+    """Calls beside the timed ones were made in a window that is told. They take about as long: half of the fastest timed call is the least that is
+    believed; a clock that was set back in their window says nothing."""
+    fastest_ms = {one["new_tokens"]: min(one["timed_ms"], default=0.0) for one in result.measurements}
     for one in result.figures.get("longer") or []:
-        calls, (began, ended), least_ms = one.get("calls") or 0, one.get("at") or (0.0, math.inf), fastest_ms.get(one["new_tokens"])
+        calls, at, least_ms = one.get("calls"), one.get("at"), fastest_ms.get(one["new_tokens"])
         if least_ms is None:
             yield f"it made longer calls of {one['new_tokens']} tokens and timed none"
-        elif ended - began < 0.5 * calls * least_ms / 1000:
-            yield f"its {calls} longer calls lie within {ended - began:.3f} s, and its fastest timed call took {least_ms:.3f} ms"
+        elif bool(calls) != bool(at):
+            yield f"it tells {'the calls' if calls else 'the window'} of longer calls alone"
+        elif calls and at and 0 <= at[1] - at[0] < 0.5 * calls * least_ms / 1000:
+            yield f"its {calls} longer calls lie within {at[1] - at[0]:.3f} s, and its fastest timed call took {least_ms:.3f} ms"
 
 
 def _of_token_times(figure: dict[str, Any]) -> str:

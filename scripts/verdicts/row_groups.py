@@ -149,9 +149,11 @@ class Row:
         """What the form measured beside the calls; {} for a row that has nothing."""
         return (self.guest.figures if self.guest else None) or {}
 
-    def busy_of_gpus(self, new_tokens: int) -> list[dict[str, Any]]:
-        """What scripts/machine/busy.py says of each GPU while calls of so many new tokens were made; [] where nothing was told."""
-        return next((one["gpus"] for one in self.record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
+    def busy_shares(self, new_tokens: int) -> list[float | str]:
+        """The share of the time in which each GPU ran a kernel while calls of so many new tokens were made, or the code of scripts/machine/busy.py
+        that says why it does not count; [] where nothing was told."""
+        told: list[dict[str, Any]] = next((one["gpus"] for one in self.record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
+        return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
 
     @property
     def options(self) -> dict[str, Any]:

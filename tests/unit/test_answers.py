@@ -44,7 +44,8 @@ def test_an_honest_answer_counts(tmp_path: Path) -> None:
 
 
 def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: Path) -> None:
-    longer = [{"new_tokens": 1, "calls": 2500, "at": [5.0, 7.5]}, {"new_tokens": 1, "reason": "the driver is gone"}]
+    set_back = {"new_tokens": 1, "calls": 2500, "at": [5.0, 1.5]}
+    longer = [{"new_tokens": 1, "calls": 2500, "at": [5.0, 7.5]}, {"new_tokens": 1, "reason": "the driver is gone"}, set_back]
     assert answered(tmp_path, good(figures={"longer": longer})) == ("ok", "")
 
 
@@ -110,6 +111,9 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"figures": {"schedules": [schedule([], [])]}}, "2 stages in 0 runs"),
         ({"figures": {"longer": [{"new_tokens": 1, "calls": 9000, "at": [5.0, 7.5]}]}}, r"its 9000 longer calls lie within 2\.500 s"),
         ({"figures": {"longer": [{"new_tokens": 2, "calls": 9, "at": [5.0, 7.5]}]}}, "it made longer calls of 2 tokens and timed none"),
+        ({"figures": {"longer": [{"new_tokens": 1, "at": [5.0, 7.5]}]}}, "it tells the window of longer calls alone"),
+        ({"figures": {"longer": [{"new_tokens": 1, "calls": 9}]}}, "it tells the calls of longer calls alone"),
+        (calls(timed_ms=[]), r"\(1, 2, 0\)"),
         ({"status": "fine"}, "status is 'fine'"),
         ({"extra": 1}, "unknown field 'extra'"),
         ({"schema": 99}, "schema is 99"),

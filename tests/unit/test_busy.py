@@ -57,7 +57,7 @@ def told(shares_by_tokens, calls=None):
 def test_the_report_tells_the_share_of_each_gpu_for_each_number_of_tokens():
     group = group_of(told({1: (0.176, 0.2), 128: (0.71, 0.7)}))
     (line,) = cells_of(around.section(group, None), "deepspeed")
-    assert line["GPUs compute, % of the time"] == "18, 20 and 71, 70"
+    assert line["a kernel runs on the GPU, % of the time"] == "18, 20 and 71, 70"
     shares = {one.new_tokens: column.value(one) for one in data.lines_of(group, None) for column in data.COLUMNS if column.name == "gpu_busy_share"}
     assert shares == {1: 0.176, 128: 0.7}
 
@@ -66,7 +66,17 @@ def test_a_share_that_does_not_count_is_told_by_its_code():
     one = told({1: (0.2, 0.2), 128: (0.7, 0.7)})
     one.host["busy"][0]["gpus"][1] = {"uuid": "x", "code": "too-short", "samples": 2}
     (line,) = cells_of(around.section(group_of(one), None), "deepspeed")
-    assert line["GPUs compute, % of the time"] == "20, too-short and 70, 70"
+    assert line["a kernel runs on the GPU, % of the time"] == "20, too-short and 70, 70"
+
+
+def test_a_share_that_is_missing_breaks_no_report():
+    one = told({1: (0.2, 0.2), 128: (0.7, 0.7)})
+    del one.host["busy"][0]["gpus"][1]["share"]
+    one.host["busy"][1]["gpus"][0]["share"] = None
+    group = group_of(one)
+    (line,) = cells_of(around.section(group, None), "deepspeed")
+    assert line["a kernel runs on the GPU, % of the time"] == "20, ok and ok, 70"
+    assert {column.value(one) for one in data.lines_of(group, None) for column in data.COLUMNS if column.name == "gpu_busy_share"} == {None}
 
 
 def test_joules_of_longer_calls_are_of_the_tokens_that_those_calls_made():

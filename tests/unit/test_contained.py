@@ -141,7 +141,7 @@ def test_a_folder_with_a_comma_and_a_quote_in_its_name_stays_one_mount(program: 
 
 def test_a_job_in_apptainer_gets_the_variables_of_image_and_kit_and_its_gpus(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     between = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
-    for name, value in (between | {"HF_TOKEN": "a-secret"}).items():
+    for name, value in (between | {"HF_TOKEN": "a-secret", "NCCL_SOCKET_IFNAME": "ib0", "NCCL_TOPO_FILE": "/etc/topology.xml"}).items():
         monkeypatch.setenv(name, value)
     asked = arguments(program, tmp_path, gpus=[Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0") for index in (1, 3)])
     after = asked[asked.index("env") :]

@@ -48,8 +48,8 @@ def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):
 def test_a_job_gets_the_machine_s_settings_between_gpus(monkeypatch):
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
     monkeypatch.setenv("NCCL_VERSION", "2.28.3-1")  # that of the machine's own NCCL
-    _, lines = run("import os; print([(name, value) for name, value in os.environ.items() if name.startswith('NCCL_')])")
-    assert lines == ["[('NCCL_NVLS_ENABLE', '0')]"]
+    told = "import os; print([(name, value) for name, value in os.environ.items() if name.startswith('NCCL_')])"
+    assert run(told, gpu_uuids=["GPU-a"])[1] == ["[('NCCL_NVLS_ENABLE', '0')]"] and run(told, gpu_uuids=[])[1] == ["[]"]
 
 
 def test_what_a_job_imports_is_compiled_once_and_kept(tmp_path):

@@ -30,7 +30,7 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("cold call, ms", lambda row: cells.significant(row.cold_ms)),
         Column("further token, ms (95 % interval)", further_token),
         Column("the host starts an operator in, µs: before / after", launch, when=any(row.guest and row.guest.launch_us for row in group.rows)),
-        Column("GPUs compute, % of the time", computing, when=any(row.record.host.get("busy") for row in group.rows)),
+        Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.record.host.get("busy") for row in group.rows)),
         Column("timed calls", lambda row: " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens)),
         Column("outliers", lambda row: " + ".join(str(stats.summarise(row.timed_ms(count)).outliers) for count in row.new_tokens)),
         Column("drift, %", lambda row: " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens)),
@@ -55,9 +55,9 @@ def launch(row: Row) -> str:
     return " / ".join(stats.significant(time_us) for time_us in times_us) if len(times_us) == 2 else NONE
 
 
-def computing(row: Row) -> str:
-    """ "18 and 71": per cent of the calls' time in which each GPU ran a kernel, for each number of new tokens; a code where that is not known."""
-    shares = [[cells.decimal(100 * gpu["share"], 0) if gpu["code"] == "ok" else gpu["code"] for gpu in row.busy_of_gpus(count)] for count in row.new_tokens]
+def kernel_runs(row: Row) -> str:
+    """ "18 and 71": per cent of the calls' time in which a kernel ran on each GPU, for each number of new tokens; a code where that is not known."""
+    shares = [[share if isinstance(share, str) else cells.decimal(100 * share, 0) for share in row.busy_shares(count)] for count in row.new_tokens]
     return " and ".join(", ".join(of_gpus) or NONE for of_gpus in shares)
 
 

@@ -53,7 +53,7 @@ def _gpus(record: Record) -> list[str]:
 def _between_gpus(record: Record) -> str:
     """The variables by which the machine and the kit told NCCL and its like how GPUs exchange data."""
     told = (record.guest.environment.get("between_gpus") or {}) if record.guest and record.job.device_count > 1 else {}
-    return ", ".join(f"{name}={value}" for name, value in sorted(told.items()) if name != surroundings.NO_SETTING)
+    return " ".join(f"{name}={value}" for name, value in sorted(told.items()) if name != surroundings.NO_SETTING)
 
 
 def _packages(row: Row) -> dict[str, object]:
