@@ -199,6 +199,14 @@ def test_a_longer_call_that_fails_leaves_the_run_its_times(guest):
     assert told == [{"new_tokens": 1, "reason": "ValueError: the driver is gone"}]
 
 
+def test_a_longer_call_that_fails_in_one_of_several_ranks_ends_them_all(guest):
+    from bench.job import to_json
+
+    text = "import os; os.environ['WORLD_SIZE'] = '2'\n" + LONGER.format(text=to_json(tiny_job("bloom", "/nowhere")), fails=True)
+    done = guest.command("-c", text)
+    assert done.returncode == 1 and "ValueError: the driver is gone" in done.stderr, "the others would wait for its part of a call"
+
+
 WITHOUT_GPU = """
 import json
 from bench.job import parse_job

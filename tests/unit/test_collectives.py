@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from bench.backends import deepspeed
 from bench.instruments import collectives
 
 
@@ -60,3 +61,12 @@ def test_the_slowest_rank_counts_and_each_keeps_its_gpu():
     two = {"ms_a_further_token": 3.0, "host_us_an_all_reduce": 9.0, "gpu": {"busy_ms": 2.0}}
     told = collectives.slowest([one, two])
     assert told == {"ms_a_further_token": 3.0, "host_us_an_all_reduce": 9.0, "gpus": [{"busy_ms": 1.0}, {"busy_ms": 2.0}]}
+
+
+@pytest.mark.parametrize(("torch", "refused"), [("2.1.2", True), ("2.2.0", False), ("2.11.0+cu130", False)])
+def test_a_torch_that_keeps_no_records_cannot_leave_them_out(monkeypatch, torch, refused):
+    monkeypatch.setattr(deepspeed.metadata, "version", lambda name: torch)
+    job = types.SimpleNamespace(device="cuda", load={"torch_records": False})
+    assert deepspeed.unsupported(job).startswith(f"torch {torch} keeps no records") is refused
+    job.load = {}
+    assert deepspeed.unsupported(job) == ""
