@@ -8,18 +8,20 @@ options of `load`:
     cache_tokens   the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run, so a form that
                    renders or pads prompts of its own needs it
     loop           "kit" or "transformers": whose loop calls the step
-    products       of the kit's loop: a name of PRODUCTS, who makes the matrix products of a step. It chooses mode, inductor, split_biases and
-                   sums, each of which may be given beside it
+    products       of the kit's loop: a name of PRODUCTS, who makes the matrix products of a step. It chooses mode, inductor, split_biases, sums
+                   and waits, each of which may be given beside it
     mode           of torch.compile. With "reduce-overhead" and "max-autotune" torch records the CUDA graphs itself; with "default" and
                    "max-autotune-no-cudagraphs" the kit records the step once (the loop of transformers then has no CUDA graph)
     compiler       of torch.compile: "inductor" writes the kernels
     inductor       further settings of Inductor, {name: value}
     split_biases   whether biases are added after their products (greedy_loop.split_biases); only with a batch of one row, unless given
     sums           whether the batched products of `eager` attention are sums in kernels of Inductor (greedy_loop.sums_for_rows)
+    waits          whether a kernel that overlaps with the kernel ahead of it waits before it reads or writes anything (waiting_kernels)
     attention      transformers' attention implementation, where the model has several
 """
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -32,7 +34,7 @@ from bench.models import greedy_loop, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
-ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "attention")
+ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "waits", "attention")
 
 COMPILER = "inductor"
 
@@ -49,8 +51,9 @@ CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tun
 #: On Hopper and newer a kernel may begin before the one ahead of it has ended (programmatic dependent launch).
 OVERLAPPED = {"triton.enable_pdl": True}
 
-#: What a name of `products` stands for, {name: (mode, inductor, split_biases, sums)}; the last two only with one row, with which they were timed.
-#: An entry never changes, because cases name it, and runs of one row must share their settings: other settings get another name.
+#: What a name of `products` stands for, {name: (mode, inductor, split_biases, sums, waits)}; split_biases and sums only with one row, with which
+#: they were timed. An entry never changes, because cases name it, and runs of one row must share their settings:
+#: other settings get another name.
 #:
 #: ordered   cuBLAS makes the matrix products, Inductor's kernels the small products of attention
 #: cublas    as ordered, but kernels overlap. No case takes it since equal calls gave different logits
@@ -58,10 +61,10 @@ OVERLAPPED = {"triton.enable_pdl": True}
 #: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with what stands around them
 #: tuned     Inductor takes for each product the fastest of cuBLAS and Triton's templates, by trial
 PRODUCTS = {
-    "ordered": ("default", CUBLAS, False, True),
-    "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True),
-    "vectors": ("default", VECTORS, True, False),
-    "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True, False),
+    "ordered": ("default", CUBLAS, False, True, False),
+    "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True, False),
+    "vectors": ("default", VECTORS, True, False, False),
+    "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True, False, False),
 }
 
 DEFAULT_PRODUCTS = "ordered"
@@ -140,12 +143,14 @@ def of_model(job, model, ids):
     loop = job.load.get("loop") or loop_of(job, model)
     compiler = job.load.get("compiler", COMPILER)
     settings = settings_of(job.load, rows, model.config._attn_implementation, compiler)
+    waits = loop == KIT and settings["waits"] and job.device == "cuda" and compiler == COMPILER
     loaded = Compiled(model=model, device=str(ids.device), batch_size=rows, cache_tokens=cache_tokens, loop=None)
     if loop == KIT:
         record, prepared = _prepare_loop(job, loaded, compiler, **settings)
     else:
         record, prepared = _prepare_transformers(job, loaded, compiler)
-    compiled = _compile(job, loaded, ids, record)
+    with waiting_kernels() if waits else contextlib.nullcontext():
+        compiled = _compile(job, loaded, ids, record)
     loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared)
     return loaded
 
@@ -158,21 +163,49 @@ def loop_of(job, model):
 
 
 def settings_of(load, rows, attention, compiler=COMPILER):
-    """{products, mode, inductor, split_biases, sums} of the kit's loop for a batch of `rows`, by `load` and the entry of PRODUCTS that it names.
+    """{products, mode, inductor, split_biases, sums, waits} of the kit's loop for a batch of `rows`, by `load` and the entry of PRODUCTS that it names.
 
     `attention` is the model's implementation in transformers: only `eager` makes batched products. Raises ValueError for another name.
     """
     name = load.get("products", DEFAULT_PRODUCTS)
     if name not in PRODUCTS:
         raise ValueError("load.products is {!r}, allowed are {}".format(name, ", ".join(sorted(PRODUCTS))))
-    mode, inductor, split_biases, sums = PRODUCTS[name]
+    mode, inductor, split_biases, sums, waits = PRODUCTS[name]
     return {
         "products": name,
         "mode": load.get("mode", mode),
         "inductor": dict(inductor, **load.get("inductor", {})),
         "split_biases": load.get("split_biases", split_biases and rows == 1 and compiler == COMPILER),
         "sums": load.get("sums", sums and rows == 1) and attention == "eager",
+        "waits": load.get("waits", waits),
     }
+
+
+@contextlib.contextmanager
+def waiting_kernels():
+    """While it lasts, Inductor writes kernels that wait for the kernel ahead before they read or write anything (torch 2.11 to 2.13).
+
+    It only matters to kernels that overlap (OVERLAPPED). By itself Inductor lets such a kernel read first what it does not take for the work of
+    the kernel ahead. Only a first kernel always waits, so here every kernel is written as a first one. What still overlaps is a kernel's start.
+    """
+    from torch._inductor.codegen.triton import TritonKernel
+    from torch._inductor.virtualized import V
+
+    before_access = TritonKernel._handle_pdl_before_access
+
+    def waiting(kernel, *arguments, **named):
+        scheduler = V.graph.scheduler
+        ahead, scheduler.previous_node = scheduler.previous_node, None
+        try:
+            return before_access(kernel, *arguments, **named)
+        finally:
+            scheduler.previous_node = ahead
+
+    TritonKernel._handle_pdl_before_access = waiting
+    try:
+        yield
+    finally:
+        TritonKernel._handle_pdl_before_access = before_access
 
 
 def own_cache_of_kernels():
@@ -184,7 +217,7 @@ def own_cache_of_kernels():
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _prepare_loop(job, loaded, compiler, mode, inductor, split_biases, sums, products):
+def _prepare_loop(job, loaded, compiler, mode, inductor, split_biases, sums, waits, products):
     """Give the engine the kit's loop; returns (the function that records its CUDA graph, what `used` tells of it)."""
     if split_biases:
         greedy_loop.split_biases(loaded.model)
@@ -195,6 +228,8 @@ def _prepare_loop(job, loaded, compiler, mode, inductor, split_biases, sums, pro
     record = loaded.loop.prepare(compiler, options, capture=kit_records)
     graph = "the kit" if kit_records else "torch" if job.device == "cuda" else "nobody"
     told = {"mode": mode, "products": products, "cuda_graph_by": graph, "split_biases": split_biases, "sums": sums}
+    if waits:
+        told["waits"] = waits
     return record, dict(told, inductor=inductor) if compiler == COMPILER else told
 
 

@@ -61,6 +61,11 @@ VARIANTS = {
     "whole": kit("cublas", compiled.OVERLAPPED, WHOLE, sums=True),
     "whole-sized": kit("cublas", compiled.OVERLAPPED, WHOLE, SIZED, sums=True),
     "whole-persistent": kit("cublas", compiled.OVERLAPPED, WHOLE, PERSISTENT, sums=True),
+    # What do fewer kernels bring without overlap, and kernels that overlap but wait before they read?
+    "sums-whole": kit("cublas", WHOLE, sums=True),
+    "sums-whole-combined": kit("cublas", WHOLE, COMBINED, sums=True),
+    "sums-waiting": kit("cublas", compiled.OVERLAPPED, sums=True, waits=True),
+    "sums-waiting-combined": kit("cublas", compiled.OVERLAPPED, COMBINED, sums=True, waits=True),
     # Is attention by the products and sums of `eager` faster than a library's kernel, for a model that has both?
     "eager-attention": kit("cublas", attention="eager"),
     "eager-attention-sums": kit("cublas", attention="eager", sums=True),
@@ -80,6 +85,10 @@ VARIANTS = {
     # What do Inductor's kernels bring at all? The model's own kernels, in the kit's CUDA graph.
     "eager": kit("cublas", compiler="eager"),
 }
+
+#: The rule by which `choice` takes other settings, written before the timings that it judges: they must be at least so many times as fast as
+#: the first ones, and settings that change what Inductor writes (`waits`) also as the best ones that do not.
+LEAST_GAIN = 1.015
 
 GREEDY = {"do_sample": False, "num_beams": 1}
 
@@ -222,6 +231,26 @@ def variant_line(name, options, model, ids, table):
     return line
 
 
+def choice(lines, gain=LEAST_GAIN):
+    """The name of the variant to take; None where the first does not count. The first stays unless another is faster by `gain`.
+
+    A variant counts whose equal calls made one answer and one set of last logits, and the tokens of the first variant.
+    """
+
+    def counts(line):
+        return line.get("of_equal_calls") == {"answers": 1, "last_logits": 1} and line["tokens_equal"]
+
+    if not lines or not counts(lines[0]):
+        return None
+    taken = lines[0]
+    for group in (False, True):
+        rivals = [line for line in lines[1:] if counts(line) and bool(line["load"].get("waits")) is group]
+        fastest = min(rivals, key=lambda line: line["ms_a_further_token"], default=taken)
+        if taken["ms_a_further_token"] >= gain * fastest["ms_a_further_token"]:
+            taken = fastest
+    return taken["variant"]
+
+
 def said(line):
     """A variant's line for the terminal."""
     text = "{:20} ".format(line["variant"])
@@ -266,8 +295,10 @@ def run(options):
                 line = variant_line(name, options, model, ids, table)
                 restore(model, *untouched)
         table["variants"].append(dict(line, ended_s=time.monotonic() - began))
+        table["choice"] = choice(table["variants"])
         write_whole(options.out, to_json(table))
         print(said(line), flush=True)
+    print("choice: {}".format(table["choice"]))
     return table
 
 

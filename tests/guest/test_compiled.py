@@ -151,7 +151,8 @@ def test_a_name_of_products_chooses_settings_for_one_row_and_each_may_be_given()
         return compiled.settings_of(load, rows, attention)
 
     ours = {"coordinate_descent_tuning": False}
-    assert settings() == {"products": "ordered", "mode": "default", "inductor": ours, "split_biases": False, "sums": True}
+    assert settings() == {"products": "ordered", "mode": "default", "inductor": ours, "split_biases": False, "sums": True, "waits": False}
+    assert settings(waits=True)["waits"] is True
     assert settings(products="cublas")["inductor"] == dict(ours, **{"triton.enable_pdl": True})
     assert settings(rows=8)["sums"] is False and settings(attention="sdpa")["sums"] is False and settings(rows=8, sums=True)["sums"] is True
     vectors = settings(products="vectors")
@@ -160,6 +161,42 @@ def test_a_name_of_products_chooses_settings_for_one_row_and_each_may_be_given()
     assert settings(products="tuned")["mode"] == "max-autotune-no-cudagraphs" and settings(products="vectors", rows=8)["split_biases"] is False
     with pytest.raises(ValueError, match="^load.products is 'cubals', allowed are cublas, ordered, tuned, vectors$"):
         settings(products="cubals")
+
+
+WAITS = """
+import json, types
+from torch._inductor import scheduler
+from torch._inductor.codegen.common import IndentedBuffer
+from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.virtualized import V
+from bench.backends import compiled
+
+TritonKernel._enable_pdl_codegen = staticmethod(lambda: True)  # asks for a GPU
+kernel = TritonKernel.__new__(TritonKernel)
+kernel.inside_reduction = False
+kernel.current_node = types.SimpleNamespace(mutation_renames={})
+ahead = types.SimpleNamespace(read_writes=types.SimpleNamespace(reads=[], writes=[types.SimpleNamespace(name="of_the_kernel_ahead")]))
+graph = types.SimpleNamespace(scheduler=types.SimpleNamespace(previous_node=ahead))
+
+
+def waits(name):
+    code = IndentedBuffer()
+    with V.set_graph_handler(graph), V.set_kernel_handler(kernel):
+        kernel._handle_pdl_before_access(code, name)
+    return "gdc_wait" in code.getvalue()
+
+
+found = {"by_itself": [waits("of_the_kernel_ahead"), waits("of_another")]}
+with compiled.waiting_kernels():
+    found["within"] = [waits("of_the_kernel_ahead"), waits("of_another")]
+found["afterwards"] = [waits("of_another"), graph.scheduler.previous_node is ahead]
+print(json.dumps(found))
+"""
+
+
+def test_an_overlapping_kernel_waits_before_it_reads_anything_where_it_is_told_to(guest):
+    """Of Inductor itself, which lets it wait only for what it takes for the work of the kernel ahead."""
+    assert guest.code(WAITS) == {"by_itself": [True, False], "within": [True, True], "afterwards": [False, True]}
 
 
 SPOILT = """

@@ -37,6 +37,25 @@ def test_settings_of_the_compiled_step_are_timed_and_a_failure_is_a_line(guest, 
     assert eager["times_the_products"] > 0 and len(table["products"]["step_us"]) > 1
     assert eager["of_equal_calls"] == {"answers": 1, "last_logits": 1}
     assert "of-nobody" in wrong["reason"] and "tokens" not in wrong
+    assert table["choice"] == "eager"
+
+
+def test_other_settings_are_taken_only_where_they_are_faster_by_the_rule_and_equal_calls_stay_equal():
+    def line(variant, ms, answers=1, logits=1, tokens_equal=True, **load):
+        equal = {"answers": answers, "last_logits": logits}
+        return {"variant": variant, "load": load, "ms_a_further_token": ms, "of_equal_calls": equal, "tokens_equal": tokens_equal}
+
+    first, failed = line("first", 2.03), {"variant": "failed", "load": {}, "reason": "RuntimeError"}
+    assert compiled_step.choice([first, failed, line("little", 2.01)]) == "first"
+    assert compiled_step.choice([first, line("fast", 2.0), line("faster", 1.98)]) == "faster"
+    assert compiled_step.choice([first, line("edge", 2.0)]) == "edge"
+    for wrong in ({"answers": 2}, {"logits": 4}, {"tokens_equal": False}):
+        assert compiled_step.choice([first, line("wrong", 1.0, **wrong)]) == "first"
+        assert compiled_step.choice([line("first", 2.03, **wrong), line("fast", 1.0)]) is None
+    assert compiled_step.choice([failed, first]) is None and compiled_step.choice([]) is None
+    assert compiled_step.choice([first, line("fast", 1.98), line("waiting", 1.96, waits=True)]) == "fast"
+    assert compiled_step.choice([first, line("fast", 1.98), line("waiting", 1.95, waits=True)]) == "waiting"
+    assert compiled_step.choice([first, line("waiting", 1.95, waits=True)]) == "waiting"
 
 
 def test_a_trace_tells_where_the_time_of_a_step_goes():
