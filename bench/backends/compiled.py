@@ -51,6 +51,9 @@ CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tun
 #: On Hopper and newer a kernel may begin before the one ahead of it has ended (programmatic dependent launch).
 OVERLAPPED = {"triton.enable_pdl": True}
 
+#: Kernels that do not need each other become one.
+COMBINED = {"combo_kernels": True}
+
 #: What a name of `products` stands for, {name: (mode, inductor, split_biases, sums, waits)}; split_biases and sums only with one row, with which
 #: they were timed. An entry never changes, because cases name it, and runs of one row must share their settings:
 #: other settings get another name.
@@ -60,7 +63,9 @@ OVERLAPPED = {"triton.enable_pdl": True}
 #:           (reports/instruments/compiled-step-equal-calls.json)
 #: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with what stands around them
 #: tuned     Inductor takes for each product the fastest of cuBLAS and Triton's templates, by trial
+#: waiting-combined  waiting, and kernels that do not need each other are one kernel
 PRODUCTS = {
+    "waiting-combined": ("default", dict(CUBLAS, **OVERLAPPED, **COMBINED), False, True, True),
     "ordered": ("default", CUBLAS, False, True, False),
     "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True, False),
     "vectors": ("default", VECTORS, True, False, False),
