@@ -55,6 +55,20 @@ def eight_bit_on_cpu(bitsandbytes_version, transformers_version):
     return able
 
 
+def device_map(accelerate_version, asked, gpus):
+    """The `device_map` that keeps the meaning of an article's on so many GPUs.
+
+    `balanced_low_0` leaves GPU 0 room beside others. On one GPU accelerate takes it for `balanced` from 0.21 on, and divides by zero before.
+    """
+    if asked != "balanced_low_0" or gpus > 1:
+        return asked
+    if release(accelerate_version) >= (0, 21):
+        _take("balanced_low_0", "as given")
+        return asked
+    _take("balanced_low_0", "balanced on one GPU")
+    return "balanced"
+
+
 def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens):
     """The arguments to add to an article's `generate` arguments, so that a call makes exactly `new_tokens`.
 

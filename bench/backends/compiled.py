@@ -63,13 +63,14 @@ COMBINED = {"combo_kernels": True}
 #:           (reports/instruments/compiled-step-equal-calls.json)
 #: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with what stands around them
 #: tuned     Inductor takes for each product the fastest of cuBLAS and Triton's templates, by trial
-#: waiting-combined  waiting, and kernels that do not need each other are one kernel
+#: waiting-combined  as ordered, but kernels overlap, each waits for the one ahead of it before it reads or writes (waiting_kernels), and kernels
+#:           that do not need each other are one kernel. Chosen by a rule (reports/instruments/compiled-step-waiting.json)
 PRODUCTS = {
-    "waiting-combined": ("default", dict(CUBLAS, **OVERLAPPED, **COMBINED), False, True, True),
     "ordered": ("default", CUBLAS, False, True, False),
     "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True, False),
     "vectors": ("default", VECTORS, True, False, False),
     "tuned": ("max-autotune-no-cudagraphs", CUBLAS, True, False, False),
+    "waiting-combined": ("default", dict(CUBLAS, **OVERLAPPED, **COMBINED), False, True, True),
 }
 
 DEFAULT_PRODUCTS = "ordered"

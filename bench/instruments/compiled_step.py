@@ -25,9 +25,6 @@ from bench.job import to_json, write_whole
 from bench.measuring import measure, roof, work
 from bench.models import weights
 
-#: Kernels that do not need each other become one.
-COMBINED = {"combo_kernels": True}
-
 #: A sum is one kernel, not one for its parts and another for the parts' sum.
 WHOLE = {"split_reductions": False}
 
@@ -37,7 +34,7 @@ SIZED, PERSISTENT = {"max_autotune_pointwise": True}, {"triton.multi_kernel": 1}
 
 def kit(products, *settings, sums=False, **more):
     """`load` of the kit's loop; `settings` of Inductor that are not named are off."""
-    inductor = dict.fromkeys({**compiled.OVERLAPPED, **COMBINED}, False)
+    inductor = dict.fromkeys({**compiled.OVERLAPPED, **compiled.COMBINED}, False)
     for setting in settings:
         inductor.update(setting)
     return dict(loop=compiled.KIT, products=products, inductor=inductor, sums=sums, **more)
@@ -55,17 +52,17 @@ VARIANTS = {
     "sums": kit("cublas", sums=True),
     "overlapped": kit("cublas", compiled.OVERLAPPED),
     "sums-overlapped": kit("cublas", compiled.OVERLAPPED, sums=True),
-    "sums-combined": kit("cublas", COMBINED, sums=True),
-    "sums-overlapped-combined": kit("cublas", compiled.OVERLAPPED, COMBINED, sums=True),
+    "sums-combined": kit("cublas", compiled.COMBINED, sums=True),
+    "sums-overlapped-combined": kit("cublas", compiled.OVERLAPPED, compiled.COMBINED, sums=True),
     # Are small sums faster in one kernel, and kernels in other sizes?
     "whole": kit("cublas", compiled.OVERLAPPED, WHOLE, sums=True),
     "whole-sized": kit("cublas", compiled.OVERLAPPED, WHOLE, SIZED, sums=True),
     "whole-persistent": kit("cublas", compiled.OVERLAPPED, WHOLE, PERSISTENT, sums=True),
     # What do fewer kernels bring without overlap, and kernels that overlap but wait before they read?
     "sums-whole": kit("cublas", WHOLE, sums=True),
-    "sums-whole-combined": kit("cublas", WHOLE, COMBINED, sums=True),
+    "sums-whole-combined": kit("cublas", WHOLE, compiled.COMBINED, sums=True),
     "sums-waiting": kit("cublas", compiled.OVERLAPPED, sums=True, waits=True),
-    "sums-waiting-combined": kit("cublas", compiled.OVERLAPPED, COMBINED, sums=True, waits=True),
+    "sums-waiting-combined": kit("cublas", compiled.OVERLAPPED, compiled.COMBINED, sums=True, waits=True),
     # Is attention by the products and sums of `eager` faster than a library's kernel, for a model that has both?
     "eager-attention": kit("cublas", attention="eager"),
     "eager-attention-sums": kit("cublas", attention="eager", sums=True),
