@@ -3,14 +3,14 @@
     <!-- ratio SLOWER FASTER -->3.41<!-- end -->
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
-number stands for all its runs that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits;
+number stands for all runs of its row that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits;
 `times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest. A ratio
 is of the times of a call, an `item_ratio` of those of an item of the batch.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
@@ -50,10 +50,11 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
 
     Where a run is not there a number stays as it is, unless `strict`: whoever measures anew need not keep the runs that a page quotes.
     """
-    of_prefix: dict[str, list[Record]] = {}
+    of_row: dict[Hashable, list[Record]] = {}
     for record in records:
-        for name in (record.id, record.id.rpartition("-")[0]):
-            of_prefix.setdefault(name, []).append(record)
+        of_row.setdefault(row_groups.same_row(record), []).append(record)
+    named: dict[str, Sequence[Record]] = {record.id: [record] for record in records}
+    named.update((record.id.rpartition("-")[0], of_row[row_groups.same_row(record)]) for record in records)
     if len(BEGIN.findall(text)) != len(NUMBER.findall(text)):
         opened = next(match[0] for match in BEGIN.finditer(text) if not NUMBER.match(text, match.start()))
         raise KitError(f"{page}: no <!-- end --> follows the number of {opened}; try {opened}0<!-- end -->")
@@ -61,7 +62,7 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
     def put(match: re.Match[str]) -> str:
         kind, words, number = match.groups()
         try:
-            number = _number(kind, words.split(), of_prefix)
+            number = _number(kind, words.split(), named)
         except NoRun as error:
             if strict:
                 raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
@@ -72,7 +73,7 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
     return NUMBER.sub(put, text)
 
 
-def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Record]]) -> str:
+def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record]]) -> str:
     """The number in digits; raises ValueError."""
     ids = [word for word in words if "=" not in word]
     options = dict(word.split("=", 1) for word in words if "=" in word)
@@ -84,9 +85,9 @@ def _number(kind: str, words: Sequence[str], of_prefix: Mapping[str, Sequence[Re
     digits = _digits({name: int(value) for name, value in options.items()})
     if kind in FILE_KINDS:
         return digits(_of_files(ids))
-    if missing := [name for name in ids if not of_prefix.get(name)]:
+    if missing := [name for name in ids if not named.get(name)]:
         raise NoRun(f"there is no run {missing[0]}; try ls reports/runs")
-    runs = [[run for run in of_prefix[name] if run.status == "ok"] for name in ids]
+    runs = [[run for run in named[name] if run.status == "ok"] for name in ids]
     if kind == "peak_gib":
         return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
     means = [_means_ms(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]

@@ -179,7 +179,7 @@ class Loaded:
     prompt_ids = None
 job = parse_job({text!r})
 longer.LEAST_S = 0.1
-timed = [{{"new_tokens": 1, "timed_ms": [20.0] * 2}}, {{"new_tokens": 4, "timed_ms": [60.0] * 2}}]
+timed = [{{"new_tokens": 1, "timed_ms": [40.0, 20.0]}}, {{"new_tokens": 4, "timed_ms": [60.0] * 2}}]
 print(json.dumps([longer.windows(job, Loaded, Form, timed), Form.calls]))
 """
 

@@ -41,6 +41,14 @@ def test_a_number_is_that_of_the_runs_that_its_marker_names(marker, digits):
     assert number(marker) == digits
 
 
+def test_an_id_without_its_number_stands_for_the_row_whatever_ids_its_other_runs_have():
+    """An earlier kit put less into an id."""
+    earlier = [dataclasses.replace(run, id=f"{SLOWER}earlier-0{place}") for place, run in enumerate(repeated(record(SLOW.job, 60.0, spread=0.0), 2, 0.02), 1)]
+    row = [*repeated(SLOW, 3, 0.02), *earlier, *repeated(FAST, 5, 0.02)]
+    assert number(f"slowest_ms {SLOWER} decimals=0", row) == "61" == number(f"slowest_ms {SLOWER}earlier decimals=0", row)
+    assert number(f"fastest_ms {SLOWER}earlier decimals=0", row) == "29" and number(f"mean_ms {SLOWER}-01 decimals=0", row) == "29"
+
+
 def test_the_rest_of_the_page_stays_as_it_is():
     text = f"A <!-- comment --> and <!-- mean_ms {SLOWER} -->1<!-- end --> ms.\n"
     assert quoted.filled("PAGE.md", text, RUNS) == text.replace(">1<", ">30.0<")
