@@ -256,7 +256,7 @@ def run(job, folder="."):
     except Exception as error:  # the boundary of a job: the report shows its failure, the log the traceback
         traceback.print_exc()
         result.status = "oom" if reports_out_of_memory(error) else "failed"
-        result.reason = "{}: {}".format(type(error).__name__, first_line(error))
+        result.reason = "{}: {}{}".format(type(error).__name__, first_line(error), place_in_library(error))
     result.environment = phases.stamp("describe", environment.describe)
     result.phases, result.compat = phases.spans, dict(compat.TAKEN)
     return result
@@ -267,6 +267,16 @@ def reports_out_of_memory(error):
     text = str(error)
     known = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
     return known or "orkspace" in text and "alloc" in text
+
+
+def place_in_library(error):
+    """ " (accelerate/utils/modeling.py, line 490)" for an error that a library raised, so that a failed row leads to its cause; else "".
+
+    The kit's own errors say what is wrong.
+    """
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    _, found, path = frame.filename.rpartition("/site-packages/")
+    return " ({}, line {})".format(path, frame.lineno) if found else ""
 
 
 def first_line(error):

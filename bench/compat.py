@@ -56,9 +56,10 @@ def eight_bit_on_cpu(bitsandbytes_version, transformers_version):
 
 
 def device_map(accelerate_version, asked, gpus):
-    """The `device_map` that keeps the meaning of an article's on so many GPUs.
+    """The `device_map` to ask for: what an article asks, in words that this accelerate can follow on so many GPUs.
 
-    `balanced_low_0` leaves GPU 0 room beside others. On one GPU accelerate takes it for `balanced` from 0.21 on, and divides by zero before.
+    `balanced_low_0` keeps GPU 0 nearly free where there are others. On one GPU accelerate takes it for `balanced` from 0.21 on; before, it
+    divides by zero.
     """
     if asked != "balanced_low_0" or gpus > 1:
         return asked

@@ -149,13 +149,13 @@ def of_model(job, model, ids):
     loop = job.load.get("loop") or loop_of(job, model)
     compiler = job.load.get("compiler", COMPILER)
     settings = settings_of(job.load, rows, model.config._attn_implementation, compiler)
-    waits = loop == KIT and settings["waits"] and job.device == "cuda" and compiler == COMPILER
+    settings["waits"] = settings["waits"] and job.device == "cuda" and compiler == COMPILER
     loaded = Compiled(model=model, device=str(ids.device), batch_size=rows, cache_tokens=cache_tokens, loop=None)
     if loop == KIT:
         record, prepared = _prepare_loop(job, loaded, compiler, **settings)
     else:
         record, prepared = _prepare_transformers(job, loaded, compiler)
-    with waiting_kernels() if waits else contextlib.nullcontext():
+    with waiting_kernels() if loop == KIT and settings["waits"] else contextlib.nullcontext():
         compiled = _compile(job, loaded, ids, record)
     loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared)
     return loaded
@@ -189,10 +189,11 @@ def settings_of(load, rows, attention, compiler=COMPILER):
 
 @contextlib.contextmanager
 def waiting_kernels():
-    """While it lasts, Inductor writes kernels that wait for the kernel ahead before they read or write anything (torch 2.11 to 2.13).
+    """While it lasts, Inductor writes kernels that wait for the kernel ahead before they read or write a buffer (torch 2.11 and 2.13).
 
-    It only matters to kernels that overlap (OVERLAPPED). By itself Inductor lets such a kernel read first what it does not take for the work of
-    the kernel ahead. Only a first kernel always waits, so here every kernel is written as a first one. What still overlaps is a kernel's start.
+    It only matters to kernels that overlap (OVERLAPPED). By itself Inductor lets such a kernel first read and write what it does not take for a
+    buffer of the kernel ahead. A kernel that follows none of Inductor's always waits, so every kernel is written as one of these. What still
+    overlaps is a kernel's start. Seeds of random numbers are read without waiting; a greedy step has none.
     """
     from torch._inductor.codegen.triton import TritonKernel
     from torch._inductor.virtualized import V
@@ -201,6 +202,8 @@ def waiting_kernels():
 
     def waiting(kernel, *arguments, **named):
         scheduler = V.graph.scheduler
+        if scheduler is None:  # within a template, where Inductor lets a kernel wait by itself
+            return before_access(kernel, *arguments, **named)
         ahead, scheduler.previous_node = scheduler.previous_node, None
         try:
             return before_access(kernel, *arguments, **named)

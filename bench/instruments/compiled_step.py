@@ -228,8 +228,8 @@ def variant_line(name, options, model, ids, table):
     return line
 
 
-def choice(lines, gain=LEAST_GAIN):
-    """The name of the variant to take; None where the first does not count. The first stays unless another is faster by `gain`.
+def choice(lines):
+    """The name of the variant to take, by LEAST_GAIN; None where the first does not count.
 
     A variant counts whose equal calls made one answer and one set of last logits, and the tokens of the first variant.
     """
@@ -237,15 +237,17 @@ def choice(lines, gain=LEAST_GAIN):
     def counts(line):
         return line.get("of_equal_calls") == {"answers": 1, "last_logits": 1} and line["tokens_equal"]
 
+    def ms(line):
+        return line["ms_a_further_token"]
+
     if not lines or not counts(lines[0]):
         return None
-    taken = lines[0]
-    for group in (False, True):
-        rivals = [line for line in lines[1:] if counts(line) and bool(line["load"].get("waits")) is group]
-        fastest = min(rivals, key=lambda line: line["ms_a_further_token"], default=taken)
-        if taken["ms_a_further_token"] >= gain * fastest["ms_a_further_token"]:
-            taken = fastest
-    return taken["variant"]
+    first, *others = [line for line in lines if counts(line)]
+    fastest = min([line for line in others if not line["load"].get("waits")], key=ms, default=first)
+    waiting = min([line for line in others if line["load"].get("waits")], key=ms, default=first)
+    if min(ms(first), ms(fastest)) >= LEAST_GAIN * ms(waiting):
+        return waiting["variant"]
+    return (fastest if ms(first) >= LEAST_GAIN * ms(fastest) else first)["variant"]
 
 
 def said(line):
@@ -311,7 +313,7 @@ def parse(arguments):
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--calls", type=int, default=3, help="timed calls of each length")
     parser.add_argument("--equal-calls", type=int, default=10, help="calls whose tokens and last logits are compared")
-    parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help="the settings so far come first; of " + ", ".join(VARIANTS))
     parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: each variant that is faster than all before it")
     parser.add_argument("--limit", type=float, default=1e9, help="start no variant after this many seconds")
     parser.add_argument("--out", required=True)

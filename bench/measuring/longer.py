@@ -16,7 +16,8 @@ LEAST_S = 3.0
 def calls_for(timed_ms):
     """How many calls take LEAST_S, 0 where the timed ones did. All ranks have the same times, so they make the same calls.
 
-    The fastest timed call counts: first calls of a process on a busy host are slow, and at their mean the window would end too early.
+    The fastest timed call counts: a busy host makes some calls twice as long, and at their mean the window would end too early. Where the
+    window's calls are slow as well, it lasts LEAST_S times the mean over the fastest.
     """
     if sum(timed_ms) / 1000 >= LEAST_S:
         return 0

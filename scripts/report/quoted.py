@@ -3,14 +3,14 @@
     <!-- ratio SLOWER FASTER -->3.41<!-- end -->
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
-number stands for all runs of its row that came to an end. `tokens=128` names the calls, where a run timed several; `decimals=1` the digits;
-`times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest. A ratio
-is of the times of a call, an `item_ratio` of those of an item of the batch.
+number stands for all runs of its row that came to an end, also those that an earlier kit gave another id. `tokens=128` names the calls, where a
+run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest.
+A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
 """
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.job import write_whole
@@ -19,6 +19,7 @@ from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import file_numbers
 from scripts.results import Record
+from scripts.run import jobs
 from scripts.units import GIB
 from scripts.verdicts import row_groups
 
@@ -50,11 +51,14 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
 
     Where a run is not there a number stays as it is, unless `strict`: whoever measures anew need not keep the runs that a page quotes.
     """
-    of_row: dict[Hashable, list[Record]] = {}
+    rows: dict[str, list[Record]] = {}
+    rows_of_prefix: dict[str, set[str]] = {}
     for record in records:
-        of_row.setdefault(row_groups.same_row(record), []).append(record)
+        row = jobs.prefix_of(record)
+        rows.setdefault(row, []).append(record)
+        rows_of_prefix.setdefault(record.id.rpartition("-")[0], set()).add(row)
     named: dict[str, Sequence[Record]] = {record.id: [record] for record in records}
-    named.update((record.id.rpartition("-")[0], of_row[row_groups.same_row(record)]) for record in records)
+    named.update((prefix, [run for row in of_prefix for run in rows[row]]) for prefix, of_prefix in rows_of_prefix.items())
     if len(BEGIN.findall(text)) != len(NUMBER.findall(text)):
         opened = next(match[0] for match in BEGIN.finditer(text) if not NUMBER.match(text, match.start()))
         raise KitError(f"{page}: no <!-- end --> follows the number of {opened}; try {opened}0<!-- end -->")
@@ -87,6 +91,8 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
         return digits(_of_files(ids))
     if missing := [name for name in ids if not named.get(name)]:
         raise NoRun(f"there is no run {missing[0]}; try ls reports/runs")
+    if ambiguous := [name for name in ids if len({jobs.prefix_of(run) for run in named[name]}) > 1]:
+        raise ValueError(f"{ambiguous[0]} stands for runs of two rows; name one run")
     runs = [[run for run in named[name] if run.status == "ok"] for name in ids]
     if kind == "peak_gib":
         return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)

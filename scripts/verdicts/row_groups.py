@@ -389,11 +389,6 @@ def _identity(record: Record) -> tuple[str | None, str]:
     return record.host.get("pins_id"), record.job.fingerprint()
 
 
-def same_row(record: Record) -> tuple[Key, str | None, str]:
-    """Equal for runs of one row, and for no others; their ids may differ (_identity)."""
-    return key_of(record), *_identity(record)
-
-
 def median(items: Sequence[Item], key: Callable[[Item], float]) -> Item:
     """The median of one or more items, oldest first; of an even number the later of the two in the middle."""
     by_key = sorted(enumerate(items), key=lambda placed: key(placed[1]))

@@ -1,5 +1,6 @@
 """Each backend on a real tiny model: times come out, and the output is plain transformers'."""
 
+import re
 import shutil
 
 import pytest
@@ -63,6 +64,12 @@ def test_a_model_that_is_not_there_is_a_failed_row_with_its_reason(guest):
     result = guest.run(tiny_job("bloom", "/no/such/model"))
     assert result.status == "failed" and "/no/such/model" in result.reason
     assert result.environment["python"]
+
+
+def test_the_reason_of_a_library_s_error_names_its_place(guest, checkpoints):
+    result = guest.run(tiny_job("bloom", checkpoints["bloom"], runs=[{"new_tokens": 4, "arguments": {"do_sample": True, "temperature": -1.0}}]))
+    assert result.status == "failed" and "temperature" in result.reason
+    assert re.search(r" \(transformers/[\w/]+\.py, line \d+\)$", result.reason), result.reason
 
 
 @pytest.mark.parametrize(

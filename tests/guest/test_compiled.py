@@ -193,6 +193,9 @@ def waits(name):
 found = {"by_itself": [waits("of_the_kernel_ahead"), waits("of_another")]}
 with compiled.waiting_kernels():
     found["within"] = [waits("of_the_kernel_ahead"), waits("of_another")]
+    graph.scheduler = None
+    found["in_a_template"] = waits("of_another")
+    graph.scheduler = types.SimpleNamespace(previous_node=ahead)
 found["afterwards"] = [waits("of_another"), graph.scheduler.previous_node is ahead]
 print(json.dumps(found))
 """
@@ -200,7 +203,44 @@ print(json.dumps(found))
 
 def test_an_overlapping_kernel_waits_before_it_reads_anything_where_it_is_told_to(guest):
     """Of Inductor itself, which lets it wait only for what it takes for the work of the kernel ahead."""
-    assert guest.code(WAITS) == {"by_itself": [True, False], "within": [True, True], "afterwards": [False, True]}
+    assert guest.code(WAITS) == {"by_itself": [True, False], "within": [True, True], "in_a_template": True, "afterwards": [False, True]}
+
+
+ENTERED = """
+import contextlib, json, types
+from bench.backends import compiled
+
+entered = []
+
+@contextlib.contextmanager
+def waiting_kernels():
+    entered.append("in")
+    yield
+
+compiled.waiting_kernels = waiting_kernels
+compiled._compile = lambda *arguments: {}
+compiled._prepare_loop = lambda job, loaded, compiler, **settings: (None, {"waits": settings["waits"]})
+compiled._prepare_transformers = lambda *arguments: (None, {})
+compiled.pretrained.dtype_of = lambda model: "float16"
+model, found = types.SimpleNamespace(config=types.SimpleNamespace(_attn_implementation="eager")), []
+for device, load in (
+    ("cuda", {"loop": "kit", "products": "waiting-combined"}),
+    ("cuda", {"loop": "kit", "products": "ordered"}),
+    ("cuda", {"loop": "kit", "products": "waiting-combined", "compiler": "eager"}),
+    ("cuda", {"loop": "transformers", "products": "waiting-combined"}),
+    ("cpu", {"loop": "kit", "products": "waiting-combined"}),
+):
+    entered.clear()
+    job = types.SimpleNamespace(device=device, load=dict(load, cache_tokens=8), runs=[], prompt={"batch_size": 1})
+    ids = types.SimpleNamespace(shape=(1, 4), device=device)
+    told = compiled.of_model(job, model, ids).used.get("waits", False)
+    found.append([entered == ["in"], told])
+print(json.dumps(found))
+"""
+
+
+def test_only_a_step_of_inductor_on_a_gpu_is_compiled_with_waiting_kernels(guest):
+    assert guest.code(ENTERED) == [[True, True]] + [[False, False]] * 4
 
 
 SPOILT = """

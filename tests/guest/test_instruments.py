@@ -56,6 +56,7 @@ def test_other_settings_are_taken_only_where_they_are_faster_by_the_rule_and_equ
     assert compiled_step.choice([first, line("fast", 1.98), line("waiting", 1.96, waits=True)]) == "fast"
     assert compiled_step.choice([first, line("fast", 1.98), line("waiting", 1.95, waits=True)]) == "waiting"
     assert compiled_step.choice([first, line("waiting", 1.95, waits=True)]) == "waiting"
+    assert compiled_step.choice([first, line("not enough", 2.005), line("waiting", 1.995, waits=True)]) == "first"
 
 
 def test_a_trace_tells_where_the_time_of_a_step_goes():

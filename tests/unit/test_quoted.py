@@ -49,6 +49,14 @@ def test_an_id_without_its_number_stands_for_the_row_whatever_ids_its_other_runs
     assert number(f"fastest_ms {SLOWER}earlier decimals=0", row) == "29" and number(f"mean_ms {SLOWER}-01 decimals=0", row) == "29"
 
 
+def test_an_id_that_stands_for_two_rows_is_refused():
+    """An earlier kit put no kind of machine into an id."""
+    other = dataclasses.replace(SLOW, id=f"{SLOWER}-06", host={**SLOW.host, "machine": {**SLOW.host["machine"], "cpu_count": 7}})
+    with pytest.raises(KitError, match="stands for runs of two rows; name one run"):
+        number(f"mean_ms {SLOWER} decimals=0", [*RUNS, other])
+    assert number(f"mean_ms {SLOWER}-06 decimals=0", [*RUNS, other]) == "30"
+
+
 def test_the_rest_of_the_page_stays_as_it_is():
     text = f"A <!-- comment --> and <!-- mean_ms {SLOWER} -->1<!-- end --> ms.\n"
     assert quoted.filled("PAGE.md", text, RUNS) == text.replace(">1<", ">30.0<")
