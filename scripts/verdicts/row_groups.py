@@ -251,7 +251,7 @@ class Row:
     def unusable(self, new_tokens: int | None = None) -> str:
         """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
         if self.status != "ok" and len(self.ok_runs) < stats.LEAST_RUNS:
-            return f"{self.name} is {self.status}: {self.record.reason}"
+            return f"{self.name} {'failed' if self.status == 'failed' else f'is {self.status}'}: {self.record.reason}"
         checks = [run.guest.check if run.guest else None for run in self.ok_runs]
         if not all(checks):
             return f"{self.name}'s output was not checked"

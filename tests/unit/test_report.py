@@ -507,3 +507,13 @@ def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -
     text = page(tmp_path, runs)
     assert "- int8 on 1: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
     assert "- int8 on 1: 1 of 3 runs are marked and count: throttled: a" in text
+
+
+def test_the_environment_names_gpus_commits_and_images_of_all_runs(tmp_path: Path) -> None:
+    runs = synthetic.repeated(record(job("deepspeed", 1), 10.0), 2)
+    runs[1].host["gpus"][0]["uuid"], runs[1].host["commit"] = "GPU-other", "0ther00000000000"
+    runs[0].host["image"]["id"], runs[1].host["image"]["id"] = "sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb"
+    shown = page(tmp_path, runs)
+    first = runs[0].host["gpus"][0]["uuid"]
+    assert re.search(rf"^- GPU A: .*{first}$", shown, re.M) and re.search(r"^- GPU B: .*GPU-other$", shown, re.M)
+    assert "0ther0000000" in shown and "`sha256:aaaaaaaaaaaa`, `sha256:bbbbbbbbbbbb`" in shown

@@ -10,6 +10,7 @@ from scripts.report import cells, rerun_command
 from scripts.report.cells import MARK, NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, code, lines, link
+from scripts.report.views import around
 from scripts.results import Record, Skipped
 from scripts.verdicts.row_groups import Group, Row
 
@@ -18,8 +19,8 @@ LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "d
 
 
 def _distinct(rows: Iterable[Row], fact: Callable[[Record], object]) -> str:
-    """The different values of a fact over a group's rows."""
-    values = list(dict.fromkeys(str(value) for row in rows if (value := fact(row.record))))
+    """The different values of a fact over all runs of a group's rows."""
+    values = {str(value) for row in rows for run in row.runs if (value := fact(run))}
     return ", ".join(sorted(values)) or NONE
 
 
@@ -43,10 +44,14 @@ def _gib(size_bytes: int | None) -> str:
     return f"{cells.gib(size_bytes, 0)} GiB" if size_bytes else ""
 
 
-def _gpus(record: Record) -> list[str]:
+def _gpus(group: Group) -> list[str]:
+    """The GPUs of all runs, by the letters of the table “which GPUs”."""
+    letters = around.gpu_letters(group)
+    every = {gpu["uuid"]: gpu for row in group.rows for run in row.runs for gpu in run.host.get("gpus") or []}
     return [
-        f"{gpu['index']}: {gpu['name']}, {_gib(gpu['memory_total_bytes'])}, compute capability {gpu['compute_capability']}, {gpu['uuid']}"
-        for gpu in record.host.get("gpus") or []
+        f"{letter}: {gpu['name']}, {_gib(gpu['memory_total_bytes'])}, compute capability {gpu['compute_capability']}, {uuid}"
+        for uuid, letter in letters.items()
+        if (gpu := every.get(uuid))
     ]
 
 
@@ -84,13 +89,24 @@ def _image(row: Row) -> dict[str, object]:
     return row.record.host.get("image") or {}
 
 
+def _image_id(run: Record) -> str:
+    """The digest or id, cut to what tells images apart. Images of one set of pins differ where a local stand-in for their base does."""
+    image = run.host.get("image") or {}
+    return str(image.get("digest") or image.get("id") or "")[:19]
+
+
+def _image_ids(row: Row) -> list[str]:
+    """Those of all runs, oldest first."""
+    return [one for one in dict.fromkeys(map(_image_id, row.runs)) if one]
+
+
 def _images(group: Group) -> Markdown:
     columns = [
         Column[Row]("case", lambda row: row.name, words=True),
         Column[Row](cells.devices(group), lambda row: row.count, words=True),
         Column[Row]("engine", lambda row: row.record.host["engine"], words=True),
         Column[Row]("image", lambda row: code(_image(row)["tag"]) if _image(row).get("tag") else "none, on the host", words=True),
-        Column[Row]("id or digest", lambda row: code(str(_image(row).get("digest") or _image(row).get("id") or "")[:19]) or NONE, words=True),
+        Column[Row]("id or digest", lambda row: Markdown(", ").join(code(one) for one in _image_ids(row)) or NONE, words=True),
         Column[Row]("pins", lambda row: code(_image(row).get("pins_id") or row.record.host.get("pins_id") or "") or NONE, words=True),
         Column[Row]("image or its base a stand-in", lambda row: NONE if not _image(row) else "yes" if _image(row).get("stand_in") else "no", words=True),
     ]
@@ -130,7 +146,7 @@ def _folded(summary: str, items: Sequence[Markdown]) -> Markdown:
 
 def environment(group: Group, article: Article | None = None) -> Markdown:
     """The section of a group: machine, driver, versions, images, deviations from the pins."""
-    gpus = sorted({gpu for row in group.rows for gpu in _gpus(row.record)})
+    gpus = _gpus(group)
     told = _distinct(group.rows, _between_gpus)
     facts = [
         Markdown("- Processor: {}").format(_distinct(group.rows, _machine)),
