@@ -396,7 +396,7 @@ def median(items: Sequence[Item], key: Callable[[Item], float]) -> Item:
 
 
 def _median_run(runs: tuple[Record, ...]) -> Record:
-    """The median of the undisturbed runs by the mean of its shortest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
+    """The median of the undisturbed runs by the mean of its longest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
 
     A single run on a busy machine then does not decide a row. Where the latest run has another status than ok, the latest run counts.
     """
@@ -404,7 +404,7 @@ def _median_run(runs: tuple[Record, ...]) -> Record:
     if runs[-1] not in timed:
         return runs[-1]
     ended = [record for record in timed if not disturbed_by(record)] or timed
-    return median(ended, lambda record: statistics.fmean(series(record)[min(series(record))]))
+    return median(ended, lambda record: statistics.fmean(series(record)[max(series(record))]))
 
 
 def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
