@@ -29,7 +29,7 @@ def load(job):
 
     arguments = compat.eight_bit_arguments(transformers.__version__, lambda: transformers.BitsAndBytesConfig(load_in_8bit=True))
     if job.device == "cuda":
-        arguments["device_map"] = compat.device_map(metadata.version("accelerate"), job.load.get("device_map", "auto"), job.device_count)
+        arguments["device_map"] = pretrained.device_map(job)
         if arguments["device_map"] == "auto":
             # The first article's max_memory={0: "24GB", 1: "0GB"}: the whole model on the first GPU.
             arguments["max_memory"] = {0: job.load.get("max_memory", "24GB")}

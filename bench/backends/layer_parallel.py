@@ -1,8 +1,5 @@
 """Layer parallelism: accelerate puts whole layers on different devices, `device_map="auto"`."""
 
-from importlib import metadata
-
-from bench import compat
 from bench.backends import Loaded
 from bench.models import pretrained
 
@@ -14,8 +11,7 @@ def unsupported(job):
 
 
 def load(job):
-    asked = compat.device_map(metadata.version("accelerate"), job.load.get("device_map", "auto"), job.device_count)
-    model = pretrained.load_model(job, device_map=asked)
+    model = pretrained.load_model(job, device_map=pretrained.device_map(job))
     layers = {}
     for device in getattr(model, "hf_device_map", {"": model.device}).values():
         layers[str(device)] = layers.get(str(device), 0) + 1

@@ -1,6 +1,7 @@
 """Load a checkpoint with the job's dtype (the first step of every backend), and look into the loaded model."""
 
 import os
+from importlib import metadata
 
 from bench import compat
 from bench.measuring import ranks
@@ -34,6 +35,11 @@ def refuse_pickles(folder):
     if pickled or not any(name.endswith(".safetensors") for name in names):
         found = pickled[0] if pickled else "no *.safetensors"
         raise ValueError("the model's folder holds {}; allowed are weights in safetensors, type make models, which converts pickles".format(found))
+
+
+def device_map(job):
+    """The `device_map` for a model that accelerate spreads: the article's, in words that the installed version follows."""
+    return compat.device_map(metadata.version("accelerate"), job.load.get("device_map", "auto"), job.device_count)
 
 
 def load_onto(job, device):
