@@ -83,7 +83,7 @@ def load(job, result, phases, folder):
     result.used = loaded.used
     loaded.folder, loaded.answers = folder, []
     loaded.input_ids = phases.stamp("prompt", lambda: prompts.token_ids(job.prompt, job.model["path"])).to(loaded.device)
-    loaded.prompt_ids = loaded.input_ids
+    loaded.prompt_ids, loaded.prompt_mask = loaded.input_ids, None
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
 
@@ -178,7 +178,7 @@ def write_answers(job, loaded, form):
     def clocked(action):
         return measure.elapsed_ms(action, synchronize)[0]
 
-    timed_tokens.write(job, loaded, form, loaded.answers, clocked)
+    timed_tokens.write(job, loaded, form, clocked)
 
 
 def run_reference(job, result, phases, folder):

@@ -41,7 +41,8 @@ class Engine(types.SimpleNamespace):
 
     input_ids   the job's prompt on the device, [batch_size, tokens]
     folder      the job's folder, the only one it may write
-    prompt_ids  the ids of the calls, [rows, tokens], the same in every row: input_ids unless the form renders a prompt of its own
+    prompt_ids  the ids of the calls, [rows, tokens]: input_ids unless the form makes prompts of its own
+    prompt_mask their attention mask where prompts are padded on the left, else None
     answers     a list to which a form adds the answers of its timed calls (bench/measuring/timed_tokens.py)
     """
 

@@ -10,7 +10,7 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
     fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call
 
-A bound of the first two is the larger of the dtype's floor (bench/tolerances.toml) and FACTORS times plain transformers' own value.
+Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor (bench/tolerances.toml) and FACTORS times plain transformers' own value.
 A reading costs one forward pass, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens:
 rows whose tokens were read before are judged without a model, and without importing torch, which takes seconds.
 
@@ -46,8 +46,8 @@ class Readings:
         self.arrays = dict(numpy.load(path)) if os.path.exists(path) else {}
 
     def of(self, answers, prompt, tokens):
-        """(regrets [new tokens], logits [2, vocabulary] of the first and the late step) as numpy arrays."""
-        key = hashlib.sha256(repr([prompt, tokens, answers["late_step"], answers["end_tokens"]]).encode()).hexdigest()[:16]
+        """(regrets [new tokens], logits [2, vocabulary] of the first and the late step) as numpy arrays; of a shorter answer's last in place of the late step."""
+        key = hashlib.sha256(repr([prompt, tokens, answers["late_step"], answers["forbidden_tokens"]]).encode()).hexdigest()[:16]
         if key + ".regrets" not in self.arrays:
             self.must_load()
             self._read(key, answers, prompt, tokens)
@@ -69,7 +69,7 @@ class Readings:
         loaded = self.float32()
         logits = regret.read(loaded.model, torch.tensor([prompt], device=loaded.device), tokens)
         steps = [0, min(answers["late_step"], len(tokens) - 1)]
-        self.arrays[key + ".regrets"] = regret.regrets(logits, tokens, answers["end_tokens"]).cpu().numpy()
+        self.arrays[key + ".regrets"] = regret.regrets(logits, tokens, answers["forbidden_tokens"]).cpu().numpy()
         self.arrays[key + ".logits"] = logits[steps].cpu().numpy()
         self.changed = True
 
@@ -127,17 +127,19 @@ def judge(answers, logits, readings, plain, floors):
     """
     faults, not_seen, verdict = _counts(answers), ["tokens are sampled, so no reference can judge them"], {}
     if answers["greedy"]:
-        verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, readings)}
+        verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, answers["prompts"], _timed(answers), readings)}
         not_seen = [] if logits else ["logits of a late step: {}".format(answers["again"]["reason"])]
         not_seen += [] if answers["fresh"] else ["stored answers: no rotation of the prompt is another prompt"]
+        left_out = sum(part["left_out"] for part in answers["runs"])
+        not_seen += ["{} of the different answers to one prompt".format(left_out)] if left_out else []
         faults += _repeats(answers) + _too_large("the timed tokens", verdict["regret"], verdict["allowed"])
         for call in answers["fresh"]:
-            values = [readings.of(answers, call["prompt"], row)[0] for row in call["tokens"]]
-            faults += _too_large("the tokens for an unseen prompt", _summary(values), verdict["allowed"])
+            regrets = _regret(answers, call["prompts"], call["answers"], readings)
+            faults += _too_large("the tokens for an unseen prompt", regrets, verdict["allowed"])
         if logits:
             verdict["logits_error"] = _logits_error(answers, logits, readings)
             faults += _too_far(verdict["logits_error"], verdict["allowed"]["logits_error"])
-    steps = sum(len(row) for part in answers["runs"] for row in part["tokens"])
+    steps = sum(len(answer["tokens"]) for part in answers["runs"] for answer in part["answers"])
     calls = sum(len(part["digests"]) for part in answers["runs"])
     return dict(verdict, passed=not faults, reason="; ".join(faults), steps=steps, calls=calls, not_seen=not_seen)
 
@@ -148,12 +150,18 @@ def _allowed(plain, floors):
     return {name: max(floors[name], FACTORS[name] * own[name]) for name in own}
 
 
+def _timed(answers):
+    """The distinct answers of all timed calls; one call stands for all calls with the same tokens."""
+    return [answer for part in answers["runs"] for answer in part["answers"] + part["other_answers"]]
+
+
 def _counts(answers):
-    """Answers with another number of tokens than required; sampled answers may end sooner."""
-    rows = [(part["new_tokens"], row) for part in answers["runs"] for row in part["tokens"] + (part["other_tokens"] or [])]
+    """Answers with another number of tokens than required; sampled ones may end sooner, and others where an end token ends them."""
+    rows = [(part["new_tokens"], answer["tokens"]) for part in answers["runs"] for answer in part["answers"] + part["other_answers"]]
     longest = max(part["new_tokens"] for part in answers["runs"])
-    rows += [(longest, row) for call in answers["fresh"] + [answers["again"]] for row in call.get("tokens", [])]
-    wrong = sorted({(required, len(row)) for required, row in rows if len(row) > required or answers["greedy"] and len(row) < required})
+    rows += [(longest, answer["tokens"]) for call in answers["fresh"] + [answers["again"]] for answer in call.get("answers", [])]
+    short = {(required, len(row)) for required, row in rows if len(row) < required and answers["greedy"] and not set(row[-1:]) & set(answers["stop_tokens"])}
+    wrong = sorted(short | {(required, len(row)) for required, row in rows if len(row) > required})
     return ["{} new tokens were asked for, {} came".format(required, made) for required, made in wrong]
 
 
@@ -169,14 +177,10 @@ def _repeats(answers):
     return faults
 
 
-def _summary(values):
+def _regret(answers, prompts, made, readings):
+    """{p50, p90, max} over all steps of the answers `made` to `prompts`."""
+    values = [readings.of(answers, prompts[answer["prompt"]], answer["tokens"])[0] for answer in made]
     return regret.summary([value for row in values for value in row])
-
-
-def _regret(answers, readings):
-    """{p50, p90, max} over all steps of all timed calls; one call stands for all calls with the same tokens."""
-    rows = [row for part in answers["runs"] for row in part["tokens"] + (part["other_tokens"] or [])]
-    return _summary([readings.of(answers, answers["prompt"], row)[0] for row in rows])
 
 
 def _too_large(whose, regrets, allowed):
@@ -191,7 +195,7 @@ def _too_far(errors, allowed):
     return [
         "the logits of the {} are {:.2g} off, {:.2g} is allowed".format(words, errors[name], allowed)
         for name, words in (("prompt", "prompt's last position"), ("late", "late step"))
-        if not errors[name] <= allowed
+        if name in errors and not errors[name] <= allowed
     ]
 
 
@@ -205,10 +209,17 @@ def _error(own, right):
 
 
 def _logits_error(answers, logits, readings):
-    """{prompt, late}: the largest error over the rows whose logits were kept, each against the reading of the row's own tokens."""
-    rows = answers["again"]["tokens"]
-    right = [readings.of(answers, answers["prompt"], row)[1] for row in rows]
-    return {name: max(min(_error(own, reading[place]) for reading in right) for own in logits[name]) for place, name in enumerate(("prompt", "late"))}
+    """{prompt, late}: the largest error over the rows whose logits were kept, each against the reading of the row's own tokens.
+
+    An answer that ended before the late step has no logits of it; `late` is missing where all did.
+    """
+    errors = {}
+    for place, (name, step) in enumerate((("prompt", 0), ("late", answers["late_step"]))):
+        for own, answer in zip(logits.get(name, ()), answers["again"]["answers"]):
+            if len(answer["tokens"]) > step:
+                right = readings.of(answers, answers["prompts"][answer["prompt"]], answer["tokens"])[1]
+                errors[name] = max(errors.get(name, 0.0), _error(own, right[place]))
+    return errors
 
 
 def _model(job, dtype):
@@ -221,43 +232,53 @@ def _model(job, dtype):
 
 
 def _plain(job, answers, readings):
-    """{regret_p90, regret_max, prompt, late} of plain transformers in the job's dtype on this prompt; measured once, then kept."""
+    """{regret_p90, regret_max, prompt, late} of plain transformers in the job's dtype on the same prompts; measured once, then kept."""
     import numpy
 
     new_tokens = max(part["new_tokens"] for part in answers["runs"])
-    key = hashlib.sha256(repr([answers["prompt"], new_tokens, job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
+    key = hashlib.sha256(repr([answers["prompts"], new_tokens, answers["stop_tokens"], job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
     if key not in readings.arrays:
         readings.must_load()
-        tokens, logits = _decoded(job, answers, new_tokens, readings)
-        regrets, right = readings.of(answers, answers["prompt"], tokens)
+        regrets, errors = [], {"prompt": 0.0, "late": 0.0}
+        for prompt, (tokens, logits) in zip(answers["prompts"], _decoded(job, answers, new_tokens, readings)):
+            own, right = readings.of(answers, prompt, tokens)
+            regrets += own.tolist()
+            for place, name in enumerate(logits):
+                errors[name] = max(errors[name], _error(logits[name], right[place]))
         summary = regret.summary(regrets)
-        errors = [_error(own, reading) for own, reading in zip(logits, right)]
-        readings.arrays[key] = numpy.array([summary["p90"], summary["max"]] + errors)
+        readings.arrays[key] = numpy.array([summary["p90"], summary["max"], errors["prompt"], errors["late"]])
         readings.changed = True
     return dict(zip(("regret_p90", "regret_max", "prompt", "late"), readings.arrays[key].tolist()))
 
 
 def _decoded(job, answers, new_tokens, readings):
-    """(tokens [new tokens], logits of the first and the late step) of a greedy call of plain transformers in the job's dtype."""
+    """For each prompt (tokens [new tokens], {prompt, late: logits}) of a greedy call of plain transformers in the job's dtype, by itself and without padding."""
+    plain = readings.float32() if job.options["dtype"] == "float32" else _model(job, job.options["dtype"])
+    decoded = [_decode(plain, prompt, answers, new_tokens) for prompt in answers["prompts"]]
+    del plain
+    gc.collect()
+    if job.device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+    return decoded
+
+
+def _decode(plain, prompt, answers, new_tokens):
     import torch
     import transformers
 
-    plain = readings.float32() if job.options["dtype"] == "float32" else _model(job, job.options["dtype"])
-    ids = torch.tensor([answers["prompt"]], device=plain.device)
-    steps = (0, answers["late_step"])
-    keep = timed_tokens.keeper(ids.shape[1], steps)
+    ids = torch.tensor([prompt], device=plain.device)
+    steps = {"prompt": 0, "late": answers["late_step"]}
+    keep = timed_tokens.keeper(ids.shape[1], steps.values())
+    least = 0 if answers["stop_tokens"] else ids.shape[1] + new_tokens
     with torch.no_grad():
         output = plain.model.generate(
             ids,
             do_sample=False,
             num_beams=1,
             max_new_tokens=new_tokens,
-            min_length=ids.shape[1] + new_tokens,
+            min_length=least,
             logits_processor=transformers.LogitsProcessorList([keep]),
         )
-    tokens, logits = output[0, ids.shape[1] :].tolist(), [keep.kept[step][0].numpy() for step in steps]
-    del plain, output
-    gc.collect()
-    if job.device == "cuda":
-        torch.cuda.empty_cache()
-    return tokens, logits
+    return output[0, ids.shape[1] :].tolist(), {name: keep.kept[step][0].numpy() for name, step in steps.items() if step in keep.kept}

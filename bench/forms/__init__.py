@@ -10,7 +10,9 @@ A form is a module with
                                 model itself). The host reads it too, and refuses a case whose backend does not fit
     call(job, loaded, run, input_ids, **more)
                                 the new tokens [rows, new tokens] of one further call of a run on any prompt, for the judge; needed
-                                where `run` adds to `loaded.answers` (bench/measuring/timed_tokens.py)
+                                where `run` adds to `loaded.answers` (bench/measuring/timed_tokens.py); prompts are padded as
+                                `loaded.prompt_mask` tells
+    STOPS                       True where an end token ends an answer before its length (optional)
     unsupported(job)            why this job cannot run on this machine, or "" (optional); called before anything is loaded
     LOADS                       False where the form measures without a model: `loaded` is then None, and the job has neither a
                                 checkpoint nor an output check (optional)

@@ -18,7 +18,7 @@ def run(job, loaded, say):
         measurement, calls = _measure(job, loaded, job_run, number == 0, say)
         measurements.append(measurement)
         timed = [tokens.tolist() for tokens in calls[-job.timed_runs :]]
-        loaded.answers.append(timed_tokens.of_run(job_run["new_tokens"], timed, measurement["timed_ms"]))
+        loaded.answers.append(timed_tokens.Timed(job_run["new_tokens"], timed, measurement["timed_ms"]))
         if job_run["new_tokens"] == most:
             longest = calls[-1]
     return measurements, longest, {}

@@ -16,11 +16,12 @@ import re
 
 from bench.backends import LOGITS, MASK, TOKENS
 from bench.checking import check
-from bench.measuring import environment, measure, ranks
+from bench.measuring import environment, measure, ranks, timed_tokens
 from bench.models import texts
 
 NEEDS = (TOKENS, MASK, LOGITS)
 TIMES_RUNS = True
+STOPS = True
 OPTIONS = {"tokens_times_ranks": ()}
 
 
@@ -57,6 +58,11 @@ def padding_error(loaded, tokenizer, sentences, cut):
     return check.tensor_error(last_logits(sentences), last_logits(sentences[:1]))
 
 
+def call(job, loaded, run, input_ids, **more):
+    """The new tokens [rows, new tokens] of one call on token ids that are padded as the job's own sentences are."""
+    return loaded.generate(input_ids, loaded.prompt_mask, **dict(run["arguments"], **more))
+
+
 def run(job, loaded, say):
     import torch
     import transformers
@@ -65,23 +71,28 @@ def run(job, loaded, say):
     sentences = batch_of(job.prompt["texts"], job.prompt["batch_size"])
     cut = job.prompt["tokens"] is not None
     (job_run,) = job.runs
-    kept = {}
+    kept, calls = {}, []
 
-    def call():
+    def one_call():
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
-        kept["new"] = loaded.generate(**inputs, **job_run["arguments"])
-        tokenizer.batch_decode(torch.cat([inputs["input_ids"], kept["new"]], dim=1), skip_special_tokens=True)
-        return kept["new"].shape[1]
+        new = loaded.generate(**inputs, **job_run["arguments"])
+        tokenizer.batch_decode(torch.cat([inputs["input_ids"], new], dim=1), skip_special_tokens=True)
+        kept["inputs"] = inputs
+        calls.append(new)
+        return new.shape[1]
 
     before = environment.gpu_memory(job)
-    measurement = measure.measure_run(job, job_run, call, cold=True, say=say)
+    measurement = measure.measure_run(job, job_run, one_call, cold=True, say=say)
+    timed = [new.tolist() for new in calls[-job.timed_runs :]]
+    loaded.answers.append(timed_tokens.Timed(job_run["new_tokens"], timed, measurement["timed_ms"]))
+    loaded.prompt_ids, loaded.prompt_mask = kept["inputs"]["input_ids"], kept["inputs"]["attention_mask"]
     figures = {
         "sequences": len(sentences),
-        "counted_tokens": kept["new"].numel(),
-        "real_tokens": sum(texts.lengths_of(kept["new"].tolist(), set(loaded.end_tokens()))),
+        "counted_tokens": calls[-1].numel(),
+        "real_tokens": sum(texts.lengths_of(timed[-1], set(loaded.end_tokens()))),
         "ranks": ranks.total(),
         "memory": {"before": before, "after": environment.gpu_memory(job)},
     }
     figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[: check.CHECKED_ROWS], cut)
     first_is_prompt = sentences[0] == job.prompt["text"]
-    return [measurement], kept["new"][:1] if first_is_prompt else None, {"cycles": figures}
+    return [measurement], calls[-1][:1] if first_is_prompt else None, {"cycles": figures}

@@ -1,7 +1,7 @@
 """The files that a measuring job writes for the judge (bench/checking/judge.py): a guest never judges itself.
 
-They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls.
-After the last timed call the job makes three more calls or a few more, which enter no time of the result:
+They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls. An answer
+is {prompt, tokens}: a place in the list of distinct prompts, whose padding is left out, and the new tokens. After the last timed call the job makes three more calls or a few more, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
     fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times. Where
@@ -20,8 +20,11 @@ from bench.measuring import ranks
 
 TOKENS, LOGITS = "tokens.json", "logits.npz"
 
-#: The number of rows of a batch that are kept in full; a call's digest covers all rows.
-KEPT_ROWS = 8
+#: At most so many distinct answers of a call are kept in full; a call's digest covers all rows, and the judge says how many were left out.
+KEPT_ANSWERS = 32
+
+#: The logits of so many rows of a batch are kept.
+LOGIT_ROWS = 8
 
 #: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call.
 FRESH = 3
@@ -53,29 +56,69 @@ def digest(rows):
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:12]
 
 
-def unique(rows):
-    """The first KEPT_ROWS rows of a call without repetitions, in order."""
-    kept = []
-    for row in rows[:KEPT_ROWS]:
-        if row not in kept:
-            kept.append(row)
-    return kept
+class Batch:
+    """The prompts of a call's rows: `input_ids` [rows, tokens], padded on the left where `mask` [rows, tokens] is 0; None pads nothing.
+
+    prompts    the distinct prompts without their padding, in order
+    numbers    the place of each row's prompt among them
+    ends       the tokens with which an answer may end before its length
+    """
+
+    def __init__(self, input_ids, mask=None, ends=()):
+        self.input_ids, self.mask, self.ends = input_ids, mask, ends
+        self.rows = input_ids.tolist()
+        self.padding = [0] * len(self.rows) if mask is None else [row.index(1) for row in mask.tolist()]
+        unpadded = [row[start:] for row, start in zip(self.rows, self.padding)]
+        self.prompts = list(map(list, dict.fromkeys(map(tuple, unpadded))))
+        self.numbers = [self.prompts.index(prompt) for prompt in unpadded]
+
+    def answers(self, call):
+        """[{prompt, tokens}] of a call's rows of new tokens, each up to its first end token: the rest is padding."""
+        return [{"prompt": number, "tokens": self._ended(row)} for number, row in zip(self.numbers, call)]
+
+    def _ended(self, row):
+        return next((row[: place + 1] for place, token in enumerate(row) if token in self.ends), row)
+
+    def rotated(self, places):
+        """The batch with each row's tokens rotated by so many places; padding stays where it is."""
+        rows = []
+        for row, start in zip(self.rows, self.padding):
+            turn = places % (len(row) - start)
+            rows.append(row[:start] + row[len(row) - turn :] + row[start : len(row) - turn])
+        return Batch(self.input_ids.new_tensor(rows), self.mask, self.ends)
 
 
-def of_run(new_tokens, calls, timed_ms):
-    """A run's part of tokens.json. `calls` has for each timed call the new tokens of each row, `timed_ms` the times of the calls."""
-    other = next((call for call in calls if call != calls[0]), None)
-    return {
-        "new_tokens": new_tokens,
-        "timed_ms": timed_ms,
-        "digests": [digest(call) for call in calls],
-        "tokens": unique(calls[0]),
-        "other_tokens": unique(other) if other else None,
-    }
+def unique(answers):
+    """(the first KEPT_ANSWERS of the distinct answers, in order; the number of the others)."""
+    found = {}
+    for answer in answers:
+        found.setdefault(repr(answer), answer)
+    kept = list(found.values())
+    return kept[:KEPT_ANSWERS], len(kept[KEPT_ANSWERS:])
+
+
+class Timed:
+    """The timed calls of one of the job's runs: `calls` has for each the new tokens of each row, `timed_ms` their times."""
+
+    def __init__(self, new_tokens, calls, timed_ms):
+        self.new_tokens, self.calls, self.timed_ms = new_tokens, calls, timed_ms
+
+    def part(self, batch):
+        """This run's part of tokens.json."""
+        kept, left_out = unique(batch.answers(self.calls[0]))
+        other = next((call for call in self.calls if call != self.calls[0]), None)
+        return {
+            "new_tokens": self.new_tokens,
+            "timed_ms": self.timed_ms,
+            "digests": [digest(call) for call in self.calls],
+            "answers": kept,
+            "left_out": left_out,
+            "other_answers": unique(batch.answers(other))[0] if other else [],
+        }
 
 
 def keeper(prompt_tokens, steps):
-    """A logits processor that changes nothing. Its `kept` is {step: logits [rows, vocabulary] on the CPU} for `steps`."""
+    """A logits processor that changes nothing. Its `kept` is {step: logits [LOGIT_ROWS at most, vocabulary] on the CPU} for `steps`."""
     import transformers
 
     class Keep(transformers.LogitsProcessor):
@@ -84,51 +127,58 @@ def keeper(prompt_tokens, steps):
         def __call__(self, input_ids, scores):
             step = input_ids.shape[1] - prompt_tokens
             if step in steps:
-                self.kept[step] = scores[:KEPT_ROWS].detach().float().cpu()
+                self.kept[step] = scores[:LOGIT_ROWS].detach().float().cpu()
             return scores
 
     Keep.kept = {}
     return Keep()
 
 
-def write(job, loaded, form, runs, clock):
-    """Make the judge's calls and write both files; `runs` are the parts from `of_run`.
-
-    Each row of a batch is the same prompt, `loaded.prompt_ids` [rows, tokens].
-    """
+def write(job, loaded, form, clock):
+    """Make the judge's calls and write both files."""
     longest = max(job.runs, key=lambda run: run["new_tokens"])
+    ends, stops = loaded.end_tokens(), getattr(form, "STOPS", False)
+    batch = Batch(loaded.prompt_ids, loaded.prompt_mask, ends if stops else ())
     document = {
         "greedy": greedy(job),
-        "end_tokens": loaded.end_tokens(),
-        "prompt": loaded.prompt_ids[0].tolist(),
+        "forbidden_tokens": [] if stops else ends,
+        "stop_tokens": ends if stops else [],
+        "prompts": batch.prompts,
         "late_step": late_step(longest["new_tokens"]),
-        "runs": runs,
+        "runs": [timed.part(batch) for timed in loaded.answers],
         "again": {"reason": "tokens are sampled"},
         "fresh": [],
     }
     if document["greedy"]:
-        document["again"] = _again(job, loaded, form, longest)
-        document["fresh"] = _fresh_calls(job, loaded, form, longest, clock, longest_of(runs)["timed_ms"])
+        document["again"] = _again(job, loaded, form, longest, batch)
+        document["fresh"] = _fresh_calls(job, loaded, form, longest, batch, clock, longest_of(document["runs"])["timed_ms"])
     if ranks.is_first():
         with open(os.path.join(loaded.folder, TOKENS), "w") as stream:
             json.dump(document, stream, sort_keys=True)
 
 
-def _again(job, loaded, form, run):
-    """{digest, tokens} of the longest run with its logits kept, or {reason} where the backend refuses a logits processor."""
+def _again(job, loaded, form, run, batch):
+    """{digest, answers} of the longest run, the answers those of the rows whose logits are kept; {reason} where the backend refuses a logits
+    processor, and all three where it ignores it.
+
+    The late step's logits are missing where every answer ended before it.
+    """
     import numpy
     import transformers
 
-    steps = (0, late_step(run["new_tokens"]))
-    keep = keeper(loaded.prompt_ids.shape[1], steps)
+    steps = {"prompt": 0, "late": late_step(run["new_tokens"])}
+    keep = keeper(batch.input_ids.shape[1], steps.values())
     try:
-        tokens = form.call(job, loaded, run, loaded.prompt_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
-        kept = {"prompt": keep.kept[steps[0]].numpy(), "late": keep.kept[steps[1]].numpy()}
+        tokens = form.call(job, loaded, run, batch.input_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
+        kept = {name: keep.kept[step].numpy() for name, step in steps.items() if step in keep.kept}
     except Exception as error:  # any error of a backend about the logits processor: the row is then judged without its logits
         return {"reason": "{}: {}".format(type(error).__name__, str(error).splitlines()[0] if str(error) else "")}
+    found = {"digest": digest(tokens), "answers": batch.answers(tokens)[:LOGIT_ROWS]}
+    if not kept:
+        return dict(found, reason="the backend never called the logits processor")
     if ranks.is_first():
         numpy.savez(os.path.join(loaded.folder, LOGITS), **kept)
-    return {"digest": digest(tokens), "tokens": unique(tokens)}
+    return found
 
 
 def longest_of(runs):
@@ -147,32 +197,31 @@ def slow(timed_ms, fresh):
     return min(call["ms"] for call in fresh) > FRESH * pace_ms(timed_ms)
 
 
-def unseen_prompts(prompt_ids):
-    """The job's prompt [rows, tokens] rotated, each time by another number of places; no two of the prompts are the same."""
-    seen = [prompt_ids[0].tolist()]
-    for place in range(1, len(seen[0])):
-        prompt = prompt_ids.roll(place, dims=1)
-        tokens = prompt[0].tolist()
-        if tokens not in seen:
-            seen.append(tokens)
-            yield prompt
+def unseen(batch):
+    """The batch rotated, each time by another number of places; no two of them are the same."""
+    seen = [batch.rows]
+    for places in range(1, batch.input_ids.shape[1]):
+        rotated = batch.rotated(places)
+        if rotated.rows not in seen:
+            seen.append(rotated.rows)
+            yield rotated
 
 
-def _fresh_calls(job, loaded, form, run, clock, timed_ms):
-    """Calls with unseen prompts; none where every rotation of the prompt is the prompt."""
-    prompts = unseen_prompts(loaded.prompt_ids)
-    fresh = [_fresh(job, loaded, form, run, prompt, clock) for prompt in itertools.islice(prompts, FRESH_CALLS)]
-    for prompt in itertools.islice(prompts, MOST_FRESH_CALLS - FRESH_CALLS):
+def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
+    """Calls with unseen prompts; none where every rotation of the prompts is the prompts."""
+    batches = unseen(batch)
+    fresh = [_fresh(job, loaded, form, run, rotated, clock) for rotated in itertools.islice(batches, FRESH_CALLS)]
+    for rotated in itertools.islice(batches, MOST_FRESH_CALLS - FRESH_CALLS):
         enough = not slow(timed_ms, fresh) or sum(call["ms"] for call in fresh) > 1000 * MOST_FRESH_S
         if ranks.gather(enough)[0]:  # the first rank decides for all, which would wait for each other otherwise
             break
         time.sleep(PAUSE_S)
-        fresh.append(_fresh(job, loaded, form, run, prompt, clock))
+        fresh.append(_fresh(job, loaded, form, run, rotated, clock))
     return fresh
 
 
-def _fresh(job, loaded, form, run, prompt, clock):
-    """{prompt, tokens, ms} of a call with a prompt."""
+def _fresh(job, loaded, form, run, batch, clock):
+    """{prompts, answers, ms} of a call with a batch."""
     kept = []
-    ms = clock(lambda: kept.append(form.call(job, loaded, run, prompt)))
-    return {"prompt": prompt[0].tolist(), "tokens": unique(kept[0].tolist()), "ms": ms}
+    ms = clock(lambda: kept.append(form.call(job, loaded, run, batch.input_ids)))
+    return {"prompts": batch.prompts, "answers": unique(batch.answers(kept[0].tolist()))[0], "ms": ms}

@@ -162,6 +162,6 @@ def time_runs(job, tokenizer, call, say, kept=None):
         with torch.no_grad():
             measurements.append(measure.measure_run(job, run, generate, cold=number == 0, say=say))
         if kept is not None:
-            kept.append(timed_tokens.of_run(run["new_tokens"], calls[-job.timed_runs :], measurements[-1]["timed_ms"]))
+            kept.append(timed_tokens.Timed(run["new_tokens"], calls[-job.timed_runs :], measurements[-1]["timed_ms"]))
         tokens.append({"new_tokens": run["new_tokens"], "timed_tokens": counts[-job.timed_runs :]})
     return measurements, list(rows), {"calls": tokens}

@@ -136,6 +136,41 @@ def cheats(model):
     return dict(found, **({"positions too far": decoding(ahead=True)} if faulty.takes_positions(model) else {}))
 
 
+def unpadded(model, ids, attention_mask, **arguments):
+    return right(model, ids, attention_mask=torch.ones_like(attention_mask), **arguments)
+
+
+def first_row_for_all(model, ids, **arguments):
+    new = right(model, ids, **arguments)[:1, ids.shape[1] :]
+    return torch.cat([ids, new.expand(len(ids), -1)], dim=1)
+
+
+def last_row_constant(model, ids, **arguments):
+    output, width = right(model, ids, **arguments), ids.shape[1]
+    output[-1, width:] = output[-1, width]
+    return output
+
+
+def ended_at_once(model, ids, **arguments):
+    output = right(model, ids, **arguments)
+    output[:, ids.shape[1] :] = model.generation_config.eos_token_id
+    return output
+
+
+def padded_cheats(model):
+    """As `cheats`, for a batch of sentences that are padded on the left."""
+    return {
+        "honest": right,
+        "constant": constant,
+        "padding not masked": unpadded,
+        "the first row's answer for all": first_row_for_all,
+        "the last row constant": last_row_constant,
+        "ended at once": ended_at_once,
+        "kept for any prompt": kept_for_any_prompt(),
+        "kept for each prompt": kept_for_each_prompt(),
+    }
+
+
 class Model:
     """A model whose `generate` is another's; all else is its own."""
 
@@ -148,8 +183,8 @@ class Model:
     def __call__(self, *arguments, **named):
         return self.model(*arguments, **named)
 
-    def generate(self, ids, **arguments):
-        return self.cheat(self.model, ids, **arguments)
+    def generate(self, ids=None, input_ids=None, **arguments):
+        return self.cheat(self.model, input_ids if ids is None else ids, **arguments)
 
 
 def main(job_path, folder):
@@ -157,7 +192,7 @@ def main(job_path, folder):
         job = parse_job(stream.read())
     model, find, found = pretrained.load_model(job), backends.find, {}
     readings = judge.Readings(os.path.join(folder, "readings.npz"), lambda dtype: Loaded(model=model, device="cpu"))
-    for name, generate in cheats(model).items():
+    for name, generate in (padded_cheats if job.form == "padded-sentences" else cheats)(model).items():
         cheat = types.SimpleNamespace(load=lambda job, generate=generate: Loaded(model=Model(model, generate), device="cpu", used={"dtype": "float32"}))
         backends.find = lambda wanted, cheat=cheat: cheat if wanted == "cheat" else find(wanted)
         for file in (timed_tokens.TOKENS, timed_tokens.LOGITS):

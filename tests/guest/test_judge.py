@@ -29,22 +29,27 @@ REASONS = {
 }
 
 
-@pytest.fixture(scope="session", params=["gptj", *(pytest.param(name, marks=pytest.mark.full) for name in sorted(set(SHAPES) - {"gptj"}))])
-def verdicts(request, python, checkpoints, tmp_path_factory):
-    """{cheat: [status, reason, verdict]} on a tiny model."""
-    folder = tmp_path_factory.mktemp("cheats-" + request.param)
-    greedy = {"do_sample": False, "num_beams": 1}
-    reference = str(folder / "reference.npz")
-    fields = {"runs": [{"new_tokens": NEW_TOKENS, "arguments": greedy}], "warmup_runs": 0, "timed_runs": 2, "reference": reference}
-    job = tiny_job(request.param, checkpoints[request.param], **fields)
-    (folder / "job.json").write_text(to_json(job))
-    (folder / "reference.json").write_text(to_json(tiny_job(request.param, checkpoints[request.param], kind="reference", **fields)))
+GREEDY = {"do_sample": False, "num_beams": 1}
+
+
+def verdicts_of(python, folder, architecture, checkpoint, **fields):
+    """{cheat: [status, reason, verdict]} of a job on a tiny model."""
+    fields = {"warmup_runs": 0, "timed_runs": 2, "reference": str(folder / "reference.npz"), **fields}
+    alone = {"form": "generate", "prompt": {**fields["prompt"], "batch_size": 1}} if "prompt" in fields else {}
+    (folder / "reference.json").write_text(to_json(tiny_job(architecture, checkpoint, kind="reference", **{**fields, **alone})))
     subprocess.run([str(python), "-m", "bench", str(folder / "reference.json"), str(folder / "r.json")], cwd=ROOT, check=True, capture_output=True)
-    (folder / "job.json").write_text(to_json(tiny_job(request.param, checkpoints[request.param], backend="cheat", **fields)))
+    (folder / "job.json").write_text(to_json(tiny_job(architecture, checkpoint, backend="cheat", **fields)))
     command = [str(python), "-m", "tests.guest.cheats", str(folder / "job.json"), str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="session", params=["gptj", *(pytest.param(name, marks=pytest.mark.full) for name in sorted(set(SHAPES) - {"gptj"}))])
+def verdicts(request, python, checkpoints, tmp_path_factory):
+    """{cheat: [status, reason, verdict]} on a tiny model."""
+    folder = tmp_path_factory.mktemp("cheats-" + request.param)
+    return verdicts_of(python, folder, request.param, checkpoints[request.param], runs=[{"new_tokens": NEW_TOKENS, "arguments": GREEDY}])
 
 
 def test_a_right_backend_passes(verdicts):
@@ -72,6 +77,34 @@ def test_the_forward_pass_alone_sees_none_of_them(verdicts):
 def test_a_call_that_is_one_token_short_ends_the_job(verdicts):
     status, reason, _ = verdicts["one token short"]
     assert status == "failed" and f"{NEW_TOKENS} new tokens were asked for, {NEW_TOKENS - 1} came" in reason
+
+
+#: {cheat on a batch of padded sentences: what its reason has to say}
+PADDED_REASONS = {
+    "constant": "the timed tokens lie",
+    "padding not masked": "the timed tokens lie",
+    "the first row's answer for all": "the timed tokens lie",
+    "the last row constant": "the timed tokens lie",
+    "ended at once": "the timed tokens lie",
+    "kept for any prompt": "the tokens for an unseen prompt lie",
+    "kept for each prompt": "their answers were kept",
+}
+
+
+def test_padded_sentences_are_judged_row_by_row(python, checkpoints, tmp_path):
+    texts = ["the quick brown fox jumps", "over the lazy dog and", "a"]
+    fields = {
+        "form": "padded-sentences",
+        "prompt": {"text": texts[0], "texts": texts, "tokens": 5, "batch_size": 10},
+        "runs": [{"new_tokens": NEW_TOKENS, "arguments": {**GREEDY, "max_new_tokens": NEW_TOKENS}}],
+    }
+    found = verdicts_of(python, tmp_path, "bloom", checkpoints["bloom"], **fields)
+    status, reason, verdict = found.pop("honest")
+    assert (status, reason, verdict["passed"], verdict["reason"], verdict["not_seen"]) == ("ok", "", True, "", [])
+    assert verdict["regret"]["max"] < 1e-3 and verdict["logits_error"]["late"] < 1e-3 and verdict["steps"] == 3 * NEW_TOKENS
+    assert set(found) == set(PADDED_REASONS)
+    wrong = {name: one for name, one in found.items() if one[0] != "ok" or one[2]["passed"] or PADDED_REASONS[name] not in one[2]["reason"]}
+    assert wrong == {}
 
 
 def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, checkpoints, references):

@@ -1,7 +1,6 @@
 """The judge's rules on tokens and logits of which all is known; real models are in tests/guest/test_judge.py."""
 
 import copy
-import types
 
 import numpy
 import pytest
@@ -21,16 +20,36 @@ class Readings:
         return numpy.array(tokens) / 100, RIGHT
 
 
+BATCH = timed_tokens.Batch(numpy.array([[5, 6]]))
+
+
+def run_of(new_tokens, calls, timed_ms, batch=BATCH):
+    return timed_tokens.Timed(new_tokens, calls, timed_ms).part(batch)
+
+
+def call_of(prompt, tokens, ms):
+    return {"prompts": [prompt], "answers": [{"prompt": 0, "tokens": list(tokens)}], "ms": ms}
+
+
+REFUSED = {"reason": "TypeError: no processors"}
+
+
+def again_of(calls, batch=BATCH):
+    return {"digest": timed_tokens.digest(calls), "answers": batch.answers(calls)}
+
+
 def said(tokens=(0, 0, 0, 0), **changes):
     rows = [list(tokens)]
+    nothing = [0] * len(tokens)
     fields = {
         "greedy": True,
-        "end_tokens": [2],
-        "prompt": [5, 6],
+        "forbidden_tokens": [2],
+        "stop_tokens": [],
+        "prompts": [[5, 6]],
         "late_step": 3,
-        "runs": [timed_tokens.of_run(len(tokens), [rows, rows], [10.0, 11.0])],
-        "again": {"digest": timed_tokens.digest(rows), "tokens": rows},
-        "fresh": [{"prompt": [6, 5], "tokens": [[0] * len(tokens)], "ms": 12.0}, {"prompt": [6, 6], "tokens": [[0] * len(tokens)], "ms": 13.0}],
+        "runs": [run_of(len(tokens), [rows, rows], [10.0, 11.0])],
+        "again": again_of(rows),
+        "fresh": [call_of([6, 5], nothing, 12.0), call_of([6, 6], nothing, 13.0)],
     }
     return {**fields, **changes}
 
@@ -73,35 +92,34 @@ def test_a_forbidden_end_token_is_not_held_against_the_logits():
 
 
 def test_a_backend_that_keeps_its_logits_to_itself_is_judged_by_its_tokens_and_the_row_says_so():
-    found = verdict(said(again={"reason": "TypeError: no processors"}), logits={})
+    found = verdict(said(again=REFUSED), logits={})
     assert found["passed"] and found["not_seen"] == ["logits of a late step: TypeError: no processors"]
 
 
 def test_calls_that_differ_fail():
-    runs = [timed_tokens.of_run(2, [[[0, 0]], [[0, 1]]], [10.0, 10.0])]
+    runs = [run_of(2, [[[0, 0]], [[0, 1]]], [10.0, 10.0])]
     assert "made different tokens" in verdict(said([0, 0], runs=runs))["reason"]
-    other = {"digest": timed_tokens.digest([[0, 1]]), "tokens": [[0, 1]]}
-    assert "other tokens than the timed calls" in verdict(said([0, 0], again=other))["reason"]
+    assert "other tokens than the timed calls" in verdict(said([0, 0], again=again_of([[0, 1]])))["reason"]
 
 
 def test_a_wrong_number_of_tokens_fails():
-    assert "4 new tokens were asked for, 3 came" in verdict(said(runs=[timed_tokens.of_run(4, [[[0, 0, 0]]] * 2, [10.0, 10.0])]))["reason"]
+    assert "4 new tokens were asked for, 3 came" in verdict(said(runs=[run_of(4, [[[0, 0, 0]]] * 2, [10.0, 10.0])]))["reason"]
 
 
 def test_kept_answers_show_in_their_times_and_a_busy_host_does_not():
-    fresh = [{"prompt": [1], "tokens": [[0] * 4], "ms": ms} for ms in (29.0, 500.0)]
+    fresh = [call_of([1], [0] * 4, ms) for ms in (29.0, 500.0)]
     assert verdict(said(fresh=fresh))["passed"]
     assert "their answers were kept" in verdict(said(fresh=[{**one, "ms": 40.0} for one in fresh]))["reason"]
 
 
 def test_one_real_call_among_kept_ones_hides_nothing():
     rows = [[0] * 4]
-    runs = [timed_tokens.of_run(4, [rows] * 5, [30.0, 0.1, 0.1, 0.1, 0.1])]
+    runs = [run_of(4, [rows] * 5, [30.0, 0.1, 0.1, 0.1, 0.1])]
     assert "their answers were kept" in verdict(said(runs=runs))["reason"]
 
 
 def test_answers_to_unseen_prompts_are_judged_too():
-    fresh = [{"prompt": [6, 5], "tokens": [[90, 90, 90, 90]], "ms": 12.0}]
+    fresh = [call_of([6, 5], [90, 90, 90, 90], 12.0)]
     assert "the tokens for an unseen prompt" in verdict(said(fresh=fresh))["reason"]
 
 
@@ -110,18 +128,76 @@ def test_sampled_tokens_are_counted_and_the_row_says_that_they_are_not_judged():
     assert found["passed"] and found["not_seen"] == ["tokens are sampled, so no reference can judge them"] and "regret" not in found
 
 
-class Prompt:
-    """A prompt [1, tokens] as far as the calls with unseen prompts look at it: `roll` rotates it."""
+class Ids(numpy.ndarray):
+    """Token ids [rows, tokens] as far as a batch looks at them: torch's `new_tensor` makes others."""
 
-    def __init__(self, tokens):
-        self.tokens, self.shape = tokens, (1, len(tokens))
+    @staticmethod
+    def new_tensor(rows):
+        return ids(*rows)
 
-    def roll(self, place, dims):
-        assert dims == 1
-        return Prompt(self.tokens[-place:] + self.tokens[:-place])
 
-    def __getitem__(self, row):
-        return numpy.array(self.tokens)
+def ids(*rows):
+    return numpy.array(rows).view(Ids)
+
+
+def test_an_answer_is_read_after_its_own_prompt_without_padding():
+    batch = timed_tokens.Batch(ids([3, 3, 7], [5, 6, 7], [3, 3, 7]), numpy.array([[0, 0, 1], [1, 1, 1], [0, 0, 1]]))
+    assert batch.prompts == [[7], [5, 6, 7]] and batch.numbers == [0, 1, 0]
+    assert batch.rotated(1).prompts == [[7], [7, 5, 6]]
+    assert batch.rotated(1).input_ids.tolist() == [[3, 3, 7], [7, 5, 6], [3, 3, 7]]
+    read = []
+
+    class Recorded(Readings):
+        def of(self, said, prompt, tokens):
+            read.append((prompt, tokens))
+            return super().of(said, prompt, tokens)
+
+    rows = [[0, 0], [0, 1], [0, 0]]
+    answers = said([0, 0], prompts=batch.prompts, runs=[run_of(2, [rows, rows], [1.0, 1.0], batch)], again=REFUSED, fresh=[], late_step=1)
+    judge.judge(answers, {}, Recorded(), PLAIN, FLOORS)
+    assert read == [([7], [0, 0]), ([5, 6, 7], [0, 1])], "each distinct answer once, after its own prompt"
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_a_wrong_row_fails_wherever_it_stands_in_the_batch(row):
+    batch = timed_tokens.Batch(ids([7, 8], [5, 6], [7, 8]))
+    rows = [[0] * 4 for _ in range(3)]
+    assert verdict(said(prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED), logits={})["passed"]
+    rows[row] = [90] * 4
+    found = verdict(said(prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED), logits={})
+    assert "the timed tokens lie" in found["reason"]
+
+
+def test_logits_are_compared_with_those_of_their_own_row():
+    batch = timed_tokens.Batch(ids([7, 8], [5, 6]))
+    rows = [[0] * 4, [1] * 4]
+    answers = said(prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=again_of(rows, batch))
+
+    class OfRows(Readings):
+        def of(self, said, prompt, tokens):
+            return numpy.zeros(len(tokens)), RIGHT + (prompt == [5, 6])
+
+    logits = {"prompt": numpy.array([RIGHT[0], RIGHT[0] + 1]), "late": numpy.array([RIGHT[1], RIGHT[1] + 1])}
+    assert judge.judge(answers, logits, OfRows(), PLAIN, FLOORS)["passed"]
+    swapped = {name: value[::-1] for name, value in logits.items()}
+    assert "the logits of the late step" in judge.judge(answers, swapped, OfRows(), PLAIN, FLOORS)["reason"]
+
+
+def test_an_end_token_may_end_an_answer_where_the_job_allows_it():
+    batch = timed_tokens.Batch(ids([5, 6]), ends=[2])
+    rows = [[0, 2, 3, 3]]
+    fields = {"runs": [run_of(4, [rows] * 2, [10.0] * 2, batch)], "again": again_of(rows, batch), "fresh": [], "forbidden_tokens": []}
+    assert batch.answers(rows) == [{"prompt": 0, "tokens": [0, 2]}]
+    found = verdict(said(**fields, stop_tokens=[2]), {"prompt": RIGHT[:1]})
+    assert found["passed"] and list(found["logits_error"]) == ["prompt"], "it has no late step"
+    assert "4 new tokens were asked for, 2 came" in verdict(said(**fields))["reason"]
+
+
+def test_more_different_answers_than_are_kept_are_told():
+    batch = timed_tokens.Batch(ids(*[[5, 6]] * 40))
+    rows = [[0, 0, 0, number] for number in range(40)]
+    found = verdict(said(runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED), logits={})
+    assert "8 of the different answers to one prompt" in found["not_seen"]
 
 
 class Form:
@@ -138,8 +214,7 @@ def unseen(*times, prompt=range(20)):
         action()
         return left.pop(0) if len(left) > 1 else left[0]
 
-    loaded = types.SimpleNamespace(prompt_ids=Prompt(list(prompt)))
-    return timed_tokens._fresh_calls(None, loaded, Form, {}, clock, [10.0] * 5)
+    return timed_tokens._fresh_calls(None, None, Form, {}, timed_tokens.Batch(ids(list(prompt))), clock, [10.0] * 5)
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +226,7 @@ def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_
     assert [call["ms"] for call in unseen(12, 500)] == [12, 500]
     busy = unseen(500, 70, 200, 11)
     assert [call["ms"] for call in busy] == [500, 70, 200, 11]
-    assert len({tuple(call["prompt"]) for call in busy}) == 4, "each call has a prompt of its own"
+    assert len({tuple(call["prompts"][0]) for call in busy}) == 4, "each call has a prompt of its own"
     assert not timed_tokens.slow([10.0] * 5, busy)
     kept = unseen(40)
     assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
@@ -163,7 +238,7 @@ def test_slow_calls_are_not_repeated_for_ever():
 
 @pytest.mark.parametrize(("prompt", "others"), [(range(5), 4), ([1, 2, 3, 4] * 8, 3), ([7, 8], 1)])
 def test_no_unseen_prompt_is_the_timed_one_or_comes_twice(prompt, others):
-    prompts = [tuple(call["prompt"]) for call in unseen(500, prompt=prompt)]
+    prompts = [tuple(call["prompts"][0]) for call in unseen(500, prompt=prompt)]
     assert len(set(prompts)) == len(prompts) == others and tuple(prompt) not in prompts
 
 
