@@ -10,7 +10,8 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
     fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call
 
-Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor (bench/tolerances.toml) and FACTORS times plain transformers' own value.
+Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor
+(bench/tolerances.toml) and FACTORS times plain transformers' own value.
 A reading costs one forward pass, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens:
 rows whose tokens were read before are judged without a model, and without importing torch, which takes seconds.
 
@@ -46,7 +47,7 @@ class Readings:
         self.arrays = dict(numpy.load(path)) if os.path.exists(path) else {}
 
     def of(self, answers, prompt, tokens):
-        """(regrets [new tokens], logits [2, vocabulary] of the first and the late step) as numpy arrays; of a shorter answer's last in place of the late step."""
+        """(regrets [new tokens], logits [2, vocabulary] of the first and the late step) as numpy arrays; a shorter answer has its last for the late step."""
         key = hashlib.sha256(repr([prompt, tokens, answers["late_step"], answers["forbidden_tokens"]]).encode()).hexdigest()[:16]
         if key + ".regrets" not in self.arrays:
             self.must_load()
@@ -252,7 +253,7 @@ def _plain(job, answers, readings):
 
 
 def _decoded(job, answers, new_tokens, readings):
-    """For each prompt (tokens [new tokens], {prompt, late: logits}) of a greedy call of plain transformers in the job's dtype, by itself and without padding."""
+    """For each prompt (tokens [new tokens], {prompt, late: logits}) of a greedy call of plain transformers in the job's dtype, alone and without padding."""
     plain = readings.float32() if job.options["dtype"] == "float32" else _model(job, job.options["dtype"])
     decoded = [_decode(plain, prompt, answers, new_tokens) for prompt in answers["prompts"]]
     del plain

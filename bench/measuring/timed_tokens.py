@@ -1,7 +1,8 @@
 """The files that a measuring job writes for the judge (bench/checking/judge.py): a guest never judges itself.
 
 They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls. An answer
-is {prompt, tokens}: a place in the list of distinct prompts, whose padding is left out, and the new tokens. After the last timed call the job makes three more calls or a few more, which enter no time of the result:
+is {prompt, tokens}: a place in the list of distinct prompts, whose padding is left out, and the new tokens. After the last timed call
+the job makes three more calls or a few more, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
     fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times. Where
