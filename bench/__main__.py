@@ -121,7 +121,7 @@ def measure_loaded(job, result, phases, form, folder):
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
-        calls_again = times_runs(form) and hasattr(form, "call")
+        calls_again = times_runs(form) and hasattr(form, "call") and not getattr(form, "STOPS", False)  # rows that end make no more stamps
         if job.device == "cuda" and getattr(form, "CALLS_AS_TIMED", False):
             result.figures["longer"] = phases.run("longer", lambda: longer.windows(job, loaded, form, result.measurements))
         if calls_again and job.variant == "controlled":

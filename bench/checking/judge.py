@@ -9,10 +9,12 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
     logits   |x - reference| / |reference| of the prompt's last position and of a late step; the reference reads the row's own tokens
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
     fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call
+    ends     the tokens that may end an answer, or were forbidden because they would, are those of the model's own settings
 
 Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor
 (bench/tolerances.toml) and FACTORS times plain transformers' own value.
-A reading costs one forward pass, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens:
+A reading costs one forward pass, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens,
+regrets always, logits only where a row's own are compared with them (a megabyte a position):
 rows whose tokens were read before are judged without a model, and without importing torch, which takes seconds.
 
 options of the job: dtype (of the plain model for comparison), floors {regret_p90, regret_max, logits_error}.
@@ -30,6 +32,10 @@ from bench.measuring import timed_tokens
 FACTORS = {"regret_p90": 3, "regret_max": 3, "logits_error": 2}
 
 
+#: At most so many different answers of a call are read, chosen by the digests of their tokens; all are counted, and the verdict names the others.
+READ_ANSWERS = 128
+
+
 class NotRead(Exception):
     """Some tokens have no kept reading, and no model may be loaded to read them."""
 
@@ -43,45 +49,57 @@ class Readings:
     def __init__(self, path, load):
         import numpy
 
-        self.path, self.load, self.model, self.changed = path, load, None, False
-        self.arrays = dict(numpy.load(path)) if os.path.exists(path) else {}
+        self.path, self.load, self.model, self.new = path, load, None, {}
+        self.kept = numpy.load(path) if os.path.exists(path) else {}  # an array is read from the disk when it is first asked for
 
-    def of(self, answers, prompt, tokens):
-        """(regrets [new tokens], logits [2, vocabulary] of the first and the late step) as numpy arrays; a shorter answer has its last for the late step."""
-        key = hashlib.sha256(repr([prompt, tokens, answers["late_step"], answers["forbidden_tokens"]]).encode()).hexdigest()[:16]
-        if key + ".regrets" not in self.arrays:
-            self.must_load()
-            self._read(key, answers, prompt, tokens)
-        return self.arrays[key + ".regrets"], self.arrays[key + ".logits"]
-
-    def must_load(self):
-        """Raise NotRead where no model may be loaded."""
-        if self.load is None:
-            raise NotRead
+    def get(self, name, make):
+        """The array of this name, kept or made now; raises NotRead where it would have to be made by a model that may not be loaded."""
+        if name not in self.new and name not in self.kept:
+            if self.load is None:
+                raise NotRead
+            self.new[name] = make()
+        return self.new[name] if name in self.new else self.kept[name]
 
     def float32(self):
         """The float32 model, loaded when it is first needed."""
         self.model = self.model or self.load("float32")
         return self.model
 
-    def _read(self, key, answers, prompt, tokens):
+    def regrets(self, answers, prompt, tokens):
+        """The regret of each new token, a numpy array."""
+        return self.get(_key(answers, prompt, tokens) + ".regrets", lambda: self.read(answers, prompt, tokens)[0])
+
+    def logits(self, answers, prompt, tokens):
+        """[2, vocabulary] of the first and the late step, a numpy array; a shorter answer has its last for the late step."""
+        return self.get(_key(answers, prompt, tokens) + ".logits", lambda: self.read(answers, prompt, tokens)[1])
+
+    def ends(self):
+        """The tokens that end an answer by the model's own settings, in order."""
+        import numpy
+
+        return self.get("ends", lambda: numpy.array(self.float32().end_tokens(), dtype=numpy.int64)).tolist()
+
+    def read(self, answers, prompt, tokens):
+        """(regrets, logits) as above, by a forward pass that is not kept."""
         import torch
 
         loaded = self.float32()
         logits = regret.read(loaded.model, torch.tensor([prompt], device=loaded.device), tokens)
         steps = [0, min(answers["late_step"], len(tokens) - 1)]
-        self.arrays[key + ".regrets"] = regret.regrets(logits, tokens, answers["forbidden_tokens"]).cpu().numpy()
-        self.arrays[key + ".logits"] = logits[steps].cpu().numpy()
-        self.changed = True
+        return regret.regrets(logits, tokens, answers["forbidden_tokens"]).cpu().numpy(), logits[steps].cpu().numpy()
 
     def save(self):
         """Replace the file of readings where there are new ones."""
         import numpy
 
-        if self.changed:
+        if self.new:
             with open(self.path + ".partial", "wb") as stream:
-                numpy.savez(stream, **self.arrays)
+                numpy.savez(stream, **{**self.kept, **self.new})
             os.replace(self.path + ".partial", self.path)
+
+
+def _key(answers, prompt, tokens):
+    return hashlib.sha256(repr([prompt, tokens, answers["late_step"], answers["forbidden_tokens"]]).encode()).hexdigest()[:16]
 
 
 def run(job, folder):
@@ -126,23 +144,38 @@ def judge(answers, logits, readings, plain, floors):
 
     answers and logits: the files of the measuring job; plain: {regret_p90, regret_max, prompt, late} of plain transformers.
     """
-    faults, not_seen, verdict = _counts(answers), ["tokens are sampled, so no reference can judge them"], {}
+    faults, not_seen, verdict = _rows(answers) + _counts(answers), ["tokens are sampled, so no reference can judge them"], {}
+    timed, left_out = _chosen(_timed(answers))
     if answers["greedy"]:
-        verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, answers["prompts"], _timed(answers), readings)}
-        not_seen = [] if logits else ["logits of a late step: {}".format(answers["again"]["reason"])]
+        verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, answers["prompts"], timed, readings)}
+        not_seen = _logits_not_seen(answers, logits)
         not_seen += [] if answers["fresh"] else ["stored answers: no rotation of the prompt is another prompt"]
-        left_out = sum(part["left_out"] for part in answers["runs"])
-        not_seen += ["{} of the different answers to one prompt".format(left_out)] if left_out else []
-        faults += _repeats(answers) + _too_large("the timed tokens", verdict["regret"], verdict["allowed"])
+        faults += _repeats(answers) + _ends(answers, readings) + _too_large("the timed tokens", verdict["regret"], verdict["allowed"])
         for call in answers["fresh"]:
-            regrets = _regret(answers, call["prompts"], call["answers"], readings)
-            faults += _too_large("the tokens for an unseen prompt", regrets, verdict["allowed"])
+            made, others = _chosen(call["answers"])
+            left_out += others
+            faults += _too_large("the tokens for an unseen prompt", _regret(answers, call["prompts"], made, readings), verdict["allowed"])
+        not_seen += ["{} different answers beside those that were read".format(left_out)] if left_out else []
         if logits:
             verdict["logits_error"] = _logits_error(answers, logits, readings)
             faults += _too_far(verdict["logits_error"], verdict["allowed"]["logits_error"])
-    steps = sum(len(answer["tokens"]) for part in answers["runs"] for answer in part["answers"])
+    steps = sum(len(answer["tokens"]) for answer in timed)
     calls = sum(len(part["digests"]) for part in answers["runs"])
     return dict(verdict, passed=not faults, reason="; ".join(faults), steps=steps, calls=calls, not_seen=not_seen)
+
+
+def _logits_not_seen(answers, logits):
+    """What the logits do not show: all where the backend kept none, else the positions of which rows are missing."""
+    if not logits:
+        return ["logits of a late step: {}".format(answers["again"]["reason"])]
+    told, rows = [], answers["again"]["answers"]
+    for name, words, step in (("prompt", "the prompt's last position", 0), ("late", "a late step", answers["late_step"])):
+        there = len(logits.get(name, ()))
+        if all(len(row["tokens"]) <= step for row in rows):
+            told.append("logits of {}: every answer ended before it".format(words))
+        elif there < len(rows):
+            told.append("logits of {}: {} of {} rows have them".format(words, there, len(rows)))
+    return told
 
 
 def _allowed(plain, floors):
@@ -154,6 +187,24 @@ def _allowed(plain, floors):
 def _timed(answers):
     """The distinct answers of all timed calls; one call stands for all calls with the same tokens."""
     return [answer for part in answers["runs"] for answer in part["answers"] + part["other_answers"]]
+
+
+def _chosen(made):
+    """(the answers that are read, the number of the others)."""
+    ordered = sorted(made, key=lambda answer: timed_tokens.digest(answer["tokens"])) if len(made) > READ_ANSWERS else made
+    return ordered[:READ_ANSWERS], len(ordered[READ_ANSWERS:])
+
+
+def _rows(answers):
+    """Calls with another number of rows than their batch."""
+    wrong = {count for call in answers["runs"] + answers["fresh"] + [answers["again"]] for count in call.get("rows", []) if count != answers["rows"]}
+    return ["{} rows were asked for, {} came".format(answers["rows"], count) for count in sorted(wrong)]
+
+
+def _ends(answers, readings):
+    """A backend that takes other tokens for the end ends answers too early, or forbids the wrong tokens."""
+    named, own = sorted(answers["stop_tokens"] or answers["forbidden_tokens"]), readings.ends()
+    return [] if named == own else ["the tokens {} ended answers, by the model's own settings {} do".format(named, own)]
 
 
 def _counts(answers):
@@ -180,7 +231,7 @@ def _repeats(answers):
 
 def _regret(answers, prompts, made, readings):
     """{p50, p90, max} over all steps of the answers `made` to `prompts`."""
-    values = [readings.of(answers, prompts[answer["prompt"]], answer["tokens"])[0] for answer in made]
+    values = [readings.regrets(answers, prompts[answer["prompt"]], answer["tokens"]) for answer in made]
     return regret.summary([value for row in values for value in row])
 
 
@@ -218,7 +269,7 @@ def _logits_error(answers, logits, readings):
     for place, (name, step) in enumerate((("prompt", 0), ("late", answers["late_step"]))):
         for own, answer in zip(logits.get(name, ()), answers["again"]["answers"]):
             if len(answer["tokens"]) > step:
-                right = readings.of(answers, answers["prompts"][answer["prompt"]], answer["tokens"])[1]
+                right = readings.logits(answers, answers["prompts"][answer["prompt"]], answer["tokens"])
                 errors[name] = max(errors.get(name, 0.0), _error(own, right[place]))
     return errors
 
@@ -238,18 +289,18 @@ def _plain(job, answers, readings):
 
     new_tokens = max(part["new_tokens"] for part in answers["runs"])
     key = hashlib.sha256(repr([answers["prompts"], new_tokens, answers["stop_tokens"], job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
-    if key not in readings.arrays:
-        readings.must_load()
+
+    def measured():
         regrets, errors = [], {"prompt": 0.0, "late": 0.0}
         for prompt, (tokens, logits) in zip(answers["prompts"], _decoded(job, answers, new_tokens, readings)):
-            own, right = readings.of(answers, prompt, tokens)
+            own, right = readings.read(answers, prompt, tokens)
             regrets += own.tolist()
             for place, name in enumerate(logits):
                 errors[name] = max(errors[name], _error(logits[name], right[place]))
         summary = regret.summary(regrets)
-        readings.arrays[key] = numpy.array([summary["p90"], summary["max"], errors["prompt"], errors["late"]])
-        readings.changed = True
-    return dict(zip(("regret_p90", "regret_max", "prompt", "late"), readings.arrays[key].tolist()))
+        return numpy.array([summary["p90"], summary["max"], errors["prompt"], errors["late"]])
+
+    return dict(zip(("regret_p90", "regret_max", "prompt", "late"), readings.get(key, measured).tolist()))
 
 
 def _decoded(job, answers, new_tokens, readings):
@@ -276,6 +327,7 @@ def _decode(plain, prompt, answers, new_tokens):
     with torch.no_grad():
         output = plain.model.generate(
             ids,
+            attention_mask=torch.ones_like(ids),
             do_sample=False,
             num_beams=1,
             max_new_tokens=new_tokens,

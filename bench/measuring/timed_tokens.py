@@ -5,9 +5,9 @@ is {prompt, tokens}: a place in the list of distinct prompts, whose padding is l
 the job makes three more calls or a few more, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
-    fresh    two calls with prompts that no call had before: an engine that stores answers shows it in their tokens or times. Where
-             both are slow a busy host may be the reason, so more such calls follow until one is not; an engine that stores the answer
-             to each prompt is slow in all of them
+    fresh    two calls with batches that no call had before, each row's prompt rotated: an engine that stores answers shows it in their
+             tokens or times. Where both are slow a busy host may be the reason, so more such calls follow until one is not; an engine that
+             stores the answer to each prompt is slow in all of them. (A row of two tokens is its own again in every second rotation.)
 """
 
 import hashlib
@@ -20,9 +20,6 @@ import time
 from bench.measuring import ranks
 
 TOKENS, LOGITS = "tokens.json", "logits.npz"
-
-#: At most so many distinct answers of a call are kept in full; a call's digest covers all rows, and the judge says how many were left out.
-KEPT_ANSWERS = 32
 
 #: The logits of so many rows of a batch are kept.
 LOGIT_ROWS = 8
@@ -90,12 +87,11 @@ class Batch:
 
 
 def unique(answers):
-    """(the first KEPT_ANSWERS of the distinct answers, in order; the number of the others)."""
+    """The distinct answers, in order."""
     found = {}
     for answer in answers:
         found.setdefault(repr(answer), answer)
-    kept = list(found.values())
-    return kept[:KEPT_ANSWERS], len(kept[KEPT_ANSWERS:])
+    return list(found.values())
 
 
 class Timed:
@@ -106,15 +102,14 @@ class Timed:
 
     def part(self, batch):
         """This run's part of tokens.json."""
-        kept, left_out = unique(batch.answers(self.calls[0]))
         other = next((call for call in self.calls if call != self.calls[0]), None)
         return {
             "new_tokens": self.new_tokens,
             "timed_ms": self.timed_ms,
             "digests": [digest(call) for call in self.calls],
-            "answers": kept,
-            "left_out": left_out,
-            "other_answers": unique(batch.answers(other))[0] if other else [],
+            "rows": sorted({len(call) for call in self.calls}),
+            "answers": unique(batch.answers(self.calls[0])),
+            "other_answers": unique(batch.answers(other)) if other else [],
         }
 
 
@@ -145,6 +140,7 @@ def write(job, loaded, form, clock):
         "forbidden_tokens": [] if stops else ends,
         "stop_tokens": ends if stops else [],
         "prompts": batch.prompts,
+        "rows": len(batch.rows),
         "late_step": late_step(longest["new_tokens"]),
         "runs": [timed.part(batch) for timed in loaded.answers],
         "again": {"reason": "tokens are sampled"},
@@ -159,8 +155,8 @@ def write(job, loaded, form, clock):
 
 
 def _again(job, loaded, form, run, batch):
-    """{digest, answers} of the longest run, the answers those of the rows whose logits are kept; {reason} where the backend refuses a logits
-    processor, and all three where it ignores it.
+    """{digest, rows, answers} of the longest run, the answers those of the rows whose logits are kept; {reason} where the backend refuses a
+    logits processor, and all four where it ignores it.
 
     The late step's logits are missing where every answer ended before it.
     """
@@ -174,7 +170,7 @@ def _again(job, loaded, form, run, batch):
         kept = {name: keep.kept[step].numpy() for name, step in steps.items() if step in keep.kept}
     except Exception as error:  # any error of a backend about the logits processor: the row is then judged without its logits
         return {"reason": "{}: {}".format(type(error).__name__, str(error).splitlines()[0] if str(error) else "")}
-    found = {"digest": digest(tokens), "answers": batch.answers(tokens)[:LOGIT_ROWS]}
+    found = {"digest": digest(tokens), "rows": [len(tokens)], "answers": batch.answers(tokens)[:LOGIT_ROWS]}
     if not kept:
         return dict(found, reason="the backend never called the logits processor")
     if ranks.is_first():
@@ -222,7 +218,8 @@ def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
 
 
 def _fresh(job, loaded, form, run, batch, clock):
-    """{prompts, answers, ms} of a call with a batch."""
+    """{prompts, rows, answers, ms} of a call with a batch."""
     kept = []
     ms = clock(lambda: kept.append(form.call(job, loaded, run, batch.input_ids)))
-    return {"prompts": batch.prompts, "answers": unique(batch.answers(kept[0].tolist()))[0], "ms": ms}
+    tokens = kept[0].tolist()
+    return {"prompts": batch.prompts, "rows": [len(tokens)], "answers": unique(batch.answers(tokens)), "ms": ms}

@@ -1,7 +1,9 @@
 """The judge on backends that cheat or err: each fails for its fault, and a right one passes."""
 
 import json
+import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -91,14 +93,17 @@ PADDED_REASONS = {
 }
 
 
+TEXTS = ["the quick brown fox jumps", "over the lazy dog and", "a"]
+PADDED = {
+    "form": "padded-sentences",
+    "prompt": {"text": TEXTS[0], "texts": TEXTS, "tokens": 5, "batch_size": 10},
+    "runs": [{"new_tokens": NEW_TOKENS, "arguments": {**GREEDY, "max_new_tokens": NEW_TOKENS}}],
+}
+FLOORS = {"regret_p90": 1e-3, "regret_max": 0.02, "logits_error": 1e-3}
+
+
 def test_padded_sentences_are_judged_row_by_row(python, checkpoints, tmp_path):
-    texts = ["the quick brown fox jumps", "over the lazy dog and", "a"]
-    fields = {
-        "form": "padded-sentences",
-        "prompt": {"text": texts[0], "texts": texts, "tokens": 5, "batch_size": 10},
-        "runs": [{"new_tokens": NEW_TOKENS, "arguments": {**GREEDY, "max_new_tokens": NEW_TOKENS}}],
-    }
-    found = verdicts_of(python, tmp_path, "bloom", checkpoints["bloom"], **fields)
+    found = verdicts_of(python, tmp_path, "bloom", checkpoints["bloom"], **PADDED)
     status, reason, verdict = found.pop("honest")
     assert (status, reason, verdict["passed"], verdict["reason"], verdict["not_seen"]) == ("ok", "", True, "", [])
     assert verdict["regret"]["max"] < 1e-3 and verdict["logits_error"]["late"] < 1e-3 and verdict["steps"] == 3 * NEW_TOKENS
@@ -107,12 +112,35 @@ def test_padded_sentences_are_judged_row_by_row(python, checkpoints, tmp_path):
     assert wrong == {}
 
 
+def test_an_answer_may_end_early_by_the_model_s_own_end_token(guest, checkpoints, tmp_path):
+    """The end token becomes one that the model really makes after a few tokens of one sentence."""
+    job = tiny_job("bloom", checkpoints["bloom"], reference=str(tmp_path / "reference.npz"), warmup_runs=0, timed_runs=2, **PADDED)
+    assert guest.run(replace(job, kind="reference", form="generate", prompt={**job.prompt, "batch_size": 1})).status == "ok"
+    assert guest.run(job).status == "ok"
+    longest = json.loads((guest.folder / "tokens.json").read_text())["runs"][0]["answers"]
+    end = next(token for token in longest[0]["tokens"][3:] if all(token not in other["tokens"] for other in longest[1:]))
+    ending = tmp_path / "ending"
+    shutil.copytree(checkpoints["bloom"], ending)
+    for name in ("config.json", "generation_config.json"):
+        if (ending / name).exists():
+            (ending / name).write_text(json.dumps({**json.loads((ending / name).read_text()), "eos_token_id": end}))
+    job = replace(job, model={**job.model, "path": str(ending)})
+    measured = guest.run(job)
+    assert measured.status == "ok", measured.reason
+    judging = replace(job, kind="judge", reference=str(tmp_path / "readings.npz"), options={"dtype": "float32", "floors": FLOORS})
+    check = guest.run(judging).check
+    assert check["passed"] and check["steps"] < 3 * NEW_TOKENS and check["plain"]["regret_max"] < 1e-3, check
+    said = json.loads((guest.folder / "tokens.json").read_text())
+    said["stop_tokens"] = [end, 5]
+    (guest.folder / "tokens.json").write_text(json.dumps(said))
+    assert "by the model's own settings" in guest.run(judging).check["reason"]
+
+
 def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, checkpoints, references):
     fields = {"runs": [{"new_tokens": 8, "arguments": {"do_sample": False, "num_beams": 1}}], "warmup_runs": 0, "timed_runs": 2}
     measured = guest.run(tiny_job("gptj", checkpoints["gptj"], reference=str(references["gptj"]), **fields))
     assert measured.status == "ok", measured.reason
-    floors = {"regret_p90": 1e-3, "regret_max": 0.02, "logits_error": 1e-3}
-    options = {"dtype": "float32", "floors": floors}
+    options = {"dtype": "float32", "floors": FLOORS}
     judging = tiny_job("gptj", checkpoints["gptj"], kind="judge", reference=str(guest.folder / "readings.npz"), options=options, **fields)
     first, again = guest.run(judging), guest.run(judging)
     assert first.check["passed"] and again.check == first.check

@@ -14,10 +14,16 @@ RIGHT = numpy.array([[1.0, 2.0, 2.0], [3.0, 4.0, 0.0]], dtype=numpy.float32)
 
 
 class Readings:
-    """Each sequence of tokens has the regrets that its own token ids say, in hundredths."""
+    """Each sequence of tokens has the regrets that its own token ids say, in hundredths; the model's end token is 2."""
 
-    def of(self, said, prompt, tokens):
-        return numpy.array(tokens) / 100, RIGHT
+    def regrets(self, said, prompt, tokens):
+        return numpy.array(tokens) / 100
+
+    def logits(self, said, prompt, tokens):
+        return RIGHT
+
+    def ends(self):
+        return [2]
 
 
 BATCH = timed_tokens.Batch(numpy.array([[5, 6]]))
@@ -28,14 +34,14 @@ def run_of(new_tokens, calls, timed_ms, batch=BATCH):
 
 
 def call_of(prompt, tokens, ms):
-    return {"prompts": [prompt], "answers": [{"prompt": 0, "tokens": list(tokens)}], "ms": ms}
+    return {"prompts": [prompt], "rows": [1], "answers": [{"prompt": 0, "tokens": list(tokens)}], "ms": ms}
 
 
 REFUSED = {"reason": "TypeError: no processors"}
 
 
 def again_of(calls, batch=BATCH):
-    return {"digest": timed_tokens.digest(calls), "answers": batch.answers(calls)}
+    return {"digest": timed_tokens.digest(calls), "rows": [len(calls)], "answers": batch.answers(calls)}
 
 
 def said(tokens=(0, 0, 0, 0), **changes):
@@ -46,6 +52,7 @@ def said(tokens=(0, 0, 0, 0), **changes):
         "forbidden_tokens": [2],
         "stop_tokens": [],
         "prompts": [[5, 6]],
+        "rows": 1,
         "late_step": 3,
         "runs": [run_of(len(tokens), [rows, rows], [10.0, 11.0])],
         "again": again_of(rows),
@@ -148,12 +155,12 @@ def test_an_answer_is_read_after_its_own_prompt_without_padding():
     read = []
 
     class Recorded(Readings):
-        def of(self, said, prompt, tokens):
+        def regrets(self, said, prompt, tokens):
             read.append((prompt, tokens))
-            return super().of(said, prompt, tokens)
+            return super().regrets(said, prompt, tokens)
 
     rows = [[0, 0], [0, 1], [0, 0]]
-    answers = said([0, 0], prompts=batch.prompts, runs=[run_of(2, [rows, rows], [1.0, 1.0], batch)], again=REFUSED, fresh=[], late_step=1)
+    answers = said([0, 0], rows=3, prompts=batch.prompts, runs=[run_of(2, [rows, rows], [1.0, 1.0], batch)], again=REFUSED, fresh=[], late_step=1)
     judge.judge(answers, {}, Recorded(), PLAIN, FLOORS)
     assert read == [([7], [0, 0]), ([5, 6, 7], [0, 1])], "each distinct answer once, after its own prompt"
 
@@ -162,20 +169,20 @@ def test_an_answer_is_read_after_its_own_prompt_without_padding():
 def test_a_wrong_row_fails_wherever_it_stands_in_the_batch(row):
     batch = timed_tokens.Batch(ids([7, 8], [5, 6], [7, 8]))
     rows = [[0] * 4 for _ in range(3)]
-    assert verdict(said(prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED), logits={})["passed"]
+    assert verdict(said(rows=3, prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED, fresh=[]), logits={})["passed"]
     rows[row] = [90] * 4
-    found = verdict(said(prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED), logits={})
+    found = verdict(said(rows=3, prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED, fresh=[]), logits={})
     assert "the timed tokens lie" in found["reason"]
 
 
 def test_logits_are_compared_with_those_of_their_own_row():
     batch = timed_tokens.Batch(ids([7, 8], [5, 6]))
     rows = [[0] * 4, [1] * 4]
-    answers = said(prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=again_of(rows, batch))
+    answers = said(rows=2, prompts=batch.prompts, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=again_of(rows, batch), fresh=[])
 
     class OfRows(Readings):
-        def of(self, said, prompt, tokens):
-            return numpy.zeros(len(tokens)), RIGHT + (prompt == [5, 6])
+        def logits(self, said, prompt, tokens):
+            return RIGHT + (prompt == [5, 6])
 
     logits = {"prompt": numpy.array([RIGHT[0], RIGHT[0] + 1]), "late": numpy.array([RIGHT[1], RIGHT[1] + 1])}
     assert judge.judge(answers, logits, OfRows(), PLAIN, FLOORS)["passed"]
@@ -190,14 +197,63 @@ def test_an_end_token_may_end_an_answer_where_the_job_allows_it():
     assert batch.answers(rows) == [{"prompt": 0, "tokens": [0, 2]}]
     found = verdict(said(**fields, stop_tokens=[2]), {"prompt": RIGHT[:1]})
     assert found["passed"] and list(found["logits_error"]) == ["prompt"], "it has no late step"
-    assert "4 new tokens were asked for, 2 came" in verdict(said(**fields))["reason"]
+    assert "logits of a late step: every answer ended before it" in found["not_seen"]
+    assert "4 new tokens were asked for, 2 came" in verdict(said(**{**fields, "forbidden_tokens": [2]}))["reason"]
 
 
-def test_more_different_answers_than_are_kept_are_told():
-    batch = timed_tokens.Batch(ids(*[[5, 6]] * 40))
-    rows = [[0, 0, 0, number] for number in range(40)]
-    found = verdict(said(runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=REFUSED), logits={})
-    assert "8 of the different answers to one prompt" in found["not_seen"]
+@pytest.mark.parametrize("place", ["stop_tokens", "forbidden_tokens"])
+def test_a_backend_that_takes_another_token_for_the_end_fails(place):
+    tokens = {"stop_tokens": [], "forbidden_tokens": [], place: [2, 9]}
+    assert "the tokens [2, 9] ended answers, by the model's own settings [2] do" in verdict(said(**tokens))["reason"]
+    assert verdict(said(**{**tokens, place: [2]}))["passed"]
+
+
+MANY = 200
+BATCH_OF_MANY = timed_tokens.Batch(ids(*[[5, 6]] * MANY))
+
+
+def of_many(rows, **fields):
+    runs = [run_of(4, [rows] * 2, [10.0] * 2, BATCH_OF_MANY)]
+    return verdict(said(**{"rows": MANY, "runs": runs, "again": REFUSED, "fresh": [], **fields}), logits={})
+
+
+def test_wrong_rows_beyond_the_first_hundred_fail():
+    good = [[0, 0, 0, number % 9] for number in range(MANY)]
+    assert of_many(good)["passed"]
+    assert "the timed tokens lie" in of_many([*good[:-40], *([90, 90, 90, number] for number in range(40))])["reason"]
+    assert "4 new tokens were asked for, 2 came" in of_many([*good[:-1], [0, 0]])["reason"]
+
+
+def test_of_more_different_answers_than_are_read_the_others_are_counted_and_told():
+    rows = [[0, number % 8, number // 8 % 8, number // 64] for number in range(MANY)]
+    fresh = [{"prompts": [[6, 5]], "rows": [MANY], "answers": BATCH_OF_MANY.answers(rows), "ms": 12.0}]
+    others = MANY - judge.READ_ANSWERS
+    assert others > 0 and f"{others} different answers beside those that were read" in of_many(rows)["not_seen"]
+    assert f"{2 * others} different answers beside those that were read" in of_many(rows, fresh=fresh)["not_seen"]
+    assert "4 new tokens were asked for, 3 came" in of_many([*rows[:-1], [0, 0, 0]])["reason"], "one that is not read is counted all the same"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"runs": [run_of(4, [[[0] * 4]] * 2, [10.0] * 2, BATCH_OF_MANY)]},
+        {"again": {**again_of([[0] * 4]), **REFUSED}},
+        {"fresh": [call_of([6, 5], [0] * 4, 12.0)]},
+    ],
+    ids=["timed", "again", "fresh"],
+)
+def test_a_call_with_fewer_rows_than_its_batch_fails(fields):
+    assert of_many([[0] * 4] * MANY)["passed"]
+    assert f"{MANY} rows were asked for, 1 came" in of_many([[0] * 4] * MANY, **fields)["reason"]
+
+
+def test_logits_of_which_positions_or_rows_are_missing_are_told():
+    assert verdict(said(), {"prompt": RIGHT[:1]})["not_seen"] == ["logits of a late step: 0 of 1 rows have them"]
+    assert verdict(said(), {"late": RIGHT[1:]})["not_seen"] == ["logits of the prompt's last position: 0 of 1 rows have them"]
+    batch = timed_tokens.Batch(ids([5, 6], [5, 6]))
+    rows = [[0] * 4] * 2
+    two = said(rows=2, runs=[run_of(4, [rows] * 2, [10.0] * 2, batch)], again=again_of(rows, batch), fresh=[])
+    assert "logits of a late step: 1 of 2 rows have them" in verdict(two)["not_seen"]
 
 
 class Form:
