@@ -24,7 +24,7 @@ def status(runs: Path | None) -> None:
 
     A failed task that was submitted again is shown only there.
     """
-    folders = [runs] if runs else [results.RUNS, results.TRIALS]
+    folders = [runs] if runs else [results.RUNS, results.WITHOUT_CONTAINERS, results.TRIALS]
     submitted = [(submission, folder) for folder in folders for submission in submissions.load_all(folder)]
     if not submitted:
         print(f"no task was submitted from {folders[0]}; type make article-inference-tools SCHEDULER=slurm")

@@ -70,7 +70,7 @@ class Difference:
 
 def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
     """The records that A or B stands for; UsageError names what it may be."""
-    for path in (Path(typed), runs / typed, results.TRIALS / typed):
+    for path in (Path(typed), *(folder / typed for folder in (runs, results.WITHOUT_CONTAINERS, results.TRIALS))):
         if (path / "result.json").is_file():
             try:
                 return [results.load(path)]

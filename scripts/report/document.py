@@ -1,4 +1,7 @@
-"""From a folder of runs to the pages of the report, their plots, the README's headlines and quoted numbers: the same runs give the same bytes."""
+"""From a folder of runs to the pages of the report, their plots, the README's headlines and quoted numbers: the same runs give the same bytes.
+
+The kit keeps two reports: the first, on runs in containers of the pinned images, and one on runs without containers.
+"""
 
 import contextlib
 import dataclasses
@@ -33,23 +36,23 @@ class Report:
     data: Mapping[str, str]
 
 
-def judged(records: Sequence[Record], known: Mapping[str, Article]) -> Content:
-    """The records as groups, and the verdicts on the articles' claims."""
+def judged(records: Sequence[Record], known: Mapping[str, Article], beside: tuple[int, str] | None = None) -> Content:
+    """The records as groups, and the verdicts on the articles' claims; `beside` as in Content."""
     with failures.part("the groups of rows", records):
         by_article = _by_article(row_groups.build(records, known), known)
     earlier = version_1.read()
-    verdicts = {slug: _verdicts(groups, known[slug], earlier) for slug, groups in by_article.items() if slug in known}
-    return Content(records, known, by_article, verdicts, {})
+    verdicts = {slug: _verdicts(groups, known[slug], earlier, bool(beside)) for slug, groups in by_article.items() if slug in known}
+    return Content(records, known, by_article, verdicts, {}, beside)
 
 
-def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen]) -> ArticleVerdicts:
+def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen], beside: bool) -> ArticleVerdicts:
     with failures.part(f"the verdicts on {article.slug}", page.runs_of(groups)):
-        return judging.judge_article(groups, article, earlier)
+        return judging.judge_article(groups, article, earlier, beside)
 
 
-def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str) -> Report:
-    """Everything that is made of these records; raises failures.Broken, which names the part and its runs."""
-    content = judged(records, known)
+def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str, beside: tuple[int, str] | None = None, apart: bool = False) -> Report:
+    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. `beside` and `apart` as in Content."""
+    content = dataclasses.replace(judged(records, known, beside), apart=apart)
     pictures = drawn(content.groups, known)
     with failures.part("the picture of all claims", records):
         if of_claims := overview.picture(content.verdicts):
@@ -126,40 +129,63 @@ def _whole(runs: Path, out: Path) -> Written:
     known = articles.load_all()  # before the records, among which garbage is long to look for
     records, unreadable = results.load_all(runs)
     print(f"report: {len(records)} runs; judging the articles' claims", file=sys.stderr, flush=True)
-    runs_link = Path(os.path.relpath(runs, out)).as_posix()
+    runs_link, beside = Path(os.path.relpath(runs, out)).as_posix(), _beside(runs, out)
     with _records_stay():
-        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link))
+        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, runs == results.WITHOUT_CONTAINERS))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
     return Written({**texts, **report.data, **json_schema.files()}, report.content, skipped)
 
 
+def _beside(runs: Path, out: Path) -> tuple[int, str] | None:
+    """How many results the report without containers has, and the link to it, for the kit's first report."""
+    apart = results.WITHOUT_CONTAINERS
+    count = len([*apart.glob("*/result.json")]) if runs == results.RUNS else 0
+    return (count, Path(os.path.relpath(apart.parent / pages.INDEX, out)).as_posix()) if count else None
+
+
+def _kept() -> list[tuple[Path, Written]]:
+    """The reports that the kit keeps, each with its folder: the first, and that on the runs without containers where there are any."""
+    folders = [results.RUNS, *([results.WITHOUT_CONTAINERS] if results.any_run(results.WITHOUT_CONTAINERS) else [])]
+    return [(runs.parent, _whole(runs, runs.parent)) for runs in folders]
+
+
 def check_pages() -> None:
-    """Raise KitError where a page or plot of the kit's report, the README's headlines or a number in a page written by hand is not what its results give."""
-    out = results.RUNS.parent
-    whole = _whole(results.RUNS, out)
-    expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()}
-    expected |= {out / name: text for name, text in whole.texts.items()}
-    stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    stale += [path for path in [*(out / "plots").glob("*.svg"), *pages.written_by_the_kit(out)] if path not in expected]
-    if stale:
-        raise KitError(f"{stale[-1].relative_to(ROOT)} is not what reports/runs gives. Try: make report")
-    headlines.check(headlines.table(whole.content.verdicts))
-    quoted.check(whole.content.records)
+    """Raise KitError where a page or plot of the kit's reports, the README's headlines or a number in a page written by hand is not what its results give."""
+    kept = _kept()
+    for out, whole in kept:
+        expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()}
+        expected |= {out / name: text for name, text in whole.texts.items()}
+        stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+        stale += [path for path in [*(out / "plots").glob("*.svg"), *pages.written_by_the_kit(out)] if path not in expected]
+        if stale:
+            raise KitError(f"{stale[-1].relative_to(ROOT)} is not what {out.relative_to(ROOT)}/runs gives. Try: make report")
+    headlines.check(headlines.table(kept[0][1].content.verdicts))
+    quoted.check([record for _, whole in kept for record in whole.content.records])
 
 
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
-    """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError."""
-    whole = _whole(runs, out)
+    """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError.
+
+    With the kit's first report goes that on the runs without containers.
+    """
+    (_, whole), *others = _kept() if (runs, out) == (results.RUNS, results.RUNS.parent) else [(out, _whole(runs, out))]
+    path = _saved(whole, runs, out, with_rows)
+    for folder, other in others:
+        _saved(other, folder / "runs", folder, with_rows)
+    if (runs, out) == (results.RUNS, results.RUNS.parent):
+        headlines.save(headlines.table(whole.content.verdicts))
+        quoted.save([record for written in (whole, *(other for _, other in others)) for record in written.content.records])
+    content = whole.content
+    terminal.show(content.groups, whole.skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
+    print(path)
+    return path
+
+
+def _saved(whole: Written, runs: Path, out: Path, with_rows: bool) -> Path:
     content, texts, pictures = whole.content, {**whole.texts}, {**whole.content.pictures}
     if with_rows:
         rows = row_pages.of_records(content.records, content.known, runs, Path(os.path.relpath(runs, out)).as_posix())
         texts |= {**rows.texts, row_pages.ALL: rows.overview}
         pictures |= rows.pictures
-    path = save(out, texts, pictures)
-    if (runs, out) == (results.RUNS, results.RUNS.parent):
-        headlines.save(headlines.table(content.verdicts))
-        quoted.save(content.records)
-    terminal.show(content.groups, whole.skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
-    print(path)
-    return path
+    return save(out, texts, pictures)

@@ -40,6 +40,8 @@ class Content:
     by_article  {slug: its groups}, articles in the order of the report
     verdicts    {slug: what scripts/verdicts/judging.py gives} of the articles that the kit has
     pictures    {"<group>-<view>", or views/overview.py's: SVG}
+    beside      how many results without containers another report shows, and the link to it; None where there is none
+    apart       is this the report on the runs without containers?
     """
 
     records: Sequence[Record]
@@ -47,6 +49,8 @@ class Content:
     by_article: Mapping[str, Sequence[Group]]
     verdicts: Mapping[str, ArticleVerdicts]
     pictures: Mapping[str, str]
+    beside: tuple[int, str] | None = None
+    apart: bool = False
 
     @property
     def groups(self) -> list[Group]:
@@ -107,7 +111,7 @@ def index_parts(content: Content) -> dict[str, object]:
     reason = claims.common_reason([claim.headline for verdicts in judged for claim in verdicts.claims])
     return {
         "any_run": bool(content.records),
-        "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups)),
+        "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups), content.beside),
         "legend": legend() if judged else "",
         "reason": claims.said_once(reason),
         "articles": [_of_index(slug, content, reason) for slug in content.by_article],
@@ -115,6 +119,7 @@ def index_parts(content: Content) -> dict[str, object]:
         "glossary": glossary(content.groups),
         "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
         "profiles": False,
+        "apart": content.apart,
     }
 
 

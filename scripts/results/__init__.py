@@ -5,6 +5,7 @@ from scripts.results.store import (
     DONE,
     RUNS,
     TRIALS,
+    WITHOUT_CONTAINERS,
     Record,
     Skipped,
     any_run,
@@ -20,5 +21,5 @@ from scripts.results.store import (
     where_shown,
 )
 
-__all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "any_run", "ended", "ended_like", "enough"]
+__all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
 __all__ += ["existing", "load", "load_all", "next_id", "runs_for", "store", "where_shown"]

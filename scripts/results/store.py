@@ -1,4 +1,6 @@
-"""reports/runs: one folder a run, written once, read by the report. Trials (tiny models, or a CPU) lie in reports/trials/runs, which git ignores.
+"""reports/runs: one folder a run, written once, read by the report.
+
+Runs with ENGINE=host lie in reports/without-containers/runs, trials (tiny models, or a CPU) in reports/trials/runs, which git ignores.
 
 A run's folder is named by its id, "<prefix>-<NN>", and holds job.json (what was asked) and result.json (a Record: what
 came out). result.json is written whole or not at all and never again; a folder without one is a run that did not finish.
@@ -21,6 +23,8 @@ from scripts.paths import ROOT
 from scripts.results import answers, compact, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
+#: Where an interpreter of the machine ran in place of a pinned image. The report on these runs is one of its own.
+WITHOUT_CONTAINERS = ROOT / "reports" / "without-containers" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
 #: Statuses that a repeat would give again; a run that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
@@ -59,14 +63,16 @@ class Skipped:
     reason: str
 
 
-def runs_for(scale: str, device: str) -> Path:
-    """Where a run belongs where nothing else is typed: trials lie apart from the results that the committed report shows."""
-    return TRIALS if scale == "tiny" or device == "cpu" else RUNS
+def runs_for(scale: str, device: str, engine: str) -> Path:
+    """Where a run belongs where nothing else is typed: trials, and runs without containers, lie apart from the results that the first report shows."""
+    if scale == "tiny" or device == "cpu":
+        return TRIALS
+    return WITHOUT_CONTAINERS if engine == "host" else RUNS
 
 
 def where_shown(runs: Path) -> str:
     """The command that writes the report on a folder of runs, and the report's path."""
-    typed = "" if runs == ROOT / "reports" / "runs" else f" RUNS={_from_here(runs)}"
+    typed = "" if runs in (RUNS, WITHOUT_CONTAINERS) else f" RUNS={_from_here(runs)}"
     return f"type make report{typed} to see it in {_from_here(runs.parent / 'REPORT.md')}"
 
 

@@ -220,7 +220,7 @@ def _set_up(loaded: Pins) -> str:
 
 def _arguments(article: Article, image: Image, asked: Options) -> list[str]:
     """The arguments of `bench` in the pod; the results lie below /results as here below reports."""
-    runs = results.runs_for(asked.scale, asked.device).relative_to(ROOT / "reports")
+    runs = results.runs_for(asked.scale, asked.device, asked.engine).relative_to(ROOT / "reports")
     there = dataclasses.replace(asked, article=article.slug, stack=image.stack, engine="host", python_host=PYTHON_OF_IMAGE)
     folders = ["--models", MODELS, "--runs", posixpath.join(RESULTS, runs.as_posix())]
     return [*options.arguments(there, left_out=("models", "folder")), *folders]

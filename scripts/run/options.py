@@ -110,7 +110,7 @@ class Options:
     @property
     def runs(self) -> Path:
         """The folder of results."""
-        return self.folder or results.runs_for(self.scale, self.device)
+        return self.folder or results.runs_for(self.scale, self.device, self.engine)
 
 
 def arguments(asked: Options, left_out: Collection[str] = ()) -> list[str]:

@@ -89,7 +89,7 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
 def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
     """The median of some stored runs of this row, under any pins, in the folder of results and in the kit's own."""
     readable = prefix.rpartition(".")[0]
-    folders = dict.fromkeys((runs, results.runs_for(job.model["scale"], job.device)))
+    folders = dict.fromkeys((runs, *(results.runs_for(job.model["scale"], job.device, engine) for engine in ("docker", "host"))))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
     seconds = [cost.whole_s(record) for record in itertools.islice(alike, RUNS_OF_ESTIMATE)]
     known_s = [run_s for run_s in seconds if run_s is not None]

@@ -15,7 +15,6 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from scripts import results
 from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.paths import ROOT
@@ -28,14 +27,15 @@ NAME = "llm-repro-bundle"
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", ".zenodo.json", "compose.yaml"),
     *("bench", "docker", "docs", "scripts/requirements"),
-    *(f"reports/{name}" for name in ("FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "runs", "sbom")),
+    *(f"reports/{name}" for name in ("FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "runs", "sbom", "without-containers/runs")),
 )
 
 
 def holds(name: str) -> bool:
     """May a bundle hold a file of this place? What the report is made of, and what is made of it."""
     path = Path(name)
-    return any(path.is_relative_to(place) for place in (*PATHS, ro_crate.NAME, "reports/plots")) or rebuilt.is_page(path)
+    plots = [f"{folder}/plots" for folder in rebuilt.REPORTS]
+    return any(path.is_relative_to(place) for place in (*PATHS, ro_crate.NAME, *plots)) or rebuilt.is_page(path)
 
 
 def files(root: Path = ROOT) -> list[Path]:
@@ -62,7 +62,7 @@ def contents(root: Path = ROOT) -> dict[str, bytes]:
         work.mkdir()
         try:
             held |= rebuilt.report(data, work)
-            held[ro_crate.NAME] = ro_crate.text(results.load_all(data / "reports" / "runs")[0], "reports/runs").encode()
+            held[ro_crate.NAME] = ro_crate.text(rebuilt.held(data)).encode()
         except KitError as error:
             raise KitError(f"no bundle was written because the report cannot be made ({error}); type make report") from error
     return dict(sorted(held.items()))

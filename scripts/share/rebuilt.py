@@ -10,11 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts import surroundings
+from scripts import results, surroundings
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import data
-from scripts.results import json_schema
+from scripts.results import Record, json_schema
 
 #: What of this kit computes.
 CODE = ("scripts/**/*", "bench/**/*.py")
@@ -26,12 +26,16 @@ DATA = (
     "docker/**/*.toml",
     "docker/**/*.txt",
     "reports/runs/**/*",
+    "reports/without-containers/runs/**/*",
     "reports/instruments/**/*.json",
     "reports/FINDINGS.md",
     "reports/verdicts-version-1.json",
 )
 
-#: The report's pages within reports/, its rows as data, and what the files of a run hold.
+#: The folders of the reports, each beside its runs.
+REPORTS = ("reports", "reports/without-containers")
+
+#: A report's pages within its folder, its rows as data, and what the files of a run hold.
 DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)
 PAGES = ("*.md", *DATA_FILES)
 
@@ -58,14 +62,20 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
         raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
-    patterns = ("README.md", *(f"reports/{pattern}" for pattern in PAGES), "reports/plots/*.svg")
+    patterns = ("README.md", *(f"{folder}/{pattern}" for folder in REPORTS for pattern in (*PAGES, "plots/*.svg")))
     made = [path for pattern in patterns for path in work.glob(pattern) if path.is_file()]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
 
 
+def held(folder: Path) -> dict[str, list[Record]]:
+    """{place of a folder of runs within a kit or a bundle: its records}."""
+    places = [f"{report}/runs" for report in REPORTS]
+    return {place: results.load_all(folder / place)[0] for place in places if (folder / place).is_dir()}
+
+
 def is_page(place: Path) -> bool:
-    """Is this the place of a page or of the rows of the report within a kit or a bundle?"""
-    return place.parent == Path("reports") and any(place.match(pattern) for pattern in PAGES)
+    """Is this the place of a page or of the rows of a report within a kit or a bundle?"""
+    return place.parent in map(Path, REPORTS) and any(place.match(pattern) for pattern in PAGES)
 
 
 def _copy(source: Path, patterns: tuple[str, ...], target: Path) -> None:

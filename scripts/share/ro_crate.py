@@ -6,7 +6,7 @@ It follows from the results alone: the same results give the same bytes.
 
 import datetime
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scripts import __version__
@@ -23,11 +23,12 @@ KIT = "#llm-inference-reproducibility-kit"
 Entity = dict[str, Any]
 
 
-def text(records: Sequence[Record], runs: str) -> str:
-    """The file's text; `runs` leads from its folder to the runs: "reports/runs" in a bundle."""
-    actions = [_action(record, runs) for record in records]
+def text(held: Mapping[str, Sequence[Record]]) -> str:
+    """The file's text; `held` {how the file's folder leads to a folder of runs: its records}, "reports/runs" in a bundle."""
+    records = [record for of_folder in held.values() for record in of_folder]
+    actions = [_action(record, runs) for runs, of_folder in held.items() for record in of_folder]
     software = {one["@id"]: one for record in records for one in _software(record)}
-    files = [one for record in records for one in _files(record, runs)]
+    files = [one for runs, of_folder in held.items() for record in of_folder for one in _files(record, runs)]
     root: Entity = {
         "@id": "./",
         "@type": "Dataset",

@@ -35,6 +35,8 @@ ROWS = {"Rows": row_pages.ALL}
 
 #: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
+#: The folder of the report on runs without containers, beside the first report.
+APART = results.WITHOUT_CONTAINERS.parent.name
 OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
 
 
@@ -65,12 +67,12 @@ def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
     """A page of the report as a page of the site; `of_place` leads from a row's anchor to its page.
 
     GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
-    out of the report's folder, which the site does not hold, or to a folder, which has no page, the words stay.
+    out of the report's folder or to the report without containers, which the site does not hold, or to a folder, which has no page, the words stay.
     """
     text = re.sub(r"<details>", '<details markdown="1">', text)
     for name, (place, _) in FIRST.items():
         text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
-    text = re.sub(rf"(?<!!)\[([^\[\]\n]*)\]\((?:\.\./[^()\s]*|(?:{'|'.join(FOLDERS)})/?)\)", r"\1", text)
+    text = re.sub(rf"(?<!!)\[([^\[\]\n]*)\]\((?:(?:\.\.|{APART})/[^()\s]*|(?:{'|'.join(FOLDERS)})/?)\)", r"\1", text)
 
     def with_page(match: re.Match[str]) -> str:
         page = of_place.get(match["anchor"])
@@ -127,7 +129,7 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     for name in rebuilt.DATA_FILES:
         if (report / name).is_file() and door.is_plain(report / name):
             shutil.copyfile(report / name, docs / name, follow_symlinks=False)
-    (docs / ro_crate.NAME).write_text(ro_crate.text(results.load_all(runs)[0], place_of_runs.as_posix()), encoding="utf-8")
+    (docs / ro_crate.NAME).write_text(ro_crate.text({place_of_runs.as_posix(): results.load_all(runs)[0]}), encoding="utf-8")
     for name, patterns in FOLDERS.items():
         if (report / name).is_dir():
             _shown(report / name, docs / name, patterns)

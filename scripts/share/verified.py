@@ -72,7 +72,7 @@ def verdict(path: Path) -> Verdict:
         if found := list(_problems(unpacked, again)):
             return Verdict(found, [], None)
         folder = unpacked / NAME
-        told = meaning.of(results.load_all(folder / "reports" / "runs")[0], pins.load(folder))
+        told = meaning.of([record for of_folder in rebuilt.held(folder).values() for record in of_folder], pins.load(folder))
         return Verdict([], _checked(folder, told), told)
 
 
@@ -123,9 +123,8 @@ def _needed(folder: Path) -> Iterator[str]:
 
 def _runs(folder: Path) -> Iterator[str]:
     """Each result is readable, and its job is the job that was asked for."""
-    runs = folder / "reports" / "runs"
-    for path in sorted(runs.glob("*/result.json")):
-        place = f"reports/runs/{path.parent.name}"
+    for path in sorted(path for report in rebuilt.REPORTS for path in (folder / report).glob("runs/*/result.json")):
+        place = path.parent.relative_to(folder).as_posix()
         try:
             record = results.load(path.parent)
             of_result = json.loads(path.read_text(encoding="utf-8"))["job"]
@@ -145,7 +144,7 @@ def _crate(folder: Path) -> Iterator[str]:
     path = folder / ro_crate.NAME
     if not path.is_file():
         yield f"{ro_crate.NAME}: comes out of the runs, and is not there"
-    elif path.read_text(encoding="utf-8", errors="replace") != ro_crate.text(results.load_all(folder / "reports" / "runs")[0], "reports/runs"):
+    elif path.read_text(encoding="utf-8", errors="replace") != ro_crate.text(rebuilt.held(folder)):
         yield f"{ro_crate.NAME}: another content comes out of the runs{_other_version(folder)}"
 
 
@@ -157,7 +156,7 @@ def _report(folder: Path, again: Path) -> Iterator[str]:
         yield f"reports/REPORT.md: not checked because it cannot be made from the bundle's data: {error}"
         return
     there = {
-        path.relative_to(folder).as_posix() for pattern in (*(f"reports/{page}" for page in rebuilt.PAGES), "reports/plots/*") for path in folder.glob(pattern)
+        path.relative_to(folder).as_posix() for report in rebuilt.REPORTS for pattern in (*rebuilt.PAGES, "plots/*") for path in (folder / report).glob(pattern)
     }
     for name in sorted({*made, *there}):
         path = folder / name
@@ -181,7 +180,8 @@ def _other_version(folder: Path) -> str:
 
 def _checked(folder: Path, told: Meaning) -> list[str]:
     """In words: what a bundle without problems was checked for, and what nobody can see in it."""
-    runs, pages, plots = (len([*folder.glob(f"reports/{pattern}")]) for pattern in ("runs/*/result.json", "*.md", "plots/*.svg"))
+    patterns = ("runs/*/result.json", "*.md", "plots/*.svg")
+    runs, pages, plots = (sum(len([*(folder / report).glob(pattern)]) for report in rebuilt.REPORTS) for pattern in patterns)
     count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
     differing = [name for name in _data(folder) | _data(ROOT) if _content(folder / name) != _content(ROOT / name)]
     lines = [
@@ -189,7 +189,7 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
         f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
         f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's",
-        f"checked: {pages} pages of the report, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
+        f"checked: {pages} pages of the reports, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
         f"checked: {ro_crate.NAME} tells of these results",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",

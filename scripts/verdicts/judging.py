@@ -56,7 +56,7 @@ class Lines:
     headline    in the published variant, on the stack that is nearest to the article's libraries
     controlled  the second line: in the controlled variant on that stack; None where it has no rows for the claim
     others      everywhere else
-    version_1   the word that stood for the claim under version 1; "" where its rows are not among these
+    version_1   the word that stood for the claim under version 1; "" where its rows are neither among these nor in the report beside
     """
 
     headline: Judged
@@ -91,8 +91,11 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
     return [Judged(claim, rules.judge(claim, group, article, count), group, count) for claim, count in tokens_of_claim]
 
 
-def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None) -> ArticleVerdicts:
-    """The verdicts of all groups, the words of version 1 beside them; raises KitError where the article's file makes a claim that cannot be judged."""
+def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None, beside: bool = False) -> ArticleVerdicts:
+    """The verdicts of all groups, the words of version 1 beside them; raises KitError where the article's file makes a claim that cannot be judged.
+
+    `beside`: another report shows the rows that version 1 judged.
+    """
     rules.check(article)
     earlier = version_1 or {}
     verdicts = [judged for group in groups for judged in judge_group(group, article)]
@@ -102,11 +105,11 @@ def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[
     claims, stacks = [], pins.load().stacks
     for claim in article.claims:
         of_claim = sorted((judged for judged in everywhere if judged.claim["id"] == claim["id"]), key=lambda judged: _distance(judged.stack, article, stacks))
-        claims.append(_lines(claim, of_claim, groups, earlier))
+        claims.append(_lines(claim, of_claim, groups, _former_word(claim, of_claim, earlier, beside)))
     return ArticleVerdicts(article, claims, everywhere)
 
 
-def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequence[Group], earlier: Mapping[Place, Frozen]) -> Lines:
+def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequence[Group], version_1: str) -> Lines:
     published = [judged for judged in of_claim if judged.group and judged.group.key.variant == PUBLISHED]
     nearest = [judged for judged in published if judged.stack == published[0].stack]
     headline = _best(nearest) if nearest else Judged(claim, _untested(groups, bool(of_claim)))
@@ -114,8 +117,13 @@ def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequenc
     second = [judged for judged in of_claim if judged.is_controlled and judged.stack == stack and any(part.has_rows for part in judged.verdict.parts)]
     controlled = _best([judged for judged in second if judged.is_twin_of(headline)] or second) if second else None
     others = [judged for judged in of_claim if judged is not headline and judged is not controlled]
-    frozen = [earlier[judged.place] for judged in of_claim if judged.place in earlier]
-    return Lines(headline, controlled, others, next((verdict.word for verdict in frozen if verdict.headline), ""))
+    return Lines(headline, controlled, others, version_1)
+
+
+def _former_word(claim: Mapping[str, Any], of_claim: Sequence[Judged], earlier: Mapping[Place, Frozen], beside: bool) -> str:
+    places = {judged.place for judged in of_claim}
+    of_headline = (frozen for place, frozen in earlier.items() if frozen.headline and frozen.claim == claim["id"] and (beside or place in places))
+    return next((frozen.word for frozen in of_headline), "")
 
 
 def _distance(stack: str, article: Article, stacks: Mapping[str, Mapping[str, Any]]) -> int:

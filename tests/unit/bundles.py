@@ -14,11 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def make_kit(folder: Path) -> Path:
     for name in bundle.files():
-        if name.parts[:2] != ("reports", "runs"):
+        if "runs" not in name.parts:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / name)
-    for run in sorted((ROOT / "reports" / "runs").glob("inference-tools.layer-parallel.*"))[:3]:
-        shutil.copytree(run, folder / "reports" / "runs" / run.name)
+    for report, count in (("reports", 3), ("reports/without-containers", 1)):
+        for run in sorted((ROOT / report / "runs").glob("inference-tools.layer-parallel.*"))[:count]:
+            shutil.copytree(run, folder / report / "runs" / run.name)
     subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
     return folder
 

@@ -17,7 +17,7 @@ from bench.job import to_json
 from scripts import paths, results
 from tests import reports, synthetic
 
-COMMITTED = paths.ROOT / "reports" / "runs"
+COMMITTED = (results.RUNS, results.WITHOUT_CONTAINERS)
 
 #: A committed result with the figures that no committed result has yet.
 PROBED = "inference-tools.deepspeed.controlled.current"
@@ -67,7 +67,7 @@ DAMAGES = (drop, retype, nest, overflow)
 
 
 def a_committed(kind: str) -> dict:
-    path = sorted(COMMITTED.glob(f"{kind}*/result.json"))[0]
+    path = sorted(path for runs in COMMITTED for path in runs.glob(f"{kind}*/result.json"))[0]
     return json.loads(to_json(synthetic.probed(results.load(path.parent)))) if kind == PROBED else json.loads(path.read_text())
 
 

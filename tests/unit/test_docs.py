@@ -30,6 +30,7 @@ NOT_COMMITTED = (
     "reports/site",
     "reports/slurm",
     "reports/runs",
+    "reports/without-containers",
     "bench/backends/my_backend.py",
     "archives/",
 )

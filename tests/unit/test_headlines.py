@@ -7,6 +7,7 @@ import pytest
 
 from scripts import articles, results
 from scripts.errors import KitError
+from scripts.paths import ROOT
 from scripts.report import document, headlines
 from scripts.report.views import claims
 from scripts.verdicts import judging
@@ -15,8 +16,8 @@ from tests import synthetic
 
 @pytest.fixture(scope="module")
 def judged():
-    known = articles.load_all()
-    return document.judged(results.load_all(results.RUNS)[0], known).verdicts, known
+    content = document._whole(results.RUNS, results.RUNS.parent).content
+    return content.verdicts, content.known
 
 
 @pytest.fixture
@@ -98,21 +99,36 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
 
 @pytest.mark.slow
 def test_the_committed_report_is_that_of_the_committed_results_until_a_page_or_a_plot_differs(monkeypatch):
-    whole = document._whole(document.results.RUNS, document.results.RUNS.parent)
-    monkeypatch.setattr(document, "_whole", lambda runs, out: whole)
+    kept = dict(document._kept())
+    assert set(kept) == {results.RUNS.parent, results.WITHOUT_CONTAINERS.parent}
+    changed = {**kept}
+    monkeypatch.setattr(document, "_whole", lambda runs, out: changed[out])
     document.check_pages()
-    for other in (
+    for out, other in ((out, other) for out, whole in kept.items() for other in others(whole)):
+        changed = {**kept, out: other}
+        with pytest.raises(KitError, match=f"is not what {out.relative_to(ROOT)}/runs gives. Try: make report"):
+            document.check_pages()
+
+
+def others(whole):
+    """A report with another page, a page less, another picture, and none."""
+    return (
         dataclasses.replace(whole, texts={**whole.texts, "method.md": f"{whole.texts['method.md']}\n"}),
         dataclasses.replace(whole, texts={name: text for name, text in whole.texts.items() if name != "runs.md"}),
         dataclasses.replace(whole, content=dataclasses.replace(whole.content, pictures={**whole.content.pictures, "claims": "<svg/>"})),
         dataclasses.replace(whole, content=dataclasses.replace(whole.content, pictures={})),
-    ):
-        monkeypatch.setattr(document, "_whole", lambda runs, out, other=other: other)
-        with pytest.raises(KitError, match="is not what reports/runs gives. Try: make report"):
-            document.check_pages()
+    )
 
 
 def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):
     (tmp_path / "README.md").write_text("no markers\n")
     with pytest.raises(KitError, match="headlines:begin"):
         headlines.save("", tmp_path / "README.md")
+
+
+def test_the_first_report_leads_to_the_one_without_containers_and_back():
+    (_, first), (_, apart) = document._kept()
+    count = len(apart.content.records)
+    assert f"all {len(first.content.records)} results from containers" in first.texts["REPORT.md"]
+    assert f"{count} earlier ones without containers in [a report of their own](without-containers/REPORT.md)" in first.texts["REPORT.md"]
+    assert "# LLM inference, measured without containers" in apart.texts["REPORT.md"] and "](../REPORT.md)" in apart.texts["REPORT.md"]

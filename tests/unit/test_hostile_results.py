@@ -79,7 +79,7 @@ def read(folder: Path, name: str, whole: dict) -> Record | None:
 def committed() -> list[dict]:
     """A committed result of each kind: of every figure, every status, with and without a form."""
     kinds = {}
-    for record in results.load_all(results.RUNS)[0]:
+    for record in [*results.load_all(results.RUNS)[0], *results.load_all(results.WITHOUT_CONTAINERS)[0]]:
         figures = sorted((record.guest.figures or {}) if record.guest else {})
         kinds.setdefault((record.job.kind, record.status, record.job.form, *figures), record)
     return [json.loads(to_json(record)) for record in kinds.values()]

@@ -233,7 +233,7 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: measured 4\.9\d* \(4.* to .*\), published 3\.83 × layer-parallel\n", below), (
         below
     )
-    assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; 25 of 25 results" in first
+    assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; all 25 results" in first
     assert "## Did it hold?" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
 
 

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from scripts import articles, paths, results
+from scripts import articles, results
 from scripts.report import rerun_command
 from scripts.run import jobs, plan
 from tests.synthetic import job, record
 from tests.typed import chosen
 
 KNOWN = articles.load_all()
-STORED, _ = results.load_all(paths.ROOT / "reports" / "runs")
+STORED = [record for runs in (results.RUNS, results.WITHOUT_CONTAINERS) for record in results.load_all(runs)[0]]
 JOBS = {one.job.fingerprint(): one for one in STORED}
 
 

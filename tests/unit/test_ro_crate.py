@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def entities(records: list, runs: str = "reports/runs") -> dict:
-    graph = json.loads(ro_crate.text(records, runs))["@graph"]
+    graph = json.loads(ro_crate.text({runs: records}))["@graph"]
     by_id = {one["@id"]: one for one in graph}
     assert len(by_id) == len(graph), "each entity stands once"
     return by_id

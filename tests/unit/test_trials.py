@@ -15,9 +15,25 @@ from tests.typed import chosen
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(("scale", "device", "is_trial"), [("tiny", "cuda", True), ("full", "cpu", True), ("full", "cuda", False)])
-def test_a_trial_goes_to_its_own_folder(scale, device, is_trial):
-    assert Options(scale=scale, device=device).runs == (results.TRIALS if is_trial else results.RUNS)
+@pytest.mark.parametrize(
+    ("scale", "device", "engine", "folder"),
+    [
+        ("tiny", "cuda", "docker", results.TRIALS),
+        ("full", "cpu", "host", results.TRIALS),
+        ("full", "cuda", "docker", results.RUNS),
+        ("full", "cuda", "apptainer", results.RUNS),
+        ("full", "cuda", "host", results.WITHOUT_CONTAINERS),
+    ],
+)
+def test_trials_and_runs_without_containers_go_to_folders_of_their_own(scale, device, engine, folder):
+    assert Options(scale=scale, device=device, engine=engine).runs == folder
+
+
+def test_the_runs_of_the_first_report_had_containers_of_the_pinned_images_and_the_others_had_none():
+    contained, apart = (results.load_all(runs)[0] for runs in (results.RUNS, results.WITHOUT_CONTAINERS))
+    assert {record.host["engine"] for record in apart} == {"host"} and len(apart) > 100
+    for record in contained:
+        assert record.host["engine"] == "docker" and record.host["differences"] == [] and record.host["image"]["tag"].startswith("llm-repro/"), record.id
 
 
 def test_a_folder_that_is_typed_takes_trials_too():
@@ -26,6 +42,7 @@ def test_a_folder_that_is_typed_takes_trials_too():
 
 def test_the_command_that_is_named_shows_the_folder_s_report():
     assert results.where_shown(ROOT / "reports" / "runs") == "type make report to see it in reports/REPORT.md"
+    assert results.where_shown(results.WITHOUT_CONTAINERS) == "type make report to see it in reports/without-containers/REPORT.md"
     assert results.where_shown(results.TRIALS) == "type make report RUNS=reports/trials/runs to see it in reports/trials/REPORT.md"
 
 

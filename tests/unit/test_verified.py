@@ -48,8 +48,8 @@ def a_run(folder: Path) -> Path:
 def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Path) -> None:
     said = "\n".join(verified.verify(packed))
     assert (
-        "checked: 3 results, each with its job" in said
-        and " pages of the report, " in said
+        "checked: 4 results, each with its job" in said
+        and " pages of the reports, " in said
         and "plots and the README's headlines come out of these results" in said
     )
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
@@ -64,7 +64,7 @@ def test_the_verdict_is_one_line_for_a_program(packed: Path, unpacked: Path, tmp
         return done.returncode, json.loads(done.stdout)
 
     code, told = asked(packed)
-    assert (code, told["passed"], told["problems"], told["runs"]["ok"]) == (0, True, [], 3) and told["sha256"] == checksums.digest_of(packed)
+    assert (code, told["passed"], told["problems"], told["runs"]["ok"]) == (0, True, [], 4) and told["sha256"] == checksums.digest_of(packed)
     assert any("made the bundle" in line for line in told["not_checked"])
     (unpacked / "compose.yaml").unlink()
     code, told = asked(bundles.repack(unpacked, tmp_path / "bad.tar.gz"))
@@ -102,10 +102,14 @@ def another_report(folder: Path) -> str:
     return "reports/REPORT.md: another content comes out of the runs"
 
 
-def another_page(folder: Path) -> str:
-    path = sorted(folder.glob("reports/*-environment.md"))[0]
+def another_page(folder: Path, report: str = "reports") -> str:
+    path = sorted((folder / report).glob("*-environment.md"))[0]
     path.write_text(path.read_text().replace("- Driver: ", "- Driver: 1"))
     return f"{path.relative_to(folder)}: another content comes out of the runs"
+
+
+def another_page_of_runs_without_containers(folder: Path) -> str:
+    return another_page(folder, "reports/without-containers")
 
 
 def an_extra_page(folder: Path) -> str:
@@ -208,7 +212,18 @@ def no_runs(folder: Path) -> str:
 
 Change = Callable[[Path], str]
 
-OF_THE_REPORT: list[Change] = [another_page, an_extra_page, another_plot, an_extra_plot, other_headlines, another_job, a_failed_action, a_site, a_repository]
+OF_THE_REPORT: list[Change] = [
+    another_page,
+    another_page_of_runs_without_containers,
+    an_extra_page,
+    another_plot,
+    an_extra_plot,
+    other_headlines,
+    another_job,
+    a_failed_action,
+    a_site,
+    a_repository,
+]
 OF_RUNS: list[Change] = [another_report, a_warm_up_less, a_job_with_a_key_twice]
 OF_NEEDED: list[Change] = [a_lock_less, no_runs]
 TOGETHER = (OF_THE_REPORT, OF_RUNS, OF_NEEDED)
