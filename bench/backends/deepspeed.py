@@ -37,7 +37,9 @@ def load(job):
         os.environ.update(NO_RECORDS)  # read when the ranks form their group
     torch.cuda.set_device(ranks.local())
     kernels_s = _load_kernels()
-    model = _load(job)
+    # The article does not pass low_cpu_mem_usage. Without it every rank spends minutes on filling layers with random float16
+    # values, which the checkpoint then overwrites. The argument changes only the loading time.
+    model = pretrained.load_model(job, low_cpu_mem_usage=True)
     host_memory = _resident_bytes()
     engine = deepspeed.init_inference(
         model=model,
@@ -46,7 +48,6 @@ def load(job):
         replace_method=job.load.get("replace_method", "auto"),
         replace_with_kernel_inject=job.load.get("replace_with_kernel_inject", True),
     )
-    torch.cuda.empty_cache()  # what the transposes of the weights took
     layer = type(pretrained.layers_of(engine)[0])
     injected = "DeepSpeedTransformerInference" in {base.__name__ for base in layer.__mro__}
     if not injected:
@@ -61,15 +62,6 @@ def load(job):
     if "torch_records" in job.load:
         used["torch_records"] = job.load["torch_records"]
     return Loaded(model=engine, device=pretrained.first_device(job), used=used)
-
-
-def _load(job):
-    """The job's model: on the GPU where one rank holds all of it, so that DeepSpeed's transposes of the weights take no seconds of a CPU."""
-    if job.device_count == 1:
-        return pretrained.load_onto(job, pretrained.first_device(job))
-    # The article does not pass low_cpu_mem_usage. Without it every rank spends minutes on filling layers with random float16
-    # values, which the checkpoint then overwrites. The argument changes only the loading time.
-    return pretrained.load_model(job, low_cpu_mem_usage=True)
 
 
 def _load_kernels():
