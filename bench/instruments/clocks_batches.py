@@ -33,7 +33,7 @@ def main():
     transformers.logging.set_verbosity_error()
     job, out, rounds = clocks.arguments()
     loaded = backends.find(job.backend).load(job)
-    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device), []
     tokenizer = texts.tokenizer_of(job)
     texts_list = texts.batch_of(job, tokenizer)
     new_tokens = job.runs[0]["new_tokens"]

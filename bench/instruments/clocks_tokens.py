@@ -32,7 +32,7 @@ def main():
     transformers.logging.set_verbosity_error()
     job, out, rounds = clocks.arguments()
     loaded = backends.find(job.backend).load(job)
-    loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device), []
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"], padding_side="left")
     sentences = forms.find(job.form).batch_of(job.prompt["texts"], job.prompt["batch_size"])
 

@@ -19,6 +19,12 @@ def numbers():
     return recomputation.everything(REPORTS)
 
 
+@pytest.fixture(scope="module")
+def apart():
+    """Those of the report on runs without containers."""
+    return recomputation.everything(REPORTS / "without-containers")
+
+
 @pytest.fixture
 def small(tmp_path):
     """A copy of the lines and runs of one setting whose rows have five runs each, and of its page."""
@@ -39,8 +45,8 @@ def differing(folder):
 
 
 @pytest.mark.parametrize("kind", ["rows", "tables", "ratios"])
-def test_every_number_comes_out_again(numbers, kind):
-    assert [number for number in numbers[kind] if number.differs] == []
+def test_every_number_comes_out_again(numbers, apart, kind):
+    assert [number for number in [*numbers[kind], *apart[kind]] if number.differs] == []
 
 
 def test_every_row_of_every_setting_takes_part(numbers):
@@ -60,9 +66,9 @@ def test_every_ratio_behind_a_claim_takes_part(numbers):
     assert sum(", low: " in number.place and number.said is not None for number in numbers["ratios"]) >= 7
 
 
-def test_tokens_have_times_and_rates(numbers):
+def test_tokens_have_times_and_rates(numbers, apart):
     for kind in ("ms/token: ", "tokens/s: ", "further token: "):
-        assert sum(kind in number.place for number in numbers["tables"]) >= 20
+        assert sum(kind in number.place for number in [*numbers["tables"], *apart["tables"]]) >= 20
 
 
 def test_a_call_that_took_longer_shows_in_the_row_and_its_ratios(small):
