@@ -9,7 +9,7 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
-from scripts.report.page import Body, Content
+from scripts.report.page import Beside, Body, Content
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped, json_schema
 from scripts.verdicts import judging, row_groups, version_1
@@ -36,23 +36,23 @@ class Report:
     data: Mapping[str, str]
 
 
-def judged(records: Sequence[Record], known: Mapping[str, Article], beside: tuple[int, str] | None = None) -> Content:
+def judged(records: Sequence[Record], known: Mapping[str, Article], beside: Beside | None = None) -> Content:
     """The records as groups, and the verdicts on the articles' claims; `beside` as in Content."""
     with failures.part("the groups of rows", records):
         by_article = _by_article(row_groups.build(records, known), known)
     earlier = version_1.read()
-    verdicts = {slug: _verdicts(groups, known[slug], earlier, bool(beside)) for slug, groups in by_article.items() if slug in known}
+    verdicts = {slug: _verdicts(groups, known[slug], earlier, beside.groups if beside else ()) for slug, groups in by_article.items() if slug in known}
     return Content(records, known, by_article, verdicts, {}, beside)
 
 
-def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen], beside: bool) -> ArticleVerdicts:
+def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen], beside: Collection[str]) -> ArticleVerdicts:
     with failures.part(f"the verdicts on {article.slug}", page.runs_of(groups)):
         return judging.judge_article(groups, article, earlier, beside)
 
 
-def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str, beside: tuple[int, str] | None = None, apart: bool = False) -> Report:
-    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. `beside` and `apart` as in Content."""
-    content = dataclasses.replace(judged(records, known, beside), apart=apart)
+def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str, beside: Beside | None = None, first: str = "") -> Report:
+    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. `beside` and `first` as in Content."""
+    content = dataclasses.replace(judged(records, known, beside), first=first)
     pictures = drawn(content.groups, known)
     with failures.part("the picture of all claims", records):
         if of_claims := overview.picture(content.verdicts):
@@ -129,24 +129,31 @@ def _whole(runs: Path, out: Path) -> Written:
     known = articles.load_all()  # before the records, among which garbage is long to look for
     records, unreadable = results.load_all(runs)
     print(f"report: {len(records)} runs; judging the articles' claims", file=sys.stderr, flush=True)
-    runs_link, beside = Path(os.path.relpath(runs, out)).as_posix(), _beside(runs, out)
+    runs_link, beside = _link(out, runs), _beside(runs, out, known)
+    first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     with _records_stay():
-        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, runs == results.WITHOUT_CONTAINERS))
+        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, first))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
     return Written({**texts, **report.data, **json_schema.files()}, report.content, skipped)
 
 
-def _beside(runs: Path, out: Path) -> tuple[int, str] | None:
-    """How many results the report without containers has, and the link to it, for the kit's first report."""
+def _link(out: Path, target: Path) -> str:
+    return Path(os.path.relpath(target, out)).as_posix()
+
+
+def _beside(runs: Path, out: Path, known: Mapping[str, Article]) -> Beside | None:
+    """What the kit's first report says of the one without containers."""
     apart = results.WITHOUT_CONTAINERS
-    count = len([*apart.glob("*/result.json")]) if runs == results.RUNS else 0
-    return (count, Path(os.path.relpath(apart.parent / pages.INDEX, out)).as_posix()) if count else None
+    records = results.load_all(apart)[0] if runs == results.RUNS else []
+    groups = {group.slug for group in row_groups.build(records, known)}
+    return Beside(len(records), _link(out, apart.parent / pages.INDEX), groups) if records else None
 
 
 def _kept() -> list[tuple[Path, Written]]:
-    """The reports that the kit keeps, each with its folder: the first, and that on the runs without containers where there are any."""
-    folders = [results.RUNS, *([results.WITHOUT_CONTAINERS] if results.any_run(results.WITHOUT_CONTAINERS) else [])]
+    """The reports that the kit keeps, each with its folder: the first, and that on the runs without containers where there are any, or were."""
+    apart = results.WITHOUT_CONTAINERS
+    folders = [results.RUNS, *([apart] if results.any_run(apart) or pages.written_by_the_kit(apart.parent) else [])]
     return [(runs.parent, _whole(runs, runs.parent)) for runs in folders]
 
 
@@ -185,7 +192,7 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
 def _saved(whole: Written, runs: Path, out: Path, with_rows: bool) -> Path:
     content, texts, pictures = whole.content, {**whole.texts}, {**whole.content.pictures}
     if with_rows:
-        rows = row_pages.of_records(content.records, content.known, runs, Path(os.path.relpath(runs, out)).as_posix())
+        rows = row_pages.of_records(content.records, content.known, runs, _link(out, runs))
         texts |= {**rows.texts, row_pages.ALL: rows.overview}
         pictures |= rows.pictures
     return save(out, texts, pictures)

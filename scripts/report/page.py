@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from scripts import pins
 from scripts.articles import Article
@@ -40,8 +40,8 @@ class Content:
     by_article  {slug: its groups}, articles in the order of the report
     verdicts    {slug: what scripts/verdicts/judging.py gives} of the articles that the kit has
     pictures    {"<group>-<view>", or views/overview.py's: SVG}
-    beside      how many results without containers another report shows, and the link to it; None where there is none
-    apart       is this the report on the runs without containers?
+    beside      of the report on runs without containers, for the first report; None where there is none
+    first       the link to the first report, in that on runs without containers; "" in any other
     """
 
     records: Sequence[Record]
@@ -49,12 +49,21 @@ class Content:
     by_article: Mapping[str, Sequence[Group]]
     verdicts: Mapping[str, ArticleVerdicts]
     pictures: Mapping[str, str]
-    beside: tuple[int, str] | None = None
-    apart: bool = False
+    beside: "Beside | None" = None
+    first: str = ""
 
     @property
     def groups(self) -> list[Group]:
         return list(itertools.chain.from_iterable(self.by_article.values()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """Another report: how many results it shows, the link to it, and the names of its groups."""
+
+    count: int
+    link: str
+    groups: Collection[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +120,9 @@ def index_parts(content: Content) -> dict[str, object]:
     reason = claims.common_reason([claim.headline for verdicts in judged for claim in verdicts.claims])
     return {
         "any_run": bool(content.records),
-        "overview": overview.section(content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups), content.beside),
+        "overview": overview.section(
+            content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups), _elsewhere(content.beside)
+        ),
         "legend": legend() if judged else "",
         "reason": claims.said_once(reason),
         "articles": [_of_index(slug, content, reason) for slug in content.by_article],
@@ -119,8 +130,15 @@ def index_parts(content: Content) -> dict[str, object]:
         "glossary": glossary(content.groups),
         "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
         "profiles": False,
-        "apart": content.apart,
+        "first": Markdown(content.first),
     }
+
+
+def _elsewhere(beside: Beside | None) -> Markdown:
+    """ ", 186 results without containers in a report of their own"."""
+    if beside is None:
+        return Markdown()
+    return Markdown(", {} result{} without containers in {}").format(beside.count, "s" * (beside.count != 1), link("a report of their own", beside.link))
 
 
 def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:

@@ -90,7 +90,7 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     if kind in FILE_KINDS:
         return digits(_of_files(ids))
     if missing := [name for name in ids if not named.get(name)]:
-        raise NoRun(f"there is no run {missing[0]}; try ls reports/runs")
+        raise NoRun(f"there is no run {missing[0]}; try ls reports/runs reports/without-containers/runs")
     if ambiguous := [name for name in ids if len({jobs.prefix_of(run) for run in named[name]}) > 1]:
         raise ValueError(f"{ambiguous[0]} stands for runs of two rows; name one run")
     runs = [[run for run in named[name] if run.status == "ok"] for name in ids]

@@ -1,7 +1,7 @@
 """Which claims hold where: every claim of an article in every group of rows that may judge it. A report judges once and passes what came out."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from scripts import pins
@@ -91,10 +91,10 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
     return [Judged(claim, rules.judge(claim, group, article, count), group, count) for claim, count in tokens_of_claim]
 
 
-def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None, beside: bool = False) -> ArticleVerdicts:
+def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None, beside: Collection[str] = ()) -> ArticleVerdicts:
     """The verdicts of all groups, the words of version 1 beside them; raises KitError where the article's file makes a claim that cannot be judged.
 
-    `beside`: another report shows the rows that version 1 judged.
+    `beside` names groups that another report shows: a word of version 1 on their rows stands for its claim too.
     """
     rules.check(article)
     earlier = version_1 or {}
@@ -120,9 +120,10 @@ def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequenc
     return Lines(headline, controlled, others, version_1)
 
 
-def _former_word(claim: Mapping[str, Any], of_claim: Sequence[Judged], earlier: Mapping[Place, Frozen], beside: bool) -> str:
-    places = {judged.place for judged in of_claim}
-    of_headline = (frozen for place, frozen in earlier.items() if frozen.headline and frozen.claim == claim["id"] and (beside or place in places))
+def _former_word(claim: Mapping[str, Any], of_claim: Sequence[Judged], earlier: Mapping[Place, Frozen], beside: Collection[str]) -> str:
+    """A group's name begins with its article, so the claim of another article with the same id is another one."""
+    groups = {judged.group.slug for judged in of_claim if judged.group} | {*beside}
+    of_headline = (frozen for frozen in earlier.values() if frozen.headline and frozen.claim == claim["id"] and frozen.group in groups)
     return next((frozen.word for frozen in of_headline), "")
 
 

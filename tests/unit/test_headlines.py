@@ -128,7 +128,8 @@ def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):
 
 def test_the_first_report_leads_to_the_one_without_containers_and_back():
     (_, first), (_, apart) = document._kept()
+    assert first.content.beside and first.content.beside.groups == {group.slug for group in apart.content.groups}
     count = len(apart.content.records)
     assert f"all {len(first.content.records)} results from containers" in first.texts["REPORT.md"]
-    assert f"{count} earlier ones without containers in [a report of their own](without-containers/REPORT.md)" in first.texts["REPORT.md"]
+    assert f"{count} results without containers in [a report of their own](without-containers/REPORT.md)" in first.texts["REPORT.md"]
     assert "# LLM inference, measured without containers" in apart.texts["REPORT.md"] and "](../REPORT.md)" in apart.texts["REPORT.md"]

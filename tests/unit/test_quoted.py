@@ -88,7 +88,7 @@ def test_a_number_of_a_file_is_the_one_at_its_path(marker, digits):
 @pytest.mark.parametrize(
     ("marker", "words"),
     [
-        ("mean_ms of-no-run", "there is no run of-no-run; try ls reports/runs"),
+        ("mean_ms of-no-run", "there is no run of-no-run; try ls reports/runs reports/without-containers/runs"),
         (f"ratio {SLOWER}", "it names 1 runs, 2 are needed"),
         (f"mean_ms {FASTER}", "timed calls of 1 and 16 tokens; try tokens=1"),
         (f"mean_ms {SLOWER} tokens=9", "timed no call of 9 tokens, but of 1"),

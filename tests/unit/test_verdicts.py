@@ -521,6 +521,14 @@ def test_the_word_of_version_1_stands_beside_the_same_rows_and_no_other() -> Non
     assert {one.headline.claim["id"]: one.version_1 for one in judged.claims if one.version_1} == {"1.5": "reproduced"}, "the one that stood for the claim"
 
 
+def test_the_word_of_version_1_on_rows_of_another_report_stands_for_their_claim_and_no_other() -> None:
+    of_another = "another-article-hopper"
+    earlier = {(claim, group, 1): Frozen(claim, group, 1, "reproduced", True) for claim, group in (("1.5", "beside"), ("1.1", of_another))}
+    for beside, words in (({"beside"}, {"1.5": "reproduced"}), ((), {})):
+        claims = judging.judge_article([], ARTICLE, earlier, beside).claims
+        assert {one.headline.claim["id"]: one.version_1 for one in claims if one.version_1} == words
+
+
 # ------------------------------------------------------------------------------------------------ the articles' files
 @pytest.mark.parametrize(
     ("relation", "words"),

@@ -17,13 +17,13 @@ from scripts.verdicts.parts import NOT_TESTED, Part
 PICTURE = "claims"
 
 
-def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool, fastest: Markdown, beside: tuple[int, str] | None) -> Markdown:
-    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture to show; `beside` as in Content."""
+def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool, fastest: Markdown, elsewhere: Markdown) -> Markdown:
+    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture; `elsewhere` names other results."""
     chosen = _claims(verdicts)
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    return blocks(_counts(chosen), picture, fastest, _limits(records, beside))
+    return blocks(_counts(chosen), picture, fastest, _limits(records, elsewhere))
 
 
 def claim_lines(verdicts: ArticleVerdicts, reason: str) -> Markdown:
@@ -100,12 +100,11 @@ def _line(judged: Judged) -> all_claims.Line:
     return all_claims.Line(title, judged.verdict.word, numbers[0] if numbers else None, numbers[2].ratio if numbers else None)
 
 
-def _limits(records: Sequence[Record], beside: tuple[int, str] | None) -> Markdown:
+def _limits(records: Sequence[Record], elsewhere: Markdown) -> Markdown:
     """What qualifies every number, in a line."""
     devices = sorted({gpu["name"] for record in records for gpu in record.host.get("gpus") or []}) or ["CPU"]
     contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
     of_all = f"all {contained}" if contained == len(records) else f"{contained} of {len(records)}"
     words = Markdown("Limits: weights {}; devices {}; {} results from containers of the pinned images{}; more in docs/limits.md.")
-    apart = Markdown(", {} earlier ones without containers in {}").format(beside[0], link("a report of their own", beside[1])) if beside else ""
-    return words.format(", ".join(weights), ", ".join(devices), of_all, apart)
+    return words.format(", ".join(weights), ", ".join(devices), of_all, elsewhere)
