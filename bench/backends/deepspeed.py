@@ -39,7 +39,8 @@ def load(job):
     kernels_s = _load_kernels()
     # The article does not pass low_cpu_mem_usage. Without it every rank spends minutes on filling layers with random float16
     # values, which the checkpoint then overwrites. The argument changes only the loading time.
-    # DeepSpeed's transposes of the weights take most of it; on the GPU they take a quarter, and nearly twice the model's memory.
+    # Most of the loading is DeepSpeed's transposes of the weights on the CPU. A model on the GPU would load in a quarter of the time, and
+    # take nearly twice its memory meanwhile: too much for a card of 24 GB.
     model = pretrained.load_model(job, low_cpu_mem_usage=True)
     host_memory = _resident_bytes()
     engine = deepspeed.init_inference(

@@ -31,7 +31,6 @@ from bench.measuring import timed_tokens
 #: A row's value may be so many times that of plain transformers.
 FACTORS = {"regret_p90": 3, "regret_max": 3, "logits_error": 2}
 
-
 #: At most so many different answers of a call are read, chosen by the digests of their tokens; all are counted, and the verdict names the others.
 READ_ANSWERS = 128
 

@@ -27,7 +27,8 @@ NAME = "llm-repro-bundle"
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", ".zenodo.json", "compose.yaml"),
     *("bench", "docker", "docs", "scripts/requirements"),
-    *(f"reports/{name}" for name in ("FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "runs", "sbom", "without-containers/runs")),
+    *(f"reports/{name}" for name in ("FINDINGS.md", "verdicts-version-1.json", "images.json", "instruments", "sbom")),
+    *(f"{folder}/runs" for folder in rebuilt.REPORTS),
 )
 
 

@@ -19,21 +19,20 @@ from scripts.results import Record, json_schema
 #: What of this kit computes.
 CODE = ("scripts/**/*", "bench/**/*.py")
 
+#: The folders of the reports, each beside its runs.
+REPORTS = tuple(runs.parent.relative_to(ROOT).as_posix() for runs in (results.RUNS, results.WITHOUT_CONTAINERS))
+
 #: What a report follows from. Python imports nothing of that name or from that place.
 DATA = (
     "README.md",
     "bench/**/*.toml",
     "docker/**/*.toml",
     "docker/**/*.txt",
-    "reports/runs/**/*",
-    "reports/without-containers/runs/**/*",
+    *(f"{folder}/runs/**/*" for folder in REPORTS),
     "reports/instruments/**/*.json",
     "reports/FINDINGS.md",
     "reports/verdicts-version-1.json",
 )
-
-#: The folders of the reports, each beside its runs.
-REPORTS = ("reports", "reports/without-containers")
 
 #: A report's pages within its folder, its rows as data, and what the files of a run hold.
 DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)
