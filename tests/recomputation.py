@@ -130,10 +130,10 @@ def run_that_counts(runs: Sequence[Raw]) -> Raw:
 
 
 def times_ms(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
-    """Mean, spread, 95th percentile and interval of a row's calls."""
+    """Mean and spread over the runs, of one run over its calls; 95th percentile of all calls; interval over enough runs."""
     means = [float(numpy.mean(calls_ms(raw, new_tokens))) for raw in timed_runs(runs, new_tokens)]
-    counted = means if len(means) >= LEAST_RUNS else calls_ms(run_that_counts(runs), new_tokens)
-    calls = [call for raw in timed_runs(runs, new_tokens) for call in calls_ms(raw, new_tokens)] if len(means) >= LEAST_RUNS else counted
+    calls = [call for raw in timed_runs(runs, new_tokens) for call in calls_ms(raw, new_tokens)]
+    counted = means if len(means) > 1 else calls
     interval = stats.ttest_1samp(means, 0.0).confidence_interval(0.95) if len(means) >= LEAST_RUNS else (None, None)
     deciding = {"mean_ms": numpy.mean(counted), "std_ms": numpy.std(counted), "p95_ms": numpy.percentile(calls, 95)}
     return {name: float(value) for name, value in deciding.items()} | {"low_ms": interval[0], "high_ms": interval[1]}
@@ -158,8 +158,9 @@ def tokens_of_a_call(raw: Raw, corrected: bool = False) -> int:
     return int(counted.get("counted_tokens") or 0) * of_ranks
 
 
-def rates(raw: Raw) -> tuple[float | None, float | None]:
-    """(items/s, tokens/s) of a run's longest calls, or of its stream of texts."""
+def rates(runs: Sequence[Raw]) -> tuple[float | None, float | None]:
+    """(items/s, tokens/s) of the longest calls of a row's runs, or of the stream of texts of the run that counts."""
+    raw = run_that_counts(runs)
     form = raw["job"].get("form") or "generate"
     figures = (raw["guest"] or {}).get("figures") or {}
     if raw["status"] != "ok" or EARLIER_FORMS.get(form, form) not in OF_CALLS + OF_STREAMS:
@@ -168,11 +169,14 @@ def rates(raw: Raw) -> tuple[float | None, float | None]:
     if stream:
         return stream["items"] / stream["seconds"], stream["new_tokens"] / stream["seconds"]
     longest = (timed_tokens(raw) or [0])[-1]
-    calls = calls_ms(raw, longest)
-    if not calls:
+    timed = timed_runs(runs, longest)
+    if not timed:
         return None, None
-    made = next((some["timed_tokens"] for some in figures.get("calls") or [] if some["new_tokens"] == longest), None)
-    return 1000 * raw["job"]["prompt"]["batch_size"] / float(numpy.mean(calls)), 1000 * sum(made) / sum(calls) if made else None
+    mean_ms = float(numpy.mean([numpy.mean(calls_ms(one, longest)) for one in timed]))
+    made = [some["timed_tokens"] for one in timed for some in one["guest"]["figures"].get("calls") or [] if some["new_tokens"] == longest]
+    total_ms = sum(sum(calls_ms(one, longest)) for one in timed)
+    tokens_per_s = 1000 * sum(map(sum, made)) / total_ms if len(made) == len(timed) else None
+    return 1000 * raw["job"]["prompt"]["batch_size"] / mean_ms, tokens_per_s
 
 
 def peaks_bytes(raw: Raw) -> dict[str, float | None]:
@@ -191,7 +195,7 @@ def of_line(reports: Reports, line: Mapping[str, str]) -> Iterator[Compared]:
     longest = new_tokens == (timed_tokens(counts) or [0])[-1]
     values: dict[str, float | None] = {"runs": float(len(timed_runs(runs, new_tokens))) if new_tokens else 0.0}
     values |= times_ms(runs, new_tokens) if new_tokens else dict.fromkeys(("mean_ms", "std_ms", "p95_ms", "low_ms", "high_ms"))
-    values |= {"items_per_s": rates(counts)[0] if longest else None, "load_s": (counts["guest"] or {}).get("load_s"), **peaks_bytes(counts)}
+    values |= {"items_per_s": rates(runs)[0] if longest else None, "load_s": (counts["guest"] or {}).get("load_s"), **peaks_bytes(counts)}
     for name, value in values.items():
         said = float(line[name]) if line[name] else None
         yield Compared(f"{place}, {name}", said, value, CSV_ACCURACY * abs(value or 0.0))
@@ -233,8 +237,9 @@ def _ms_per_token(reports: Reports, page: Path, name: str, cells: Mapping[str, s
         said = printed(cell) if batch_size.isdigit() else None
         line = reports.line_of(page.name, case, int(cells["GPUs"].split()[0]), int(batch_size)) if said else None
         if said and line:
-            raw = reports.raw[line["run"]]
-            value = float(numpy.mean(calls_ms(raw, timed_tokens(raw)[-1]))) / tokens_of_a_call(raw, formula == "corrected")
+            longest = timed_tokens(reports.raw[line["run"]])[-1]
+            timed = timed_runs(reports.runs_of(line), longest)
+            value = float(numpy.mean([numpy.mean(calls_ms(raw, longest)) / tokens_of_a_call(raw, formula == "corrected") for raw in timed]))
             yield Compared(f"{page.name}, ms/token: {name} b{batch_size}", said[0], value, said[1])
 
 
@@ -249,7 +254,7 @@ def _tokens_per_s(reports: Reports, page: Path, name: str, cells: Mapping[str, s
     line = reports.line_of(page.name, case, int(cells.get("GPUs", "1")), batch_size)
     said = printed(cells.get("tokens/s") or cells.get("wanted tokens/s") or "")
     if said and line:
-        yield Compared(f"{page.name}, tokens/s: {name}", said[0], rates(reports.raw[line["run"]])[1], said[1])
+        yield Compared(f"{page.name}, tokens/s: {name}", said[0], rates(reports.runs_of(line))[1], said[1])
 
 
 def _further_token(reports: Reports, page: Path, name: str, cells: Mapping[str, str]) -> Iterator[Compared]:

@@ -93,7 +93,7 @@ COLUMNS = (
     Column("output_right", "whether the output check passed; empty where nothing was checked", lambda line: line.check("passed")),
     Column("logits_relative_error", "of the last prompt position, against plain transformers in float32", lambda line: line.check("logits_relative_error")),
     Column("runs", "that timed such calls", lambda line: len(line.row.run_means_ms(line.new_tokens)) if line.new_tokens else 0),
-    Column("mean_ms", "mean call: over runs from five runs on, else over the calls of the run that counts", lambda line: _of(line.summary, "mean")),
+    Column("mean_ms", "mean call: over the runs; of one run over its calls", lambda line: _of(line.summary, "mean")),
     Column("std_ms", "population standard deviation of the same", lambda line: _of(line.summary, "std")),
     Column("p95_ms", "linear 95th percentile of the calls", lambda line: _of(line.summary, "p95")),
     Column("low_ms", "lower end of the 95 % interval over runs; empty for fewer than five runs", lambda line: line.interval.low),

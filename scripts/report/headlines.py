@@ -21,26 +21,14 @@ README = ROOT / "README.md"
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
     """A row a headline: the published variant nearest to the article. Below them stands what their words mean, once."""
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
-    reason = claims.common_reason([claim.headline for claim in chosen])
-    notes = [Markdown("Verdicts by version {} of [the rules](docs/verdict-rules.md).").format(rules_version.VERSION), claims.said_once(reason)]
-    return blocks(with_header(_columns(reason), chosen), Markdown(" ").join(note for note in notes if note) if chosen else Markdown())
+    note = Markdown("Verdicts by version {} of [the rules](docs/verdict-rules.md).").format(rules_version.VERSION)
+    return blocks(with_header(COLUMNS, chosen), note if chosen else Markdown())
 
 
-def _columns(reason: str) -> list[Column[Lines]]:
-    return [
-        Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
-        overview.PUBLISHED,
-        Column("measured (95 % interval)", lambda claim: _measured(claim, reason), words=True),
-        Column("verdict", lambda claim: overview.verdict(claim.headline, reason), words=True),
-        Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True),
-        Column("measured on", lambda claim: _place(claim.headline), words=True),
-    ]
-
-
-def _measured(claim: Lines, reason: str) -> object:
+def _measured(claim: Lines) -> object:
     """The ratio; where there is none, the sentence."""
     numbers = overview.ratio(claim.headline)
-    return f"{numbers[2].number} × {numbers[1]}" if numbers and numbers[2].ratio else claims.numbers(claim.headline, reason)
+    return f"{numbers[2].number} × {numbers[1]}" if numbers and numbers[2].ratio else claims.numbers(claim.headline)
 
 
 def _place(judged: Judged) -> Markdown:
@@ -48,6 +36,16 @@ def _place(judged: Judged) -> Markdown:
         return Markdown(NONE)
     key = judged.group.key
     return link(f"{key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
+
+
+COLUMNS: list[Column[Lines]] = [
+    Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
+    overview.PUBLISHED,
+    Column("measured (95 % interval)", _measured, words=True),
+    Column("verdict", lambda claim: overview.verdict(claim.headline), words=True),
+    Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True),
+    Column("measured on", lambda claim: _place(claim.headline), words=True),
+]
 
 
 def page(text: str, table: str) -> str:

@@ -117,15 +117,13 @@ def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[s
 def index_parts(content: Content) -> dict[str, object]:
     """What templates/index.md.j2 shows of the results."""
     judged = [verdicts for verdicts in content.verdicts.values() if verdicts.claims]
-    reason = claims.common_reason([claim.headline for verdicts in judged for claim in verdicts.claims])
     return {
         "any_run": bool(content.records),
         "overview": overview.section(
             content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups), _elsewhere(content.beside)
         ),
         "legend": legend() if judged else "",
-        "reason": claims.said_once(reason),
-        "articles": [_of_index(slug, content, reason) for slug in content.by_article],
+        "articles": [_of_index(slug, content) for slug in content.by_article],
         "not_run": [article for slug, article in content.known.items() if article.claims and slug not in content.verdicts] if judged else [],
         "glossary": glossary(content.groups),
         "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
@@ -141,7 +139,7 @@ def _elsewhere(beside: Beside | None) -> Markdown:
     return Markdown(", {} result{} without containers in {}").format(beside.count, "s" * (beside.count != 1), link("a report of their own", beside.link))
 
 
-def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:
+def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
     """Settings with random weights that no verdict rests on stand behind a click, unless an article has no other setting of a full model on a GPU."""
     verdicts, groups = content.verdicts.get(slug), content.by_article[slug]
     earlier = [group for group in groups if _has_earlier_weights(group)]
@@ -151,7 +149,7 @@ def _of_index(slug: str, content: Content, reason: str) -> dict[str, Markdown]:
     summary = f"{len(earlier)} earlier setting{'s' * (len(earlier) != 1)}: random weights (recipe 1) that support no verdict"
     return {
         "heading": _article_link(slug, content),
-        "claims": overview.claim_lines(verdicts, reason) if verdicts else Markdown(),
+        "claims": overview.claim_lines(verdicts) if verdicts else Markdown(),
         "settings": matrix.table(later, verdicts),
         "earlier": _folded(summary, matrix.table(earlier, verdicts) if earlier else Markdown()),
     }
@@ -207,7 +205,7 @@ def article_page(slug: str, content: Content) -> Markdown:
         }
     if verdicts and verdicts.claims:
         reason = claims.common_reason(claims.first_lines(verdicts))
-        values |= {"claim_lines": overview.claim_lines(verdicts, reason), "claims": claims.first_page(verdicts, reason)}
+        values |= {"claim_lines": overview.claim_lines(verdicts), "claims": claims.first_page(verdicts, reason)}
         values |= {"reason": claims.said_once(reason), "verdicts": claims.everywhere(verdicts)}
     nearest = _nearest(groups, verdicts)
     return render(

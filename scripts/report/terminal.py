@@ -45,7 +45,7 @@ def _summary(rows: Sequence[Row]) -> list[str]:
     checked = sum(cells.status(row) == "ok" and bool(row.check) for row in rows)
     unchecked = f", {ended['ok'] - checked} ran without an output check" if ended["ok"] > checked else ""
     return [
-        "n: devices; ms: mean ± std of the timed calls; ms/token: each token after those",
+        "n: devices; ms: mean ± std over the runs, of one run over its calls; ms/token: each token after those",
         f"{checked} of {len(rows)} rows agree with plain transformers{unchecked}{others}",
     ]
 

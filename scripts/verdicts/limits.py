@@ -5,7 +5,7 @@ docs/method.md holds the formulas and their sources.
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from bench.measuring import work
 from bench.models import weights
@@ -76,20 +76,30 @@ def steps(row: Row) -> Distance | None:
     return _median(row, _steps)
 
 
+def steps_of_runs(row: Row) -> Sequence[Distance]:
+    """The decoding step of each run that counts, oldest first; [] where the row has none."""
+    return _of_runs(row, _steps)
+
+
 def prompt(row: Row) -> Distance | None:
     """The prompt of a row that timed calls of one new token; None for other rows, or where the work is not known."""
     return _median(row, _prompt)
 
 
 def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | None:
-    """The distance of the run with the median time, of the undisturbed runs with a right output; None where the row has none.
+    """The distance of the run with the median time; None where the row has none."""
+    found = _of_runs(row, of_run)
+    return dataclasses.replace(row_groups.median(found, lambda distance: distance.ms), row=row) if found else None
+
+
+def _of_runs(row: Row, of_run: Callable[[Row], Distance | None]) -> Sequence[Distance]:
+    """The distances of the undisturbed runs with a right output.
 
     Times of stamped tokens and differences of calls are two clocks: where a run has stamps, runs without them stand back.
     """
     runs = row.runs_of(row.new_tokens[-1]) if row.status == "ok" and row.new_tokens else ()
     told = [distance for run in runs if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
-    found = [distance for distance in told if distance.stamped] or told
-    return dataclasses.replace(row_groups.median(found, lambda distance: distance.ms), row=row) if found else None
+    return [distance for distance in told if distance.stamped] or told
 
 
 def _steps(row: Row) -> Distance | None:

@@ -1,13 +1,14 @@
 """Items and tokens a second of the rows that answer whole batches or workloads.
 
-An item is one text with its answer. All rates are computed from a result's raw calls and figures.
+An item is one text with its answer. All rates are computed from the raw calls and figures of a row's runs.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from scripts import stats
-from scripts.verdicts.row_groups import Group, Row
+from scripts.results import Record
+from scripts.verdicts.row_groups import Group, Row, series
 
 #: Forms whose calls are as many items as the batch has.
 CALL_FORMS = ("transformers-pipeline", "batch")
@@ -25,20 +26,14 @@ def figure(row: Row, name: str) -> Any:
     return (row.figures.get(name) or {}) if row.status == "ok" else {}
 
 
-def timed_ms(row: Row) -> list[float]:
-    """The calls of a row's longest run."""
-    return row.timed_ms(row.new_tokens[-1]) if row.status == "ok" else []
-
-
 def items_per_s(row: Row) -> stats.Estimate | None:
-    """Items a second with the interval of the mean call; of a workload the items of all its batches over their time."""
+    """Items a second over the mean of the runs' mean calls, with its interval; of a workload the items of all its batches over their time."""
     done = figure(row, "workload")
     if done:
         return stats.Estimate(done["items"] / done["seconds"])
-    calls = timed_ms(row)
-    if not calls:
+    if row.status != "ok" or not row.new_tokens:
         return None
-    mean = stats.summarise(calls).interval
+    mean = row.summary(row.new_tokens[-1]).interval
     items = row.batch_size * 1000
     low, high = (items / ms if ms else None for ms in (mean.high, mean.low))
     return stats.Estimate(items / mean.value, low, high)
@@ -49,9 +44,18 @@ def tokens_per_s(row: Row) -> float | None:
     done = figure(row, "workload")
     if done:
         return float(done["new_tokens"] / done["seconds"])
-    calls = timed_ms(row)
-    made = next((call["timed_tokens"] for call in figure(row, "calls") or [] if call["new_tokens"] == row.new_tokens[-1]), None) if calls else None
-    return 1000 * sum(made) / sum(calls) if made else None
+    if row.status != "ok" or not row.new_tokens:
+        return None
+    longest = row.new_tokens[-1]
+    runs = row.runs_of(longest)
+    made = [_made_tokens(run, longest) for run in runs]
+    return 1000 * sum(map(sum, made)) / sum(sum(series(run)[longest]) for run in runs) if all(made) else None
+
+
+def _made_tokens(run: Record, new_tokens: int) -> Sequence[int]:
+    """The new tokens of each timed call of a run; [] where it did not count them."""
+    calls: list[dict[str, Any]] = ((run.guest.figures or {}).get("calls") or []) if run.guest else []
+    return next((call["timed_tokens"] for call in calls if call["new_tokens"] == new_tokens), [])
 
 
 def hours(rate: float) -> float:

@@ -78,7 +78,10 @@ Place = tuple[str, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case in one batch size on one number of devices: its median run counts, `runs` are all runs of the very same job, oldest first."""
+    """One case in one batch size on one number of devices: `runs` are all runs of the very same job, oldest first.
+
+    Times are those of all runs. What has no mean (memory, loading, the output) is that of `record`, the median run.
+    """
 
     case: str
     count: int
@@ -209,13 +212,11 @@ class Row:
         return series(self.record).get(new_tokens, [])
 
     def summary(self, new_tokens: int) -> stats.Summary:
-        """The Summary of the runs' mean calls, with Student's interval and the p95 of all calls. Of fewer than stats.LEAST_RUNS runs it is the
-        Summary of the calls of the median run, without an interval, because the calls of one run do not show how runs scatter."""
+        """The Summary of the runs' mean calls, with Student's interval from stats.LEAST_RUNS runs on, and the p95 of all calls. Of a single run it
+        is the Summary of its calls, without an interval, because the calls of one run do not show how runs scatter."""
         means = self.run_means_ms(new_tokens)
-        if len(means) < stats.LEAST_RUNS:
-            return stats.summarise(self.timed_ms(new_tokens), stats.over_runs(means))
         calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
-        return dataclasses.replace(stats.summarise(means, stats.over_runs(means)), p95=stats.p95(calls))
+        return dataclasses.replace(stats.summarise(calls if len(means) == 1 else means, stats.over_runs(means)), p95=stats.p95(calls))
 
     def deviations(self) -> list[str]:
         """Where the environment is not the pinned one, in words."""

@@ -1,7 +1,8 @@
-"""Milliseconds per token of rows that generated whole batches, by two formulas.
+"""Milliseconds per token of rows that generated whole batches, by three formulas.
 
 the article's   time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
                 the ZeRO rows times the number of GPUs, each of which ran the same sentences
+once            over all that `generate` appended, once: what rows on different numbers of GPUs can be compared by
 corrected       over the tokens that were really made, once
 
 Beside them, the times between tokens of calls that tell when each came.
@@ -51,7 +52,7 @@ def tokens_of_run(run: Record, formula: str) -> int:
     cycles = _cycles(run)
     if formula == "corrected":
         return int(cycles.get("real_tokens") or 0)
-    times = int(cycles.get("ranks") or 1) if (run.job.options or {}).get("tokens_times_ranks") else 1
+    times = int(cycles.get("ranks") or 1) if formula == "article" and (run.job.options or {}).get("tokens_times_ranks") else 1
     return int(cycles.get("counted_tokens") or 0) * times
 
 
@@ -60,11 +61,12 @@ def _cycles(run: Record) -> Mapping[str, Any]:
 
 
 def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
-    """The mean with its interval; None where the row has no time or no count of tokens."""
-    tokens = tokens_of_a_call(row, formula)
-    if row.status != "ok" or not tokens or not row.new_tokens:
+    """The mean over the runs with its interval; None where the row has no time, or a run no count of tokens."""
+    if row.status != "ok" or not row.new_tokens:
         return None
-    return stats.scaled(stats.mean(row.timed_ms(row.new_tokens[-1])), 1 / tokens)
+    longest = row.new_tokens[-1]
+    tokens = [tokens_of_run(run, formula) for run in row.runs_of(longest)]
+    return stats.over_runs([ms / count for ms, count in zip(row.run_means_ms(longest), tokens, strict=True)]) if all(tokens) else None
 
 
 def padding_error(row: Row) -> float | None:

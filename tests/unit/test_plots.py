@@ -114,7 +114,7 @@ def test_every_committed_picture_is_small_and_has_its_words_as_text_for_light_an
         assert words_of(picture)[0] == root[0].text or words_of(picture)[0].endswith("…"), path.name
 
 
-def test_a_row_of_five_runs_has_the_interval_over_runs_and_a_row_of_one_has_none():
+def test_a_row_s_time_is_that_of_all_runs_and_five_have_an_interval():
     runs = synthetic.repeated(record(job("int8"), 50.0), scatter=0.2)
     (group,) = row_groups.build(runs, articles.load_all())
     means = group.rows[0].run_means_ms(1)
@@ -124,4 +124,7 @@ def test_a_row_of_five_runs_has_the_interval_over_runs_and_a_row_of_one_has_none
     assert summary.p95 > max(means), "the 95th percentile is that of all calls"
     (single,) = row_groups.build(runs[:4], articles.load_all())
     few = single.rows[0].summary(1)
-    assert few.interval.low is None and few.mean == pytest.approx(sum(single.rows[0].timed_ms(1)) / len(single.rows[0].timed_ms(1)))
+    assert few.interval.low is None and (few.mean, few.std) == pytest.approx((sum(means[:4]) / 4, float(numpy.std(means[:4]))))
+    (alone,) = row_groups.build(runs[:1], articles.load_all())
+    one, calls = alone.rows[0].summary(1), alone.rows[0].timed_ms(1)
+    assert one.interval.low is None and (one.mean, one.std) == pytest.approx((sum(calls) / len(calls), float(numpy.std(calls))))

@@ -159,15 +159,15 @@ def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
     assert "- tensor-parallel on 2: torch: pinned 9.9.9, found 9.9.8" in text
 
 
-def test_of_two_runs_the_later_counts_and_the_spread_is_told(whole: Path) -> None:
+def test_of_two_runs_the_mean_is_shown_and_their_number(whole: Path) -> None:
     line = next(line for line in reports.text_of(whole).splitlines() if 'published--deepspeed-2"' in line)
-    assert "12.5" in line and "11.9" not in line
+    assert re.search(r"\| 2 \| 12\.2\d? ± 0\.2", line)
     assert re.search(r"deepspeed .*11\.9\d to 12\.5\d? in 2 runs", reports.text_of(whole))
 
 
-def test_of_three_runs_the_median_counts_whichever_was_the_last_unless_that_one_failed(tmp_path: Path) -> None:
+def test_three_runs_count_alike_unless_the_latest_failed(tmp_path: Path) -> None:
     runs = [record(job("int8"), mean, number=place, seed=place, started_at=f"2026-11-2{place}T04:10:00Z") for place, mean in enumerate((50.0, 90.0, 60.0), 1)]
-    assert re.search(r"\| ok \|.*\| 59\.99\d* ± ", page(tmp_path / "median", runs))
+    assert re.search(r"\| int8 \|.*\| 3 \| 67 ± 17 \|", page(tmp_path / "median", runs))
     failed = record(job("int8"), status="failed", reason="it fell over", number=4, started_at="2026-11-24T04:10:00Z")
     assert "int8 on 1: failed — it fell over" in page(tmp_path / "failed", [*runs, failed])
 
@@ -230,7 +230,7 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     assert len(words) == 5 and all(SIGNS[word] == sign for sign, word in lines), below
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
-    assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: measured 4\.9\d* \(4.* to .*\), published 3\.83 × layer-parallel\n", below), (
+    assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83( \(the rows differ in .*\))?\n", below), (
         below
     )
     assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; all 25 results" in first
@@ -312,7 +312,7 @@ def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click
     table, _, folds = setting.partition("<details>")
     systems = re.findall(r"^\| <a id=.*?</a>(\S+) \|", table, re.M)
     assert systems == ["deepspeed", "tensor-parallel", "layer-parallel", "int8", "bminf"]
-    assert "| system | GPUs | dtype | ms ± std | time ÷ published | GiB | check |" in table
+    assert "| system | GPUs | dtype | runs | ms ± std | time ÷ published | GiB held | GiB in use | check |" in table
     assert "| case | status | dtype |" in folds and "published mean ± std, ms" in folds
 
 
@@ -327,9 +327,10 @@ def test_the_picture_of_all_claims_has_a_line_for_each_and_no_claim_without_a_ve
 
 def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(whole: Path) -> None:
     text = reports.text_of(whole)
-    assert re.search(r"\n\*Not tested\*, where no other reason stands: 1 run, 5 are needed\.\n", text)
-    assert index_of(whole).count("1 run, 5 are needed") == 1
-    assert not [line for line in text.splitlines() if line.startswith(("|", "- ")) and "1 run, 5 are needed" in line]
+    assert re.search(r"\n\*Not tested\*, unless a line gives another reason: 1 run, 5 are needed\.\n", text)
+    untested = [line for line in index_of(whole).splitlines() if line.startswith("- ") and " × " in line]
+    assert untested and all("1 run, 5 are needed" in line for line in untested), "a line of the index says it itself"
+    assert not [line for line in text.splitlines() if line.startswith("|") and "1 run, 5 are needed" in line]
 
 
 def test_the_report_names_its_rules_and_what_earlier_ones_judged_first(of_five_runs: str, tmp_path: Path) -> None:

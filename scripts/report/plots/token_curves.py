@@ -1,4 +1,4 @@
-"""ms/token over the batch size, a panel for each system: measured lines, one a number of devices, beside the published points."""
+"""ms/token over the batch size, each token counted once, a panel for each system: measured lines, one a number of devices, beside the published points."""
 
 from scripts import stats
 from scripts.articles import Article
@@ -10,10 +10,10 @@ from scripts.verdicts.row_groups import Group
 
 
 def measured_points(group: Group, article: Article | None) -> dict[tuple[str, int], dict[int, stats.Estimate]]:
-    """{(case, devices): {batch size: ms/token by the article's formula}} of the rows that have a number."""
+    """{(case, devices): {batch size: ms/token, each token counted once}} of the rows that have a number."""
     points: dict[tuple[str, int], dict[int, stats.Estimate]] = {}
     for row in token_times.rows_of(group, article):
-        estimate = token_times.ms_per_token(row, "article")
+        estimate = token_times.ms_per_token(row, "once")
         if estimate:
             points.setdefault((row.case, row.count), {})[row.batch_size] = estimate
     return points
@@ -28,13 +28,13 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
     for (name, count), points in sorted(measured.items()):
         panels.setdefault(name, []).append(Curve(f"×{count}", points))
     title = _finding(group, article)
-    return sweeps.plot(panels, title, group.heading, "ms/token by the article's formula over the batch size; ×2: on two GPUs")
+    return sweeps.plot(panels, title, group.heading, "ms/token over the batch size, each token counted once; ×2: on two GPUs")
 
 
 def _finding(group: Group, article: Article | None) -> str:
     """Which row with a right output takes least time a token."""
     right = [row for row in token_times.rows_of(group, article) if token_times.is_right(row)]
-    timed = [(estimate.value, row) for row in right if (estimate := token_times.ms_per_token(row, "article"))]
+    timed = [(estimate.value, row) for row in right if (estimate := token_times.ms_per_token(row, "once"))]
     if not timed:
         return "No row has a right output"
     least, row = min(timed, key=lambda pair: pair[0])
@@ -44,4 +44,4 @@ def _finding(group: Group, article: Article | None) -> str:
 def _published(name: str, group: Group, article: Article | None) -> Curve:
     case = published.by_case(group, article, token_times.METRIC)[name]
     numbers = (case.published or {})[token_times.METRIC]
-    return Curve(f"published ×{case.gpus}", {int(size): stats.Estimate(value) for size, value in numbers.items()}, published=True)
+    return Curve(f"published ×{case.gpus}", {int(size): stats.Estimate(value * case.times_counted) for size, value in numbers.items()}, published=True)

@@ -53,7 +53,7 @@ def common_reason(judged: Sequence[Judged]) -> str:
 
 def said_once(reason: str) -> Markdown:
     """The sentence that tells the common reason."""
-    return Markdown("*Not tested*, where no other reason stands: {}.").format(reason) if reason else Markdown()
+    return Markdown("*Not tested*, unless a line gives another reason: {}.").format(reason) if reason else Markdown()
 
 
 def numbers(judged: Judged, reason: str = "") -> Markdown:

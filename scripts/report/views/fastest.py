@@ -21,8 +21,10 @@ LARGEST = 128
 
 NOTE = Markdown(
     f"Times of whole calls over their tokens. Systems that {stats.LEAST_RUNS} runs cannot tell apart stand together; with fewer runs a first place is not "
-    "tested. *recipe 1*: random weights with which the output check sees too little for a verdict; batches with later weights go first."
+    "tested."
 )
+RECIPE_1 = "recipe 1"
+RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def section(groups: Sequence[Group]) -> Markdown:
         of_model = [one for one in timed if one.question[:2] == (gpu, model)]
         single = [one for one in of_model if one.row.batch_size == 1]
         lines.append(Line(gpu, model, _fastest(_most_compared(single)), _fastest(_best_batch(of_model))))
-    return blocks(table(COLUMNS, lines), NOTE) if lines else Markdown()
+    shown = table(COLUMNS, lines)
+    return blocks(shown, NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
 
 
 def _most_compared(timed: Sequence[Timed]) -> Sequence[Timed]:
@@ -98,7 +101,7 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
     counts = [len(one.row.runs_of(one.row.new_tokens[-1])) for one in group]
     fewest, most = min(counts), max(counts)
-    runs = (f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)) + ("" if _can_judge([best]) else ", recipe 1")
+    runs = (f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)) + ("" if _can_judge([best]) else f", {RECIPE_1}")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
     name = link(" or ".join([best.row.case, *alike]), f"#{best.group.slug}")
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)

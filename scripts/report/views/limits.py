@@ -12,8 +12,8 @@ from scripts.verdicts.limits import Distance, Rates
 from scripts.verdicts.row_groups import Group
 
 TOKENS = Markdown(
-    "Distance to the limit: what a token must read, and how long that takes. The roof is that of the run's own GPU; the roofs of two GPUs differ by several "
-    "per cent, so compare rows on different GPUs by the nominal rate:"
+    "Distance to the limit: what a token must read, and how long that takes. The roof is what the run's own GPU read after the calls; "
+    "readings of one GPU differ by up to a third. So compare rows by the share of the nominal rate:"
 )
 PROMPTS = Markdown("Distance to the limit: what a prompt must compute:")
 

@@ -58,10 +58,10 @@ def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Mark
 
 
 def short(judged: Judged) -> str:
-    """ "● 3.04": the sign of the verdict and the measured ratio, where the claim has one."""
+    """ "● 3.04 × tensor-parallel": the sign of the verdict and the measured ratio, where the claim has one."""
     numbers = overview.ratio(judged)
-    measured = numbers[2].ratio if numbers else None
-    return SIGNS[judged.verdict.word] + (f" {stats.in_words(stats.Estimate(measured.value), least=2)}" if measured else "")
+    over, measured = (numbers[1], numbers[2].ratio) if numbers else ("", None)
+    return SIGNS[judged.verdict.word] + (f" {stats.in_words(stats.Estimate(measured.value), least=2)} × {over}" if measured else "")
 
 
 def right_rows(group: Group) -> Markdown | str:

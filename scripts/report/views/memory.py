@@ -1,6 +1,6 @@
 """The three memories, each the most that any one device held, and the output check."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scripts.articles import Article
@@ -21,7 +21,7 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("torch peak of a GPU, allocated / reserved, GiB", _torch_peaks),
         Column("peak RSS of all measured processes, GiB", lambda row: cells.gib(row.peak_resident_bytes)),
         Column("logits' relative error (allowed), %", _error),
-        Column("greedy tokens in common", _common_tokens),
+        Column("equal greedy tokens before the first other one", _common_tokens),
         Column("regret of the timed tokens, 90 % / largest (allowed)", _regret, when=any(_judged(row) for row in group.rows)),
         Column("output", _output),
     ]
@@ -45,17 +45,21 @@ def _common_tokens(row: Row) -> str:
     return NONE if not row.check or prefix is None else f"{prefix} of {row.check.get('greedy_tokens')}"
 
 
-def _judged(row: Row) -> Mapping[str, Any]:
-    return (row.check or {}).get("judged") or {}
+def _judged(row: Row) -> Sequence[Mapping[str, Any]]:
+    """What the judge read of each run that it judged."""
+    checks = [run.guest.check or {} for run in row.ok_runs if run.guest]
+    return [judged for check in checks if (judged := check.get("judged") or {}).get("regret") and judged.get("allowed")]
 
 
 def _regret(row: Row) -> str:
-    """How far the timed tokens lie below float32's best choice, in standard deviations of a step's logits."""
+    """How far the timed tokens lie below float32's best choice, in standard deviations of a step's logits: the most of any run that was judged."""
     judged = _judged(row)
-    if not judged.get("regret") or not judged.get("allowed"):
+    if not judged:
         return NONE
-    regret, allowed = judged["regret"], judged["allowed"]
-    return f"{regret['p90']:.3f} / {regret['max']:.3f} ({allowed['regret_p90']:.3f} / {allowed['regret_max']:.3f})"
+    p90, most = (max(one["regret"][name] for one in judged) for name in ("p90", "max"))
+    allowed = judged[-1]["allowed"]
+    of_runs = f", {len(judged)} of {len(row.ok_runs)} runs" if len(judged) < len(row.ok_runs) else ""
+    return f"{p90:.3f} / {most:.3f} ({allowed['regret_p90']:.3f} / {allowed['regret_max']:.3f}){of_runs}"
 
 
 def _output(row: Row) -> Markdown:

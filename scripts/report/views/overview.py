@@ -12,6 +12,7 @@ from scripts.report.views import claims
 from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import NOT_TESTED, Part
+from scripts.verdicts.relations import pairs
 
 #: The picture's name below plots/.
 PICTURE = "claims"
@@ -26,32 +27,46 @@ def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], 
     return blocks(_counts(chosen), picture, fastest, _limits(records, elsewhere))
 
 
-def claim_lines(verdicts: ArticleVerdicts, reason: str) -> Markdown:
-    """Each claim of an article with its verdict, the measured ratio and the published one, a line a claim: no table, so that it reads on a phone.
-
-    `reason` why claims were not tested stands elsewhere.
-    """
-    return lines(*(_claim_line(claim, verdicts.article.slug, reason) for claim in verdicts.claims))
+def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
+    """Each claim of an article with its verdict, the measured ratios and the published ones, a line a claim: no table, so that it reads on a phone."""
+    return lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims))
 
 
-def _claim_line(claim: Lines, slug: str, reason: str) -> Markdown:
+def _claim_line(claim: Lines, slug: str) -> Markdown:
     judged = claim.headline
     words = Markdown("- {} {} {} {}").format(
         SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
     )
-    numbers = ratio(judged)
-    measured = numbers[2].number if numbers else ""
-    facts = [*([f"measured {measured}"] if measured else []), *([f"published {numbers[0]:g} × {numbers[1]}"] if numbers else [])]
-    after = "; ".join(filter(None, (_why_not_tested(judged, reason), ", ".join(facts))))
+    after = "; ".join(filter(None, (_why_not_tested(judged), *_facts(judged))))
     return words + (f": {after}" if after else "")
 
 
-def _why_not_tested(judged: Judged, reason: str) -> str:
-    """The first reason of a claim that was not tested, unless it is `reason`; "" for any other claim."""
+def _facts(judged: Judged) -> list[str]:
+    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio; a claim with several names the part."""
+    found = {(published, part.number): part for published, part in _published_parts(judged)}
+    named = len(found) > 1
+    return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
+
+
+def _fact(published: float, over: str, part: Part) -> str:
+    if not part.number:
+        return f"published {published:g} × {over}"
+    subject = f"{part.cases[0]} " if part.cases else ""
+    differs = f" (the rows differ in {pairs.listed(part.differs)})" if part.differs else ""
+    return f"{subject}{part.number} × {over}, published {published:g}{differs}"
+
+
+def _why_not_tested(judged: Judged) -> str:
+    """The reasons of a claim that was not tested; "" for any other claim."""
     if judged.verdict.word != NOT_TESTED:
         return ""
-    why = next((part.why for part in judged.verdict.parts if part.why), judged.verdict.reason)
-    return why if why != reason else ""
+    reasons = [part.why for part in judged.verdict.parts if part.why] or [judged.verdict.reason]
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _published_parts(judged: Judged) -> list[tuple[tuple[float, str], Part]]:
+    """((published, the case that it is over), the part about it) of each part with a published ratio."""
+    return [(published, part) for relation, parts in judged.verdict.judged for part in parts if (published := relation.published(part))]
 
 
 def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
@@ -59,10 +74,10 @@ def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
     return all_claims.plot([_line(claim.headline) for claim in _claims(verdicts)])
 
 
-def verdict(judged: Judged, reason: str) -> Markdown:
+def verdict(judged: Judged) -> Markdown:
     """The word; of a claim of several parts that came out differently each part's, and of a claim that was not tested though it has rows the reason."""
     parts = judged.verdict.parts
-    if any(part.has_rows for part in parts) and (why := _why_not_tested(judged, reason)):
+    if any(part.has_rows for part in parts) and (why := _why_not_tested(judged)):
         return Markdown("{} ({})").format(claims.word(judged), why)
     apart = [claims.in_short(parts)] if len({part.word for part in parts}) > 1 else []
     return Markdown(": ").join([claims.word(judged), *apart])
@@ -70,8 +85,8 @@ def verdict(judged: Judged, reason: str) -> Markdown:
 
 def ratio(judged: Judged) -> tuple[float, str, Part] | None:
     """(published, the case that it is over, the part about it) of the first part that a ratio was measured for, else of the first with a published one."""
-    pairs = [(published, part) for relation, parts in judged.verdict.judged for part in parts if (published := relation.published(part))]
-    of_part = next((pair for pair in pairs if pair[1].ratio), pairs[0] if pairs else None)
+    found = _published_parts(judged)
+    of_part = next((pair for pair in found if pair[1].ratio), found[0] if found else None)
     return (*of_part[0], of_part[1]) if of_part else None
 
 
@@ -88,10 +103,13 @@ def _claims(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
 
 
 def _counts(chosen: Sequence[Lines]) -> Markdown:
-    """ "Of 15 claims ● **2** hold …": how often each word stands."""
+    """ "● **4** holds …, of 15 claims …": how often each word stands, and how many verdicts come from another number of GPUs than the article's."""
+    tested = [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
+    elsewhere = sum(bool(verdict.gpus) for verdict in tested)
     count = collections.Counter(claim.headline.verdict.word for claim in chosen)
     words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items())
-    return Markdown("{}, of {} claims by version {} of [the rules](#method).").format(words, len(chosen), rules_version.VERSION)
+    text = Markdown("{}, of {} claims by version {} of [the rules](#method).").format(words, len(chosen), rules_version.VERSION)
+    return text + (Markdown(f" {elsewhere} of the {len(tested)} tested claims ran on another number of GPUs than in the article.") if elsewhere else "")
 
 
 def _line(judged: Judged) -> all_claims.Line:

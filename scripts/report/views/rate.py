@@ -46,7 +46,7 @@ def columns(published: Mapping[Place, str]) -> list[Column[Row]]:
         Column("form", cells.case, words=True),
         Column("status", cells.status, words=True),
         Column("batch size", lambda row: row.batch_size),
-        *rate_columns("items/s (95 % interval)", "tokens/s"),
+        *rate_columns("items/s (95 % interval over runs)", "tokens/s"),
         Column("published", lambda row: published.get(row.place, NONE), when=bool(published)),
         *MEMORY,
     ]

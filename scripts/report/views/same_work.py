@@ -41,31 +41,40 @@ class Line:
         return self.row.record.job.backend in of_today()
 
     @property
+    def kind(self) -> str:
+        """Whose system it is; "baseline" for one that the article does not measure."""
+        case = self.article.case(self.row.case)
+        return "today" if self.today else "the article's" if case and case.published else "baseline"
+
+    @property
     def new_tokens(self) -> int:
         return self.row.new_tokens[-1]
 
     @property
     def ms(self) -> float:
-        """A step of the whole batch."""
-        return self._step.ms if self._step else statistics.fmean(self.run.timed_ms(self.new_tokens)) / self.new_tokens
+        """A step of the whole batch, the mean of the runs."""
+        return statistics.fmean(step.ms for step in self._steps) if self._steps else self._call_ms / self.new_tokens
 
     @property
-    def run(self) -> Row:
-        """The run that the line tells of: that of the median step."""
-        return self._step.run if self._step else self.row
+    def runs(self) -> int:
+        return len(self.row.runs_of(self.new_tokens))
+
+    @property
+    def _call_ms(self) -> float:
+        return self.row.summary(self.new_tokens).mean
 
     @functools.cached_property
-    def _step(self) -> limits.Distance | None:
-        return limits.steps(self.row)
+    def _steps(self) -> Sequence[limits.Distance]:
+        return limits.steps_of_runs(self.row)
 
     @property
     def in_words(self) -> str:
         """ "4.46", or "7.25 with the prompt" where a call's time is over all its tokens."""
-        return cells.significant(self.ms) + ("" if self._step and self._step.further else " with the prompt")
+        return cells.significant(self.ms) + ("" if self._steps and self._steps[0].further else " with the prompt")
 
     @property
     def items_per_s(self) -> float:
-        return 1000 * self.row.batch_size / statistics.fmean(self.run.timed_ms(self.new_tokens))
+        return 1000 * self.row.batch_size / self._call_ms
 
     @property
     def published(self) -> str:
@@ -83,17 +92,18 @@ class Line:
 
 
 def lines(groups: Sequence[Group], article: Article) -> list[Line]:
-    """One for each case, number of GPUs and batch size in which a system of today ran the same work; [] without a row of today."""
+    """One for each case, number of GPUs and batch size in which a system of today and another one ran the same work."""
     usable = [Line(group, row, article) for group in groups for row in group.rows if _usable(group, row)]
     today = [line for line in usable if line.today]
-    work, hosts = {_work(line) for line in today}, {(_work(line), line.group.key.host) for line in today}
+    work = {_work(line) for line in today} & {_work(line) for line in usable if not line.today}
+    hosts = {(_work(line), line.group.key.host) for line in today}
     of_system: dict[tuple[object, ...], list[Line]] = {}
     for line in usable:
         if _work(line) in work:
             of_system.setdefault((_work(line), line.row.case, line.row.count, line.group.key.stack), []).append(line)
 
     def rank(line: Line) -> tuple[bool, bool, int]:
-        return lookup.weights_can_judge(line.row), (_work(line), line.group.key.host) in hosts, len(line.row.runs_of(line.new_tokens))
+        return lookup.weights_can_judge(line.row), (_work(line), line.group.key.host) in hosts, line.runs
 
     best = [max(same, key=rank) for same in of_system.values()]
     return sorted(best, key=lambda line: (line.row.record.job.model.get("shape") or "", line.group.key.variant, line.row.batch_size, line.ms))
@@ -114,7 +124,7 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
     found = lines(groups, article)
     columns = [
         Column[Line]("system", lambda line: link(line.row.case, f"#{line.group.slug}"), words=True),
-        Column[Line]("", lambda line: "today" if line.today else "the article's", words=True),
+        Column[Line]("", lambda line: line.kind, words=True),
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
         Column[Line]("variant", lambda line: line.group.key.variant, words=True),
         Column[Line]("weights", lambda line: line.group.key.weights, words=True),
@@ -125,8 +135,9 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("batch size", lambda line: line.row.batch_size),
         Column[Line]("new tokens", lambda line: line.new_tokens),
         Column[Line]("published", lambda line: line.published),
+        Column[Line]("runs", lambda line: line.runs),
         Column[Line]("ms a token", lambda line: line.in_words),
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
-        Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.run.peak_of_a_gpu_bytes)),
+        Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
     ]
     return blocks(NOTE, table(columns, found)) if found else Markdown()

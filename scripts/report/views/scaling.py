@@ -28,7 +28,7 @@ class Scaled:
 
     @property
     def ratio(self) -> stats.Estimate:
-        return stats.ratio(self.fewest.timed_ms(self.new_tokens), self.row.timed_ms(self.new_tokens))
+        return stats.ratio_over_runs(self.fewest.run_means_ms(self.new_tokens), self.row.run_means_ms(self.new_tokens))
 
     @property
     def times_as_fast(self) -> str:
@@ -47,8 +47,8 @@ def columns(group: Group) -> list[Column[Scaled]]:
         Column("batch", lambda scaled: scaled.row.batch_size),
         Column("new tokens", lambda scaled: scaled.new_tokens),
         Column(cells.devices(group), lambda scaled: scaled.row.count),
-        Column("mean, ms", lambda scaled: cells.mean_std(stats.summarise(scaled.row.timed_ms(scaled.new_tokens)))),
-        Column("times as fast as the fewest (95 % interval)", lambda scaled: scaled.times_as_fast),
+        Column("mean, ms", lambda scaled: cells.mean_std(scaled.row.summary(scaled.new_tokens))),
+        Column("times as fast as the fewest (95 % interval over runs)", lambda scaled: scaled.times_as_fast),
         Column("efficiency, %", lambda scaled: scaled.efficiency),
     ]
 

@@ -13,6 +13,12 @@ from scripts.report.text import Markdown, anchor, blocks, lines
 from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of, wrong_output
 
 
+NOTE = Markdown(
+    "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that a GPU held, torch's cache of freed memory included; *in use*: the most "
+    "that torch had allocated at once."
+)
+
+
 @dataclass(frozen=True)
 class Timed:
     """A row's calls of so many new tokens, 0 for a row without a time; `case` where the article's number is about the same calls."""
@@ -62,12 +68,22 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
         Column[Timed](cells.devices(group), lambda one: one.row.count),
         Column[Timed]("dtype", lambda one: one.row.dtype or NONE, words=True),
         Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
+        Column[Timed]("runs", lambda one: len(one.row.run_means_ms(one.new_tokens)) or NONE),
         Column[Timed]("ms ± std", lambda one: one.mean_std),
         Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case for one in timed)),
-        Column[Timed]("GiB", lambda one: NONE if one.row.status == "unsupported" else cells.gib(one.row.peak_of_a_gpu_bytes)),
+        Column[Timed]("GiB held", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
+        Column[Timed]("GiB in use", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)),
         Column[Timed]("check", lambda one: cells.status(one.row), words=True),
     ]
     return table(columns, timed)
+
+
+def _torch_told(row: Row) -> bool:
+    return row.torch_peak_bytes("peak_allocated_bytes") is not None
+
+
+def _gib(row: Row, size_bytes: int | None) -> str:
+    return NONE if row.status == "unsupported" else cells.gib(size_bytes)
 
 
 def place_of(group: Group, row: Row) -> str:
@@ -76,7 +92,7 @@ def place_of(group: Group, row: Row) -> str:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    return blocks(main_table(group, article, with_places=True), remarks(group))
+    return blocks(main_table(group, article, with_places=True), NOTE, remarks(group))
 
 
 def remarks(group: Group) -> Markdown:
