@@ -47,6 +47,6 @@ def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
                 rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
                 runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)
                 needed = stats.runs_to_decide(part.ratio, runs, part.where.ends)
-                how = f"about REPEATS={needed}" if needed and needed <= MOST_RUNS else "no number of runs that anybody makes"
+                how = f"about REPEATS={needed}" if needed and needed <= MOST_RUNS else f"only more than {MOST_RUNS:,} runs"
                 if needed:
                     yield words.format(claim.claim["id"], part.name, runs, how)
