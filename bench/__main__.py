@@ -17,6 +17,7 @@ from bench import backends, compat, forms, profile
 from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 from bench.measuring import clock, environment, longer, measure, ranks, roof, timed_tokens, token_times
+from bench.measuring.clock import Stamp
 from bench.models import pickles, prompts, token_texts, weights
 
 
@@ -37,11 +38,11 @@ class Phases:
 
     def stamp(self, name, action):
         """`run` of a phase too short to be told while it lasts."""
-        began = time.time()
+        since = Stamp()
         try:
             return action()
         finally:
-            self.spans[name] = [began, time.time()]
+            self.spans[name] = since.window()
 
 
 def memory_of_ranks(by_rank):
@@ -318,11 +319,30 @@ def main(job, job_path, result_path):
     say(status=result.status)
     if ranks.total() > 1 and result.status != "ok":
         if not os.path.exists(result_path):  # another rank may have failed earlier and caused this failure: its result stays
-            write_whole(result_path, to_json(result))
+            write_whole(result_path, as_json(result))
         ranks.leave(1)
     if ranks.is_first():
-        write_whole(result_path, to_json(result))
+        write_whole(result_path, as_json(result))
     return 0
+
+
+def as_json(result):
+    """The result as JSON; without its figures, and failed, where a figure holds a number that JSON has no word for."""
+    try:
+        return to_json(result)
+    except ValueError as error:
+        names = [name for name, figure in result.figures.items() if not is_finite(figure)]
+        result.status, result.figures = "failed", {name: figure for name, figure in result.figures.items() if name not in names}
+        result.reason = "its figures {} hold a number that is not finite ({})".format(", ".join(names), first_line(error))
+        return to_json(result)
+
+
+def is_finite(figure):
+    try:
+        json.dumps(figure, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from bench.models import texts
 TIMES_RUNS = True
 OPTIONS = dict(texts.OPTIONS, rows=())
 
+#: Stands for an error that is not finite, which JSON has no word for.
+NOT_FINITE = 1e9
+
 
 def _padded(job, tokenizer, batch, side, device):
     tokenizer.padding_side = side
@@ -54,6 +57,6 @@ def run(job, loaded, say):
             logits = _first_logits(model, ids, mask)
             figures["padding"][side] = {
                 "first_different_token": [_first_different(row, right) for row, right in zip(answers(ids, mask), alone)],
-                "logits_relative_error": [check.relative_error(logits[row : row + 1], right) for row, right in enumerate(logits_alone)],
+                "logits_relative_error": [min(check.relative_error(logits[row : row + 1], right), NOT_FINITE) for row, right in enumerate(logits_alone)],
             }
     return measurements, None, figures

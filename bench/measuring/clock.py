@@ -1,4 +1,4 @@
-"""Times of single operators, in µs, and of work on one device, in ms."""
+"""Times of single operators, in µs, and of work on one device, in ms; windows on the wall clock."""
 
 import statistics
 import time
@@ -30,6 +30,17 @@ def launch_us(device):
 
     number = torch.zeros((), device=device)
     return statistics.median(call_times_us(lambda: number.add_(1), device, samples=9, calls_per_sample=500, warmup_calls=500))
+
+
+class Stamp:
+    """The begin of a window, now."""
+
+    def __init__(self):
+        self.began, self.began_monotonic = time.time(), time.monotonic()
+
+    def window(self):
+        """[began, ended now] in seconds since the epoch. A wall clock that was set meanwhile changes no length: that of the monotonic clock counts."""
+        return [self.began, self.began + time.monotonic() - self.began_monotonic]
 
 
 class span:

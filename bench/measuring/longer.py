@@ -4,9 +4,9 @@ The host reads energy and the GPU's share of the time for the window of these ca
 """
 
 import math
-import time
 
 from bench.measuring import measure, ranks
+from bench.measuring.clock import Stamp
 
 #: NVML tells the share of a second that ended up to a second ago, and its energy counter moves every 100 ms: windows of 2 s count, and calls
 #: that are not waited for one by one may be somewhat faster than the timed ones.
@@ -35,7 +35,7 @@ def windows(job, loaded, form, measurements):
 def _window(job, loaded, form, run, count):
     synchronize = measure.synchronizer(job)
     synchronize()
-    began = time.time()
+    since = Stamp()
     try:
         for _ in range(count):
             form.call(job, loaded, run, loaded.prompt_ids)
@@ -44,4 +44,4 @@ def _window(job, loaded, form, run, count):
         if ranks.total() > 1:
             raise
         return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
-    return {"calls": count, "at": [began, time.time()]}
+    return {"calls": count, "at": since.window()}

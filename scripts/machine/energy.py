@@ -7,6 +7,7 @@ the counter's number as a check, and `idle_w`, the power before the job, because
     no-counter     this driver or this GPU has no such counter
     not-covered    no sample lies before the window or after it
     went-back      the counter was set back
+    clock-set      the machine's clock was set back while the samples were taken: their moments do not fit the window
     too-short      the window is shorter than LEAST_S
     few-updates    the counter moved fewer than LEAST_UPDATES times within the window, as far as the samples show
 """
@@ -38,6 +39,8 @@ def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[s
     counted = [(one.moment, one.millijoules / 1000) for one in readings if one.millijoules is not None]
     if not counted:
         return {"code": "no-counter", **found}
+    if any(later < earlier for (earlier, _), (later, _) in itertools.pairwise(counted)):
+        return {"code": "clock-set", **found}
     if not counted[0][0] <= began <= ended <= counted[-1][0]:
         return {"code": "not-covered", **found}
     around = _around(counted, began, ended)

@@ -5,6 +5,7 @@ regular file with one name and of limited size. JSON is limited in nesting, in t
 while it is parsed.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -142,6 +143,12 @@ def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
     with stream:
         _write(_chunks(stream, source, limit), target)
     return True
+
+
+def check(path: Path) -> None:
+    """Raise Refused where a guest's file is not let in; nothing where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        os.close(_opened(path, LIMITS_BYTES[path.name]))
 
 
 def _write(chunks: Iterable[bytes], target: Path) -> None:

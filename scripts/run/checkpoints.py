@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import errno
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -60,7 +61,9 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
     except door.Refused as error:
         raise KitError(f"a guest left what is not let in: {error}") from error
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
+        of_disks = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
+        elsewhere = error.filename is not None and not Path(os.fsdecode(error.filename)).is_relative_to(root)
+        if error.errno not in of_disks or elsewhere:
             raise
         raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
 

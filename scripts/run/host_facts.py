@@ -24,8 +24,11 @@ OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability",
 def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:
     """The facts known when a job's process starts; `asked_at`, in monotonic seconds, is when it was asked for."""
     seen = devices(engine.gpus)
+    commit, dirty = git_state()  # before the job: the user may commit while it runs
     return {
         "engine": engine.name,
+        "commit": commit,
+        "dirty": dirty,
         "prepare_s": round(time.monotonic() - asked_at, 3),
         "pins_id": engine.image.pins_id,
         "image": engine.facts,
@@ -46,7 +49,6 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
     ran_s: from the call for the job's container or process to its removal; judge_s: of the judge's job after it.
     """
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
-    commit, dirty = git_state()
     return {
         "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "began": round(outcome.started_at, 3),
@@ -55,8 +57,6 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
         "judge_s": round(judge_s, 3),
         "kit_version": __version__,
         "rules_version": rules_version.VERSION,
-        "commit": commit,
-        "dirty": dirty,
         "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well
         "differences": engine.differences(result),
         "gpu_memory": sampler.summary(result.phases if result else {}),
@@ -97,7 +97,7 @@ def _git(*arguments: str) -> str:
     Without its optional locks: killed while it holds one, it would leave `.git/index.lock`, and the user's next commit fails.
     """
     try:
-        done = subprocess.run(["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, errors="replace", check=False)
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -4,6 +4,7 @@ import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.job import InvalidDocument, Job, Result
 from bench.measuring import timed_tokens
@@ -32,21 +33,48 @@ def dtype_of(job: Job, result: Result) -> str:
     return asked
 
 
+class NotJudged(Exception):
+    """The judge could not do its work, through no fault of the row: its verdict is open."""
+
+
 def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: Callable[[str], None]) -> None:
     """Judge what a measuring job left in its work folder, and put the verdict into its result's check; nothing where it left nothing.
 
-    The tokens stay beside the result. Where the judge cannot work the row counts as unchecked output does: not passed, with the reason.
+    The tokens stay beside the result. What the guest left and cannot be judged has not passed. Raises NotJudged where the judge itself fails:
+    a full disk or an engine that stops says nothing about the row.
     """
     tokens, logits = work / timed_tokens.TOKENS, work / timed_tokens.LOGITS
     if result is None or result.status != "ok" or not result.check or not os.path.lexists(tokens):
         return
     try:
-        door.keep(tokens, work.parent / tokens.name)
         dtype = dtype_of(job, result)
-        verdict = checkpoints.judgement(engine, job, dtype, floors_of(dtype), [tokens, logits], on_line)
-        shapes.check(verdict, shapes.Judged, "verdict")
-    except (KitError, InvalidDocument, OSError) as error:
-        verdict = {"passed": False, "reason": f"its tokens were not judged: {str(error).splitlines()[0]}"}
+        for file in (tokens, logits):
+            door.check(file)
+    except (KitError, door.Refused) as error:
+        verdict: dict[str, Any] = _not_passed(error)
+    else:
+        verdict = _verdict(engine, job, dtype, [tokens, logits], work.parent / tokens.name, on_line)
     result.check["judged"] = verdict
     if result.check["passed"] and not verdict["passed"]:
         result.check.update(passed=False, reason=verdict["reason"])
+
+
+def _verdict(engine: Engine, job: Job, dtype: str, answers: list[Path], kept: Path, on_line: Callable[[str], None]) -> dict[str, Any]:
+    """The judge's verdict on the answers, whose tokens are kept at a place; a verdict of another shape has not passed."""
+    try:
+        door.keep(answers[0], kept)
+        verdict = checkpoints.judgement(engine, job, dtype, floors_of(dtype), answers, on_line)
+        shapes.check(verdict, shapes.Judged, "verdict")
+    except InvalidDocument as error:
+        return _not_passed(error)
+    except (KitError, OSError) as error:
+        raise NotJudged(_first_line(error)) from error
+    return verdict
+
+
+def _not_passed(error: Exception) -> dict[str, Any]:
+    return {"passed": False, "reason": f"its tokens were not judged: {_first_line(error)}"}
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -44,6 +44,7 @@ class JobDisplay:
         self.log = BoundedLog(log) if log else None
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.log_failed = False
         self.told_at = 0.0
         self.task = self.progress.add_task(title, total=None)
         self.heartbeat = Heartbeat()
@@ -59,15 +60,24 @@ class JobDisplay:
         if self.progress.disable:
             self.heartbeat.stop()
         if self.log:
-            self.log.close()
+            with contextlib.suppress(OSError):  # its middle may have to be left out, on a full disk
+                self.log.close()
 
     def line(self, text: str) -> None:
         """One line of the job's output."""
-        if self.log:
-            self.log.line(text)
+        self._log(text)
         if text.startswith("@{"):
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # no event of the kit's
                 self._event(_EVENTS.decode(text[1:]))
+
+    def _log(self, text: str) -> None:
+        """A line into the log, as long as it can be written: a log is worth less than the measurement that it tells of."""
+        if self.log and not self.log_failed:
+            try:
+                self.log.line(text)
+            except OSError as error:
+                self.log_failed = True
+                print(f"note: the log of {self.title} cannot be written ({error.strerror}) and ends here; the job goes on", file=sys.stderr)
 
     def phase(self, name: str) -> None:
         """The job enters another phase: load, measure, check…"""

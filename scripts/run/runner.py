@@ -148,6 +148,7 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
 def _measure(ready: Ready, folder: Path) -> Record:
     """Make what the job needs, run it with the memory sampler beside it, store what came in the run's folder."""
     engine, run_id, work = ready.engine, folder.name, folder / run_folders.WORK
+    stopped: BaseException | None = None
     try:
         work.mkdir()
         with JobDisplay(ready.title, folder / "log.txt") as display:
@@ -167,7 +168,12 @@ def _measure(ready: Ready, folder: Path) -> Record:
             if result is None:
                 answers.keep_rejected(work, folder)
             began = time.monotonic()
-            judging.judge(engine, job, result, work, display.line)
+            try:
+                judging.judge(engine, job, result, work, display.line)
+            except judging.NotJudged as error:
+                status, reason = "failed", f"its tokens were not judged: {error}"
+            except (KeyboardInterrupt, SystemExit) as error:  # a stopping signal: what was measured is stored first
+                status, reason, stopped = "failed", "its tokens were not judged: the command was stopped", error
             judge_s = time.monotonic() - began
         _keep_traces(work, folder)
         facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
@@ -177,6 +183,8 @@ def _measure(ready: Ready, folder: Path) -> Record:
         facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
         record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
         results.store(folder, record)
+        if stopped:
+            raise stopped
         return record
     except BaseException:
         if not (folder / "job.json").exists():

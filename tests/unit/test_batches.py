@@ -72,7 +72,9 @@ def row_of(*runs: results.Record) -> row_groups.Row:
 def test_a_rate_is_the_batch_over_the_mean_call_with_its_interval_turned_round() -> None:
     row = row_of(*synthetic.repeated(a_run("batch", 8000.0, 64), scatter=0.1))
     rate, mean = rates.items_per_s(row), row.summary(256).interval
-    assert (rate.value, rate.low, rate.high) == pytest.approx((64_000 / mean.value, 64_000 / mean.high, 64_000 / mean.low)) and rate.low < rate.value < rate.high
+    assert (rate.value, rate.low, rate.high) == pytest.approx(
+        (64_000 / mean.value, 64_000 / mean.high, 64_000 / mean.low)
+    ) and rate.low < rate.value < rate.high
     assert rates.tokens_per_s(row) == pytest.approx(8 * 256, rel=0.01)
 
 

@@ -37,6 +37,7 @@ def test_idle_power_is_that_before_the_job_and_is_not_subtracted():
         (readings(), (99, 107), "not-covered"),
         (readings(), (102, 111), "not-covered"),
         ([*readings()[:20], *(Reading(one.moment, 5, one.power_w) for one in readings()[20:])], (102, 107), "went-back"),
+        ([*readings()[:20], *(Reading(one.moment - 15, one.millijoules, one.power_w) for one in readings(seconds=30)[20:])], (102, 107), "clock-set"),
         (readings(), (102, 103.9), "too-short"),
         (readings(step=2.0), (102, 107), "few-updates"),
         (readings(every=0.5), (102, 105), "few-updates"),

@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from bench import __main__ as guest
 from bench import job as contract
 from tests.samples import a_job, a_result
 
@@ -136,3 +137,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_a_number_that_is_none_cannot_be_written():
     with pytest.raises(ValueError, match="nan"):
         contract.to_json({"load_s": float("nan")})
+
+
+def test_a_figure_that_is_not_finite_fails_the_job_by_name_and_keeps_the_rest():
+    result = a_result(figures={"padding": {"left": [float("nan")]}, "cycles": {"sequences": 8}})
+    told = json.loads(guest.as_json(result))
+    assert told["status"] == "failed" and "its figures padding hold a number that is not finite" in told["reason"]
+    assert told["figures"] == {"cycles": {"sequences": 8}} and told["measurements"] == result.measurements

@@ -45,9 +45,20 @@ def test_a_verdict_for_the_tokens_leaves_the_check_as_it_is_and_stands_in_it(mon
     assert not judged(monkeypatch, work, verdict, passed=False)[0]["passed"]
 
 
-def test_a_judge_that_cannot_work_is_no_right_output(monkeypatch, work):
-    check, _ = judged(monkeypatch, work, KitError("the judge job ended with oom: too large\nmore"))
-    assert not check["passed"] and check["reason"] == "its tokens were not judged: the judge job ended with oom: too large"
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(KitError("the judge job ended with oom: too large\nmore"), "the judge job ended with oom: too large"), (OSError(), "OSError")],
+    ids=["judge", "disk"],
+)
+def test_a_judge_that_cannot_work_says_nothing_about_the_row(monkeypatch, work, fault, words):
+    with pytest.raises(judging.NotJudged, match=f"^{words}$"):
+        judged(monkeypatch, work, fault)
+
+
+def test_tokens_that_are_not_let_in_have_not_passed(monkeypatch, work):
+    (work / timed_tokens.LOGITS).symlink_to("/etc/passwd")
+    check, asked = judged(monkeypatch, work, {"passed": True, "reason": ""})
+    assert not check["passed"] and "logits.npz is a symbolic link" in check["reason"] and not asked
 
 
 def test_the_tokens_stay_beside_the_result(monkeypatch, work):

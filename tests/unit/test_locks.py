@@ -1,6 +1,7 @@
 """Locks that die with their holder, and leave no files."""
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.errors import PreflightError
+from scripts.errors import KitError, PreflightError
 from scripts.machine import locks
 from scripts.run import checkpoints
 
@@ -132,3 +133,16 @@ def test_what_a_killed_command_left_in_the_models_folder_goes_and_what_a_living_
     checkpoints.sweep(tmp_path)
     assert not (tmp_path / ".work-b").exists() and not (tmp_path / ".lock").exists()
     checkpoints.sweep(tmp_path / "not made yet")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the models' folder .* cannot be written .No space left on device.; type MODELS=/another/folder"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/usr/bin/a-program"), "No such file or directory: '/usr/bin/a-program'"),
+    ],
+    ids=["models", "a program"],
+)
+def test_what_fails_elsewhere_is_not_blamed_on_the_models_folder(tmp_path, fault, words):
+    with pytest.raises((KitError, FileNotFoundError), match=words), checkpoints.work_folder(tmp_path, tmp_path / "made.npz"):
+        raise fault

@@ -1,8 +1,10 @@
 """The clock: what is called, in which order, and which samples come out."""
 
+import types
+
 import pytest
 
-from bench.measuring import measure
+from bench.measuring import clock, measure
 
 
 class Recorder:
@@ -59,8 +61,8 @@ def test_progress_is_told_between_the_calls_only():
 
 def test_the_window_of_the_timed_calls_leaves_out_what_came_before_them(monkeypatch):
     recorder = Recorder([9, 3, 2, 1, 1, 2])
-    monkeypatch.setattr(measure.time, "time", lambda: recorder.now)
-    assert run(recorder)["timed_at"] == [14, 18]
+    monkeypatch.setattr(clock, "time", types.SimpleNamespace(time=lambda: 1000 + recorder.now, monotonic=lambda: recorder.now))
+    assert run(recorder)["timed_at"] == [1014, 1018]
 
 
 def test_over_ranks_the_window_holds_all_of_them():
@@ -73,3 +75,11 @@ def test_over_ranks_the_slowest_counts_call_by_call():
     one = {"new_tokens": 1, "cold_ms": 5, "warmup_ms": [1, 4], "timed_ms": [1, 8]}
     other = {"new_tokens": 1, "cold_ms": 4, "warmup_ms": [2, 3], "timed_ms": [2, 7]}
     assert measure.slowest_of_ranks([one, other]) == {"new_tokens": 1, "cold_ms": 5, "warmup_ms": [2, 4], "timed_ms": [2, 8]}
+
+
+def test_a_wall_clock_that_is_set_back_changes_no_window(monkeypatch):
+    now = types.SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: 50.0)
+    monkeypatch.setattr(clock, "time", now)
+    since = clock.Stamp()
+    now.time, now.monotonic = lambda: 400.0, lambda: 57.5
+    assert since.window() == [1000.0, 1007.5]

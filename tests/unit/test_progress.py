@@ -1,6 +1,7 @@
 """What a person without a terminal sees of a long run: how far it is and what is left, now and then."""
 
 import json
+import os
 
 import pytest
 
@@ -57,3 +58,15 @@ def test_a_line_that_only_begins_like_an_event_is_a_line_of_the_log(tmp_path, li
     with progress.JobDisplay("a job", tmp_path / "log.txt") as display:
         display.line(line)
     assert (tmp_path / "log.txt").read_text() == line + "\n"
+
+
+def test_a_log_that_cannot_be_written_ends_with_a_note_and_the_job_goes_on(tmp_path, capsys):
+    with progress.JobDisplay("a job", tmp_path / "log.txt") as display:
+        display.line("before")
+        display.log._file.close()
+        display.log._file = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
+        display.line("on a full disk")
+        display.line('@{"phase": "measure"}')
+    told = capsys.readouterr().err
+    assert told.count("note: the log of a job cannot be written (No space left on device) and ends here; the job goes on") == 1
+    assert "a job: measure" in told and (tmp_path / "log.txt").read_text() == "before\n"

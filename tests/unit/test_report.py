@@ -230,9 +230,10 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     assert len(words) == 5 and all(SIGNS[word] == sign for sign, word in lines), below
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
-    assert re.search(r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83( \(the rows differ in .*\))?\n", below), (
-        below
-    )
+    assert re.search(
+        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83( \(the rows differ in .*\))?\n",
+        below,
+    ), below
     assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; all 25 results" in first
     assert "## Did it hold?" not in page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
 

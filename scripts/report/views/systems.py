@@ -12,7 +12,6 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
 from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of, wrong_output
 
-
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that a GPU held, torch's cache of freed memory included; *in use*: the most "
     "that torch had allocated at once."
@@ -72,7 +71,9 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
         Column[Timed]("ms ± std", lambda one: one.mean_std),
         Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case for one in timed)),
         Column[Timed]("GiB held", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
-        Column[Timed]("GiB in use", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)),
+        Column[Timed](
+            "GiB in use", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)
+        ),
         Column[Timed]("check", lambda one: cells.status(one.row), words=True),
     ]
     return table(columns, timed)

@@ -23,7 +23,7 @@ NOT_RUN = "not run"
 
 NOTES = Markdown(
     "By the article's formula. It counts padding behind an end token, and each of ZeRO's tokens once for every GPU that made the same one; lines \"each "
-    "token once\" count it once."
+    'token once" count it once.'
 )
 CORRECTED_NOTE = " *Corrected* counts the tokens that were really made, once."
 WRONG_NOTE = f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
