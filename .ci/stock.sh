@@ -114,9 +114,7 @@ esac
 newcomer "git clone --quiet /srv/kit.git kit"
 if [ $# = 1 ]; then
     demo_on_a_terminal
-    fast=("make test-fast")
-    [ "$lane" != bookworm ] || fast=()  # the lane 3.12 has this Debian too, and `make test-all` this Python
-    set -- "$1" "${fast[@]}" "make compare A=HEAD~1 B=reports/runs" "make bundle" "make verify-bundle BUNDLE=llm-repro-bundle.tar.gz" \
+    set -- "$1" "make test-fast" "make compare A=HEAD~1 B=reports/runs" "make bundle" "make verify-bundle BUNDLE=llm-repro-bundle.tar.gz" \
         "make report" "git diff --exit-code reports" 'test -z "$(git status --porcelain | tee /dev/stderr)"'
 fi
 for command in "${@:2}"; do newcomer "$command"; done

@@ -12,7 +12,7 @@ from scripts.commands.values import option
 from scripts.errors import KitError, UsageError
 from scripts.report import comparison, document
 
-OUT = option("OUT", values.folder(), "the folder of the report; by default beside the runs")
+OUT = option("OUT", values.folder(), "the folder of the report; by default the one that holds runs/, or for another name of RUNS <name>-report beside it")
 
 
 @click.command
@@ -35,13 +35,18 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
     shown = runs or results.RUNS
     if runs and not results.any_run(runs):
         raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
-    path = document.write(shown, out or shown.parent, with_rows=rows)
+    path = document.write(shown, out or _report_of(shown), with_rows=rows)
     if not runs and results.TRIALS.is_dir():
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":
         from scripts.share import site
 
         print(site.build(path.parent, shown))
+
+
+def _report_of(runs: Path) -> Path:
+    """Where the report on a folder of runs goes: beside `runs` itself; for another name into a folder of its own, because its parent may be anything."""
+    return runs.parent if runs.name == results.RUNS.name else runs.with_name(f"{runs.name}-report")
 
 
 @click.command
@@ -58,7 +63,7 @@ def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> i
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
     before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
     differences = comparison.compare(before, after, differing)
-    if not differences:
-        raise KitError(f"neither {a} nor {b} holds a result; try make bench-layer-parallel")
     print(comparison.markdown(differences))
+    if percent is not None and not any(difference.ratio for difference in differences):
+        raise KitError(f"THRESHOLD={threshold} judged nothing: no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights")
     return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))

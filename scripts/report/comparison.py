@@ -10,6 +10,7 @@ import io
 import itertools
 import statistics
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import unpack
 from scripts.paths import ROOT
 from scripts.report import cells, tables
-from scripts.report.text import Markdown, blocks
+from scripts.report.text import Markdown, blocks, plain
 from scripts.verdicts import parts, row_groups
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
@@ -77,8 +78,19 @@ def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
             except InvalidDocument as error:
                 raise KitError(f"{name}: {path}: {error}") from error
         if path.is_dir():
-            return results.load_all(path)[0]
+            return _all_in(name, typed, path)
     return _at_revision(name, typed)
+
+
+def _all_in(name: str, typed: str, folder: Path) -> list[results.Record]:
+    """The records of a folder; what cannot be read is told. UsageError for a folder without a run."""
+    records, skipped = results.load_all(folder)
+    for skip in skipped:
+        print(plain(f"skipped {skip.path}: {skip.reason}"), file=sys.stderr)
+    if not records:
+        better = folder / "runs" if results.any_run(folder / "runs") else "reports/runs"
+        raise UsageError(f"{name} is {typed!r}, which holds no run that can be read; try {name}={better}")
+    return records
 
 
 def _at_revision(name: str, revision: str) -> list[results.Record]:
@@ -89,7 +101,7 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; try {name}=HEAD~1")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         unpack.unpack(archive, Path(folder))
-        return results.load_all(Path(folder) / "reports" / "runs")[0]
+        return _all_in(name, revision, Path(folder) / "reports" / "runs")
 
 
 def _fields(group: Group) -> dict[str, str]:

@@ -9,7 +9,7 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,15 @@ def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, st
 
 
 def save(out: Path, texts: Mapping[str, str], pictures: Mapping[str, str]) -> Path:
-    """Write the report's pages and plots, and remove pages and plots of groups that are gone."""
+    """Write the report's pages and plots, and remove pages and plots of groups that are gone. Raises KitError where a file of somebody else is in the way."""
     try:
+        _refuse_files_of_others(out, texts)
+        gone = pages.pictures_shown(out) - set(pictures)
         (out / "plots").mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             write_whole(out / "plots" / f"{name}.svg", picture)
-        for old in (out / "plots").glob("*.svg"):
-            if old.stem not in pictures:
-                old.unlink()
+        for name in gone:
+            (out / "plots" / f"{name}.svg").unlink(missing_ok=True)
         for name, text in texts.items():
             write_whole(out / name, text)
         for path in pages.written_by_the_kit(out):
@@ -93,6 +94,14 @@ def save(out: Path, texts: Mapping[str, str], pictures: Mapping[str, str]) -> Pa
         why = f"cannot write the report to {out}: {error.strerror or error}"
         raise KitError(f"{why}; the runs are as they were, type OUT=<another folder> make report") from error
     return out / pages.INDEX
+
+
+def _refuse_files_of_others(out: Path, names: Iterable[str]) -> None:
+    """Raise KitError where a page, or the rows as data, would replace a file that `make report` did not write."""
+    own = {path.name for path in pages.written_by_the_kit(out)}
+    kept = [out / name for name in names if (out / name).exists() and name not in own and (name.endswith(".md") or not own)]
+    if kept:
+        raise KitError(f"{kept[0]} was not written by the kit, and the report has a page of this name; type OUT=/another/folder")
 
 
 def _place(article: Article | None) -> tuple[bool, str]:

@@ -86,6 +86,11 @@ def written_by_the_kit(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.md")) if path.is_file() and _begins_with_marker(path)]
 
 
+def pictures_shown(folder: Path) -> set[str]:
+    """The names of the plots that the pages in a folder show, of those that `make report` wrote."""
+    return {name for path in written_by_the_kit(folder) for name in re.findall(r"\(plots/([^()/]+)\.svg\)", path.read_text(encoding="utf-8"))}
+
+
 def _begins_with_marker(path: Path) -> bool:
     with path.open("rb") as stream:
         return stream.read(len(MARKER)) == MARKER.encode()

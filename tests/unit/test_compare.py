@@ -131,3 +131,17 @@ def test_two_revisions_of_the_repository_are_compared():
 def test_a_wrong_value_explains_itself(typed, told):
     done = run(**typed)
     assert done.returncode == 2 and told in done.stderr
+
+
+@pytest.mark.slow
+def test_a_side_without_a_run_is_refused_and_a_threshold_over_nothing_fails(tmp_path):
+    synthetic.write(tmp_path / "a" / "runs", runs(job("int8"), 50.0))
+    synthetic.write(tmp_path / "b" / "runs", runs(job("bminf"), 50.0))
+    damaged = tmp_path / "b" / "runs" / "damaged-01"
+    damaged.mkdir()
+    (damaged / "result.json").write_text("{")
+    above = run(A=str(tmp_path / "a"), B=str(tmp_path / "b" / "runs"))
+    assert above.returncode == 2 and f"which holds no run that can be read; try A={tmp_path / 'a' / 'runs'}" in above.stderr
+    sides = {"A": str(tmp_path / "a" / "runs"), "B": str(tmp_path / "b" / "runs")}
+    assert [run(**sides, **more).returncode for more in ({}, {"THRESHOLD": "5"})] == [0, 1]
+    assert "THRESHOLD=5 judged nothing" in run(**sides, THRESHOLD="5").stderr and "skipped" in run(**sides).stderr and "damaged-01" in run(**sides).stderr

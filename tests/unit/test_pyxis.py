@@ -302,7 +302,7 @@ def test_links_behind_a_path_that_is_too_long_for_the_kernel_lead_nowhere(squash
     plain = layer(*members).fileobj.getvalue()
     with pytest.raises(KitError, match="the layers of an image cannot be unpacked"):
         squashfs.build(image_of(squashed, (plain, plain)))
-    assert not list(squashed.parents[1].rglob("escaped"))
+    assert not [folder for folder, _, files in os.walk(squashed.parents[1]) if "escaped" in files]  # Path.rglob fails on such paths before Python 3.11.3
 
 
 def test_an_image_that_is_larger_than_any_of_the_kit_is_one_line(squashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
