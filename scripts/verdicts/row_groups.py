@@ -295,7 +295,7 @@ class Group:
         rows = [row for row in self.rows if row.case == case]
         if batch_size is not None:
             rows = [row for row in rows if row.batch_size == batch_size]
-            case = f"{case} b{batch_size}"
+            case = f"{case} in batch {batch_size}"
         for row in rows:
             if row.count == count:
                 return row

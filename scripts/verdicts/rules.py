@@ -22,7 +22,7 @@ class Verdict:
     """The word on a claim, and its parts.
 
     reason  why there are no parts
-    gpus    on how many GPUs it was judged where that is not the article's number: "on 1 GPU, 8 in the article"
+    gpus    on how many GPUs it was judged where that is not the article's number: "on 1 GPU (the article: 8)"
     fewer   how many GPUs fewer that is
     judged  each relation with its parts
     """
@@ -59,7 +59,7 @@ def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: 
     in_article, most = _devices(named, group, article, new_tokens)
     rows = Rows(group, article, new_tokens, most)
     judged = [(relation, relation.judge(rows)) for relation in related]
-    beside = f"on {gpus(most)}, {in_article} in the article" if most != in_article else ""
+    beside = f"on {gpus(most)} (the article: {in_article})" if most != in_article else ""
     return Verdict(parts.claim([part.word for _, of_relation in judged for part in of_relation]), "", beside, in_article - most, judged)
 
 

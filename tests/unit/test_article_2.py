@@ -206,7 +206,7 @@ def test_a_sweep_over_many_gpus_does_not_fill_pages_with_dots() -> None:
 
 # ------------------------------------------------------------------------------------------------ claims
 @pytest.mark.parametrize("claim", ["2.4", "2.5", "2.6", "2.7"])
-@pytest.mark.parametrize(("count", "beside"), [(8, ""), (4, "on 4 GPUs, 8 in the article")])
+@pytest.mark.parametrize(("count", "beside"), [(8, ""), (4, "on 4 GPUs (the article: 8)")])
 def test_the_article_s_own_table_holds_on_its_number_of_gpus_and_on_fewer_which_is_said(claim: str, count: int, beside: str) -> None:
     verdict = judge(claim, published_cells(count))
     assert (verdict.word, verdict.gpus) == (HOLDS, beside)
@@ -220,7 +220,7 @@ def test_one_cell_in_which_another_is_lower_refutes_the_lowest() -> None:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (None, "accelerate-int8 b64 was not run in this setting (stack current)"),
+        (None, "accelerate-int8 in batch 64 was not run in this setting (stack current)"),
         (cell("accelerate-int8", 64, 1.0, status="oom", reason="full"), "b64 is oom"),
     ],
 )
@@ -232,19 +232,19 @@ def test_a_cell_without_a_number_leaves_a_claim_over_all_of_them_untested(record
 def test_cases_on_different_numbers_of_gpus_are_not_compared() -> None:
     records = [one for one in published_cells() if one.job.case != "ds-zero"] + [cell("ds-zero", size, 1.0, count=4) for size in SIZES]
     verdict = judge("2.4", records)
-    assert verdict.word == NOT_TESTED and told(verdict) == "ds-zero b1 ran on 4 GPUs in this setting (stack current), not on 8"
+    assert verdict.word == NOT_TESTED and told(verdict) == "ds-zero in batch 1 ran on 4 GPUs in this setting (stack current), not on 8"
 
 
 def test_a_claim_is_judged_on_the_nearest_number_of_gpus_below_the_article_s_that_has_all_its_rows() -> None:
     some = [cell("ds-inference", 32, 9.0, count=8), cell("ds-inference", 128, 9.0, count=8)]
     for claim in ("2.4", "2.5"):
         verdict = judge(claim, published_cells(4) + published_cells(2) + some)
-        assert (verdict.word, verdict.gpus) == (HOLDS, "on 4 GPUs, 8 in the article") and "8 GPUs" not in told(verdict)
+        assert (verdict.word, verdict.gpus) == (HOLDS, "on 4 GPUs (the article: 8)") and "8 GPUs" not in told(verdict)
 
 
 def test_more_gpus_than_the_article_s_never_count() -> None:
     verdict = judge("2.5", published_cells(16) + published_cells(4))
-    assert verdict.gpus == "on 4 GPUs, 8 in the article" and "16 GPUs" not in told(verdict)
+    assert verdict.gpus == "on 4 GPUs (the article: 8)" and "16 GPUs" not in told(verdict)
     assert judge("2.5", published_cells(16)).word == NOT_TESTED
     assert judge("2.5", published_cells(16) + published_cells(8)).gpus == ""
 
@@ -252,7 +252,7 @@ def test_more_gpus_than_the_article_s_never_count() -> None:
 def test_where_no_number_of_gpus_has_all_rows_the_one_with_most_rows_of_five_runs_is_told() -> None:
     zero = [run for record in published_cells(4) if record.job.case == "ds-zero" for run in synthetic.repeated(record, 5, 0.001)]
     verdict = rules.judge(claim_of("2.5"), group_of(published_cells(8) + zero), ARTICLE, 100)
-    assert (verdict.gpus, verdict.parts[2].word) == ("on 4 GPUs, 8 in the article", HOLDS)
+    assert (verdict.gpus, verdict.parts[2].word) == ("on 4 GPUs (the article: 8)", HOLDS)
 
 
 def test_a_row_that_ran_out_of_memory_was_measured() -> None:
@@ -269,8 +269,8 @@ def test_a_look_on_more_gpus_undoes_no_verdict() -> None:
     below = [run for record in published_cells(4) for run in synthetic.repeated(record, 5, 0.001)]
     for claim in ("2.4", "2.5", "2.6", "2.7"):
         both = rules.judge(claim_of(claim), group_of(below + looks), ARTICLE, 100)
-        assert (both.word, both.gpus) == (HOLDS, "on 4 GPUs, 8 in the article")
-        assert judge(claim, published_cells(4) + looks, runs=1).gpus == "on 4 GPUs, 8 in the article"
+        assert (both.word, both.gpus) == (HOLDS, "on 4 GPUs (the article: 8)")
+        assert judge(claim, published_cells(4) + looks, runs=1).gpus == "on 4 GPUs (the article: 8)"
 
 
 def claim_of(claim_id: str) -> dict:
@@ -279,12 +279,12 @@ def claim_of(claim_id: str) -> dict:
 
 def test_a_case_that_ran_in_other_batch_sizes_only_is_named() -> None:
     verdict = judge("2.7", [cell("ds-zero", 2, 9.0)])
-    assert verdict.word == NOT_TESTED and verdict.parts[0].why == "ds-zero b1 was not run in this setting (stack current)"
+    assert verdict.word == NOT_TESTED and verdict.parts[0].why == "ds-zero in batch 1 was not run in this setting (stack current)"
 
 
 def test_a_case_that_never_ran_is_named() -> None:
     verdict = judge("2.4", [one for one in published_cells() if one.job.case != "accelerate-int8"])
-    assert verdict.word == NOT_TESTED and told(verdict) == "accelerate-int8 b1 was not run in this setting (stack current)"
+    assert verdict.word == NOT_TESTED and told(verdict) == "accelerate-int8 in batch 1 was not run in this setting (stack current)"
 
 
 @pytest.mark.parametrize(("at_128", "word"), [(3.69 / 1.4, HOLDS), (3.69 / 1.6, REFUTED), (3.69 * 1.2, HOLDS)])

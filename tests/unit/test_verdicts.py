@@ -345,9 +345,9 @@ def test_a_claim_is_judged_on_the_article_s_number_of_gpus_or_the_nearest_below_
     two = judge(FASTER, *on(2, 10.0, 30.0), *on(1, 10.0, 9.0))
     assert (two.word, two.gpus) == (HOLDS, "")
     one = judge(FASTER, *on(1, 10.0, 9.0))
-    assert (one.word, one.gpus) == (REFUTED, "on 1 GPU, 2 in the article")
+    assert (one.word, one.gpus) == (REFUTED, "on 1 GPU (the article: 2)")
     mixed = judge_runs([FASTER], [run for row in on(1, 10.0, 9.0) for run in repeated(row)] + on(2, 10.0, 30.0))
-    assert (mixed.word, mixed.gpus) == (REFUTED, "on 1 GPU, 2 in the article"), "single runs on two GPUs measured nothing"
+    assert (mixed.word, mixed.gpus) == (REFUTED, "on 1 GPU (the article: 2)"), "single runs on two GPUs measured nothing"
 
 
 def test_more_gpus_than_the_article_s_judge_nothing() -> None:
@@ -501,7 +501,7 @@ def test_of_settings_that_test_the_claim_the_one_on_the_article_s_number_of_gpus
         run.host["machine"] = {**run.host["machine"], "cpu_count": 64}
     lines = headline(few + [*few, *many])
     assert (lines.headline.verdict.word, lines.headline.verdict.gpus) == (HOLDS, "")
-    assert [(one.verdict.word, one.verdict.gpus) for one in lines.others] == [(REFUTED, "on 1 GPU, 2 in the article")]
+    assert [(one.verdict.word, one.verdict.gpus) for one in lines.others] == [(REFUTED, "on 1 GPU (the article: 2)")]
 
 
 # ------------------------------------------------------------------------------------------------ version 1

@@ -17,7 +17,7 @@ from scripts.verdicts.row_groups import Group
 
 
 def word(judged: Judged) -> Markdown:
-    """ "**holds** on 1 GPU, 8 in the article"."""
+    """ "**holds** on 1 GPU (the article: 8)"."""
     verdict = judged.verdict
     shown = Markdown("**{}**" if verdict.word != NOT_TESTED else "{}").format(verdict.word)
     beside = verdict.gpus if any(part.has_rows for part in verdict.parts) else ""
