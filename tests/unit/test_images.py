@@ -5,6 +5,7 @@ import io
 import json
 import signal
 import tarfile
+import types
 
 import pytest
 from click.testing import CliRunner
@@ -58,6 +59,19 @@ def test_the_record_as_a_table_says_what_is_stale_and_what_is_missing(tmp_path):
     lines = inventory.record_lines(pins.Pins(tmp_path, loaded.host, loaded.stacks, loaded.shared, loaded.backends))
     assert lines[2] == f"| int8:2023-02 | 2026-01-01 | {'0' * 12} (stale) | 60 | 2.00 | 2.00 | {image.base} (stand-in) |"
     assert "All 1 together: 2.0 GB, of which 1.9 GB are torch" in lines[-1] and "Not built yet: transformers:2023-02" in lines[-1]
+
+
+def test_whoever_reads_the_record_while_a_build_is_written_into_it_reads_the_earlier_one_whole(tmp_path, monkeypatch):
+    image, path = pins.load().image("int8", "2023-02"), tmp_path / inventory.RECORD
+    docker = types.SimpleNamespace(images={image.tag: types.SimpleNamespace(id="sha256:1", labels={})})
+    path.parent.mkdir()
+    path.write_text("{}")
+    monkeypatch.setattr(inventory, "layers", lambda client, tag: {"a": 1})
+    with path.open() as reader:
+        inventory.record(docker, image, 60.0, tmp_path)
+        assert reader.read() == "{}"
+    assert inventory.recorded(tmp_path)["int8/2023-02"]["layers"] == {"a": 1}
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def layer(**files):
