@@ -70,7 +70,7 @@ def fetch_wheels(loaded: Pins, stack: str, target: Path) -> None:
         *(f"--build-arg=BASE_IMAGE={image.base}", f"--build-arg=STACK={stack}", f"--build-context=kit={image.build_scripts}"),
         *(*build.secrets(), f"--file={loaded.root / 'docker/wheelhouse.Dockerfile'}", str(loaded.root / "docker")),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         raise KitError(f"the files of the stack {stack} could not be fetched:\n  " + "\n  ".join(done.stdout.splitlines()[-15:]))
 

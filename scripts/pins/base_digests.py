@@ -24,7 +24,7 @@ def ask(reference: str) -> str:
     """The digest that a registry gives for an image's tag; "" where none answers."""
     command = ["docker", "buildx", "imagetools", "inspect", reference, "--format", "{{.Manifest.Digest}}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     digest = done.stdout.strip()

@@ -97,7 +97,7 @@ def _git(*arguments: str) -> str:
     Without its optional locks: killed while it holds one, it would leave `.git/index.lock`, and the user's next commit fails.
     """
     try:
-        done = subprocess.run(["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, errors="replace", check=False)
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -100,7 +100,7 @@ def _install(folder: Path, options: list[str], requirements: str, title: str, di
 
 
 def _uv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([uv.find(), *arguments], env=_environment(), capture_output=True, text=True)
+    return subprocess.run([uv.find(), *arguments], env=_environment(), capture_output=True, text=True, errors="replace")
 
 
 def _environment() -> dict[str, str]:
