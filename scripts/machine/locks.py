@@ -148,8 +148,8 @@ def holder(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def abandoned(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
-    """Is this the lock of a dead process? Such a lock is held within the block, and its file is removed afterwards."""
+def taken_over(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
+    """Take over the lock of a dead process: it is held within the block, and its file is removed afterwards. False where a living one holds it."""
     lock = take(path, mode)
     if not lock:
         yield False
@@ -165,7 +165,7 @@ def sweep() -> None:
     of_gpus = GPUS.glob("*.lock") if _is_shared(GPUS) else ()
     for path in (*folder().glob("*.lock"), *of_gpus):
         if holder(path).startswith(SIGNATURE):
-            with contextlib.suppress(OSError), abandoned(path):
+            with contextlib.suppress(OSError), taken_over(path):
                 pass
 
 

@@ -66,8 +66,8 @@ def refuse_twice(prefix: str, runs: Path) -> None:
     for name in results.existing(prefix, runs):
         lock = runs / name / LOCK
         if lock.exists():
-            with locks.abandoned(lock, locks.FOR_EVERYBODY) as is_abandoned:
-                if not is_abandoned:
+            with locks.taken_over(lock, locks.FOR_EVERYBODY) as is_dead:
+                if not is_dead:
                     raise KitError(f"{name} is being measured by {locks.holder(lock)}; wait for it, then type the same again, or FORCE=1 for a run beside it")
 
 
