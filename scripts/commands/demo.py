@@ -4,14 +4,16 @@ The demo works like `bench`: jobs as data, a process for each job, results check
 Its results say nothing about a GPU and are not stored under reports/runs.
 """
 
+import contextlib
 import shutil
 import sys
+from collections.abc import Iterator
 
 import click
 
 from scripts import articles, pins
 from scripts.errors import KitError, PreflightError
-from scripts.machine import signals
+from scripts.machine import locks, signals
 from scripts.paths import ROOT
 from scripts.report import document
 from scripts.run import clocks as comparing
@@ -25,8 +27,19 @@ DEMO = ROOT / "reports" / "demo"
 @click.command
 def demo() -> None:
     """Run every backend that a CPU can run on tiny random models; write the report to reports/demo."""
-    with signals.raised():
+    with signals.raised(), _alone():
         run_demo()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Within the block no other demo runs in this clone: each begins with an empty folder. Raises KitError where that folder cannot be made."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locks.held(DEMO.with_name(".demo.lock"), why="another demo runs in this clone"))
+        except OSError as error:
+            raise KitError(f"{DEMO.parent} cannot be written ({error.strerror}); make it writable, and type make demo again") from error
+        yield
 
 
 def run_demo() -> None:

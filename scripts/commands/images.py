@@ -19,6 +19,7 @@ from scripts.images import inventory, restoring
 from scripts.images import rebuild as rebuilding
 from scripts.images import registry as through_registry
 from scripts.images import verify as checking
+from scripts.machine import signals
 from scripts.paths import ROOT
 from scripts.pins import Image
 
@@ -39,7 +40,8 @@ def _of_images(command: Callable[..., int | None], backend: Callable[[Verb], Ver
     """Add the backend, by default an argument, and the options that choose images to a verb."""
 
     def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
-        return command(chosen(backend, stack, article), **more)
+        with signals.raised():  # so that half-made images and files are removed
+            return command(chosen(backend, stack, article), **more)
 
     with_images.__doc__ = command.__doc__
     return backend(STACK(ARTICLE(with_images)))
@@ -55,12 +57,13 @@ _of_named_images = functools.partial(_of_images, backend=option("BACKEND", value
 @WHEELS
 def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
     """Build the image of a backend, or all images; building all also keeps a record of them."""
-    for image in chosen(backend, stack, article):
-        began = time.monotonic()
-        new = building.build(image, wheels)
-        print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is already built'}", flush=True)
-        if backend == "all" and (new or not inventory.is_recorded(image)):
-            inventory.record(connect(), image, time.monotonic() - began if new else None)
+    with signals.raised():
+        for image in chosen(backend, stack, article):
+            began = time.monotonic()
+            new = building.build(image, wheels)
+            print(f"{image.tag}: {'built, and holds what its lock says' if new else 'is already built'}", flush=True)
+            if backend == "all" and (new or not inventory.is_recorded(image)):
+                inventory.record(connect(), image, time.monotonic() - began if new else None)
 
 
 @click.command
@@ -119,7 +122,8 @@ def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pyth
 @option("ENGINE", values.choice(*restoring.ENGINES), "whose images: those of Apptainer and pyxis are files", "docker")
 def restore(archives: Path, engine: str) -> None:
     """Restore the images of an archive folder without a network, and compare each with its pins and lock."""
-    restoring.restore(archives, engine)
+    with signals.raised():
+        restoring.restore(archives, engine)
 
 
 REGISTRY = option("REGISTRY", values.text(), "a registry and a name in it, for example localhost:5000/kit", "")

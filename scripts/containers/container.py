@@ -68,8 +68,8 @@ def sweep(client: docker.DockerClient) -> list[str]:
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         owner = Path(container.labels[OWNER_LABEL])
         if owner.parent == locks.folder():
-            with locks.abandoned(owner) as is_abandoned:
-                if is_abandoned:
+            with locks.taken_over(owner) as is_dead:
+                if is_dead:
                     _remove(container)
                     removed.append(container.labels[RUN_LABEL])
     return removed

@@ -47,11 +47,16 @@ def save_images(client: docker.DockerClient, images: list[Image], where: Path, n
         assert process.stdout is not None
         try:
             zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(process.stdout, cast(IO[bytes], writer))  # it only writes
+        except BaseException:
+            process.kill()
+            raise
         finally:
             process.stdout.close()
-            if process.wait() != 0:
-                complaints.seek(0)
-                raise KitError(f"docker save failed: {complaints.read().decode(errors='replace').strip()}")
+            exit_code = process.wait()
+        if exit_code != 0:
+            complaints.seek(0)
+            reason = complaints.read().decode(errors="replace").strip() or f"exit code {exit_code}"
+            raise KitError(f"docker save failed: {reason}; `make images` shows what Docker holds")
         return writer.finish()
 
 
@@ -65,7 +70,7 @@ def fetch_wheels(loaded: Pins, stack: str, target: Path) -> None:
         *(f"--build-arg=BASE_IMAGE={image.base}", f"--build-arg=STACK={stack}", f"--build-context=kit={image.build_scripts}"),
         *(*build.secrets(), f"--file={loaded.root / 'docker/wheelhouse.Dockerfile'}", str(loaded.root / "docker")),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         raise KitError(f"the files of the stack {stack} could not be fetched:\n  " + "\n  ".join(done.stdout.splitlines()[-15:]))
 

@@ -187,9 +187,9 @@ def output_of(client: docker.DockerClient, tag: str, command: list[str]) -> str:
     try:
         container.start()
         exit_code = container.wait(timeout=300)["StatusCode"]
-        output = container.logs(stdout=True, stderr=False).decode()
+        output = container.logs(stdout=True, stderr=False).decode(errors="replace")
         if exit_code != 0:
-            raise KitError(f"{tag} cannot list what it holds:\n{container.logs(stdout=False).decode()[-2000:]}")
+            raise KitError(f"{tag} cannot list what it holds:\n{container.logs(stdout=False).decode(errors='replace')[-2000:]}")
     finally:
         container.remove(force=True)
     return output

@@ -10,6 +10,7 @@ import docker
 import docker.models.images
 from docker.errors import ImageNotFound
 
+from bench.job import write_whole
 from scripts import paths, pins
 from scripts.containers.container import connect
 from scripts.errors import KitError
@@ -76,7 +77,7 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
         "stand_in": is_stand_in(built_image),
         "layers": layers(client, image.tag),
     }
-    (root / RECORD).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+    write_whole(root / RECORD, json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 def recorded(root: Path = paths.ROOT) -> dict[str, dict[str, Any]]:

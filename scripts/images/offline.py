@@ -38,7 +38,7 @@ def keep_tools(loaded: Pins, where: Path, pythons: Sequence[str] = ()) -> Path:
                 *(f"--platform={platform}" for platform in PLATFORMS),
                 *("--requirement", str(loaded.host_lock(group))),
             ]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
                 raise KitError(f"the tools for Python {version} could not be fetched: {last}")
@@ -49,7 +49,7 @@ def keep_kit(where: Path, root: Path = ROOT) -> Path:
     """Pack the clone's newest commit with its history cut off; changes that are not committed stay behind. Raises KitError."""
     with tempfile.TemporaryDirectory() as work:
         copy = Path(work, FOLDER)
-        done = subprocess.run(["git", "clone", "--quiet", "--depth", "1", root.resolve().as_uri(), str(copy)], capture_output=True, text=True)
+        done = subprocess.run(["git", "clone", "--quiet", "--depth", "1", root.resolve().as_uri(), str(copy)], capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             raise KitError(f"{root} cannot be cloned: {done.stderr.strip()}; run this in a clone of the kit")
         subprocess.run(["git", "-C", str(copy), "remote", "remove", "origin"], check=True, capture_output=True)

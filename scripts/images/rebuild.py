@@ -3,6 +3,7 @@
 The command prints both digests, and for each layer that differs the entries and the fields in which they differ.
 """
 
+import contextlib
 import hashlib
 import subprocess
 import tarfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import docker
+from docker.errors import ImageNotFound
 
 from scripts.containers.container import connect
 from scripts.images import build
@@ -93,12 +95,13 @@ def rebuild(image: Image, wheels: Path | None = None) -> list[str]:
     """Build an image twice and print both digests; returns the differences, one line each."""
     client = connect()
     tags = (f"{image.tag}-rebuilt-1", f"{image.tag}-rebuilt-2")
-    for tag in tags:
-        build.run_buildx(image, tag, "--no-cache", wheels=wheels)
     try:
+        for tag in tags:
+            build.run_buildx(image, tag, "--no-cache", wheels=wheels)
         for tag in tags:
             print(f"{client.images.get(tag).id}  {tag}")
         return compare(client, *tags)
     finally:
         for tag in tags:
-            client.images.remove(tag, force=True)
+            with contextlib.suppress(ImageNotFound):  # its build failed
+                client.images.remove(tag, force=True)

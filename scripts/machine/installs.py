@@ -24,7 +24,7 @@ def run(title: str, command: Sequence[str], environment: Mapping[str, str], disk
 
     `disk_mb` is the expected size in MB of what it writes; 0 shows only the time.
     """
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         began = time.monotonic()
         process = subprocess.Popen(list(command), env=dict(environment), stdout=out, stderr=err, text=True)
         try:

@@ -12,6 +12,7 @@ import os
 import platform
 import pwd
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from scripts import surroundings
-from scripts.errors import PreflightError
+from scripts.errors import PreflightError, shown
 
 #: File modes of a lock: another user can only try a lock whose file that user may open.
 FOR_THIS_USER, FOR_EVERYBODY = 0o600, 0o666
@@ -102,9 +103,12 @@ def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
 
 
 @contextlib.contextmanager
-def held(path: Path, mode: int = FOR_EVERYBODY) -> Iterator[None]:
-    """Wait for a lock and hold it within the block; its file is removed afterwards."""
+def held(path: Path, mode: int = FOR_EVERYBODY, why: str = "") -> Iterator[None]:
+    """Wait for a lock and hold it within the block; its file is removed afterwards. Where another process holds it, `why` is told once."""
     while (lock := take(path, mode)) is None:
+        if why:
+            print(f"  {why} ({shown(holder(path))}); waiting for its end", file=sys.stderr, flush=True)
+            why = ""
         time.sleep(MOMENT_S)
     with lock:
         try:
@@ -144,8 +148,8 @@ def holder(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def abandoned(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
-    """Is this the lock of a dead process? Such a lock is held within the block, and its file is removed afterwards."""
+def taken_over(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
+    """Take over the lock of a dead process: it is held within the block, and its file is removed afterwards. False where a living one holds it."""
     lock = take(path, mode)
     if not lock:
         yield False
@@ -161,7 +165,7 @@ def sweep() -> None:
     of_gpus = GPUS.glob("*.lock") if _is_shared(GPUS) else ()
     for path in (*folder().glob("*.lock"), *of_gpus):
         if holder(path).startswith(SIGNATURE):
-            with contextlib.suppress(OSError), abandoned(path):
+            with contextlib.suppress(OSError), taken_over(path):
                 pass
 
 

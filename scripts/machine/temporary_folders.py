@@ -58,6 +58,6 @@ def _remove_dead(folder: Path) -> None:
         return
     lock = folder / LOCK
     if locks.holder(lock).startswith(locks.SIGNATURE):
-        with contextlib.suppress(OSError), locks.abandoned(lock) as is_abandoned:
-            if is_abandoned:
+        with contextlib.suppress(OSError), locks.taken_over(lock) as is_dead:
+            if is_dead:
                 removal.remove(folder)

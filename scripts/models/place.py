@@ -2,14 +2,12 @@
 
 import contextlib
 import errno
-import fcntl
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.errors import KitError, PreflightError
-from scripts.machine import permissions
+from scripts.machine import locks, permissions
 
 #: Errors of the folder, not of the kit.
 OF_THE_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
@@ -20,12 +18,7 @@ def alone(folder: Path) -> Iterator[None]:
     """Within the block this process alone writes in a folder; others wait. Raises KitError where the folder cannot be written or is full."""
     try:
         permissions.make(folder)
-        with (folder / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"  another process writes in {folder}; waiting for its end", file=sys.stderr, flush=True)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with locks.held(folder / ".lock", why=f"another process writes in {folder}"):
             yield
     except OSError as error:
         if error.errno not in OF_THE_FOLDER:

@@ -6,6 +6,7 @@ A digest is a pin, so it is never replaced. To pin the tag's present image, empt
 import re
 import subprocess
 
+from bench.job import write_whole
 from scripts.pins import Pins
 
 #: Seconds for one answer of a registry.
@@ -23,7 +24,7 @@ def ask(reference: str) -> str:
     """The digest that a registry gives for an image's tag; "" where none answers."""
     command = ["docker", "buildx", "imagetools", "inspect", reference, "--format", "{{.Manifest.Digest}}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     digest = done.stdout.strip()
@@ -46,7 +47,7 @@ def record(loaded: Pins) -> list[str]:
             break  # no registry answers for one image, so none answers for the others
     answered = {reference: digest for reference, digest in digests.items() if digest}
     if answered:
-        path.write_text(with_digests(text, answered), encoding="utf-8")
+        write_whole(path, with_digests(text, answered))
     lines = [f"{reference}: {digest} recorded in docker/pins.toml" for reference, digest in answered.items()]
     missing = [reference for reference in without_digest(text) if reference not in answered]
     return lines + ([f"no registry gives the digest of {', '.join(missing)}: these bases are pinned only by their tag"] if missing else [])

@@ -127,7 +127,7 @@ def _compile(request: Request, output: Path, constraints: Path) -> None:
     # Local wheel folders and options would make a lock that is valid only on this machine.
     kept = {name: text for name, text in surroundings.current().variables.items() if not name.startswith(("UV_", "PIP_")) or name in HARMLESS}
     environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
-    done = subprocess.run(command, input="\n".join(request.requirements), env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, input="\n".join(request.requirements), env=environment, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         raise KitError(f"no lock for {request.path}: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
 

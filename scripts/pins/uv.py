@@ -29,7 +29,7 @@ OF_PIP = {
 @functools.cache
 def settings_of_pip(python: str) -> dict[str, str]:
     """The user's settings of pip, from its files and PIP_…, as variables of uv; variables that the user has set for uv stay."""
-    done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True)
+    done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, errors="replace")
     settings: dict[str, str] = {}
     for line in done.stdout.splitlines():  # "global.index-url='https://…'", "install.…", then ":env:.…": a later line counts
         key, _, value = line.partition("=")

@@ -163,7 +163,7 @@ def _no_garbage_collection() -> Iterator[None]:
 def existing(prefix: str, runs: Path = RUNS) -> list[str]:
     """The ids of the runs "<prefix>-<NN>", finished or not, in the order of their numbers."""
     numbered = [(name, name[len(prefix) + 1 :]) for name in _folders(runs) if name.startswith(prefix + "-")]
-    return [name for name, number in sorted(numbered, key=lambda pair: (len(pair[1]), pair[1])) if number.isdigit()]
+    return [name for name, number in sorted(numbered, key=lambda pair: (len(pair[1]), pair[1])) if number.isascii() and number.isdecimal()]
 
 
 def next_id(prefix: str, runs: Path = RUNS) -> str:

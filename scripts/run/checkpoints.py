@@ -72,8 +72,8 @@ def sweep(root: Path) -> None:
     """Remove the lock, the work folder and the halves of files that a killed command left in the models' folder; those of a living one stay."""
     lock = root / ".lock"
     if lock.exists() or _leftovers(root):
-        with contextlib.suppress(OSError), locks.abandoned(lock, locks.FOR_EVERYBODY) as is_abandoned:
-            for leftover in _leftovers(root) if is_abandoned else ():
+        with contextlib.suppress(OSError), locks.taken_over(lock, locks.FOR_EVERYBODY) as is_dead:
+            for leftover in _leftovers(root) if is_dead else ():
                 removal.remove(leftover)
 
 

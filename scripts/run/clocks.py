@@ -44,7 +44,7 @@ def compare(instrument: str) -> None:
         path = Path(folder, "job.json")
         path.write_text(to_json(dataclasses.replace(job, model={**job.model, "path": str(checkpoint)})), encoding="utf-8")
         command = [str(demo_environments.ensure("common")), "-m", f"bench.instruments.{instrument}", str(path), str(Path(folder, "out.json"))]
-        done = subprocess.run([*command, str(COMPARED[instrument][3])], cwd=ROOT, env=host.environment([]), stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([*command, str(COMPARED[instrument][3])], cwd=ROOT, env=host.environment([]), stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode != 0:
         raise KitError(f"{instrument} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
 

@@ -8,6 +8,9 @@ CALLS = ("measure", "profile")
 #: The guest's other phases (bench/__main__.py). A guest may name what it likes, so no other name reaches the terminal.
 PHASES = ("import", "load", "prompt", "check", "answers", "longer", "tokens", "limits", "describe")
 
+#: The phases of the jobs that help a measurement: right answers, verdicts on tokens, weights.
+OF_HELPERS = ("reference", "judge", "weights", "convert")
+
 
 def whole_s(record: Record) -> float | None:
     """Seconds from the start of a run's container to its verdict; None for a record without stamps."""

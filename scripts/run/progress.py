@@ -12,8 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from scripts.machine.bounded_log import BoundedLog
 from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
+from scripts.run import cost
 
-Word = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+#: The phases that are shown: a guest may name what it likes, and a terminal obeys some of it.
+PHASES = ("", *cost.PHASES, *cost.CALLS, *cost.OF_HELPERS)
+
+Word = Annotated[str, msgspec.Meta(max_length=40)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
@@ -27,6 +31,10 @@ class Event(msgspec.Struct):
     total: Number = 0
     new_tokens: Number | None = None
     left_s: Annotated[float, msgspec.Meta(ge=0, le=10**9)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.phase not in PHASES or not self.run.isprintable():
+            raise ValueError("no phase of the kit's, or a word that a terminal cannot show")
 
 
 _EVENTS = msgspec.json.Decoder(Event)

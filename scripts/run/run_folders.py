@@ -3,7 +3,7 @@
 runs/<prefix>-<NN>/.lock   held by the run's runner as long as it lives, whoever runs it
 runs/<prefix>-<NN>/work    what the guest may write; gone with its runner, or swept by the next
 runs/<prefix>-<NN>/.partial-…  half of a file that is being written; the same
-runs/.claim.lock           held while a new run gets its number
+runs/.claim.lock           held while a new run gets its number, and while a dead one is swept
 """
 
 import contextlib
@@ -66,8 +66,8 @@ def refuse_twice(prefix: str, runs: Path) -> None:
     for name in results.existing(prefix, runs):
         lock = runs / name / LOCK
         if lock.exists():
-            with locks.abandoned(lock, locks.FOR_EVERYBODY) as is_abandoned:
-                if not is_abandoned:
+            with locks.taken_over(lock, locks.FOR_EVERYBODY) as is_dead:
+                if not is_dead:
                     raise KitError(f"{name} is being measured by {locks.holder(lock)}; wait for it, then type the same again, or FORCE=1 for a run beside it")
 
 
@@ -76,25 +76,39 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
 
     The report names those as unfinished. All of a living runner stays.
     """
-    empty = []
     for folder in _folders(runs):
-        names = {path.name for path in _inside(folder)}
-        if not names:
-            empty.append(folder)
-        if not any(name in (LOCK, WORK) or name.startswith(PARTIAL) for name in names):
-            continue
+        unfinished = False
         with contextlib.suppress(OSError):  # another user's folder, which is his to sweep
-            lock = locks.take(folder / LOCK, locks.FOR_EVERYBODY)
-            if lock:
-                with lock:
-                    finished = _cleared(folder)
-                if not finished:
-                    yield folder
-    if empty:
-        with contextlib.suppress(OSError), locks.held(runs / CLAIM):  # a new run has an empty folder for a moment
-            for folder in empty:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            if _may_be_left(folder):
+                with locks.held(runs / CLAIM):  # a new run has an empty folder for a moment, and then a lock that nobody holds
+                    unfinished = _swept(folder)
+        if unfinished:
+            yield folder
+
+
+def _may_be_left(folder: Path) -> bool:
+    """Has a dead runner left something to sweep? Of a living one the lock is tried here, so that nobody who claims a run waits meanwhile."""
+    names = {path.name for path in _inside(folder)}
+    if names and not any(name in (LOCK, WORK) or name.startswith(PARTIAL) for name in names):
+        return False
+    if LOCK not in names:
+        return True
+    lock = locks.take(folder / LOCK, locks.FOR_EVERYBODY)
+    if lock:
+        lock.close()
+    return lock is not None
+
+
+def _swept(folder: Path) -> bool:
+    """Sweep a folder while nobody claims a run; True where an unfinished run stays there."""
+    if not _inside(folder):
+        folder.rmdir()
+        return False
+    lock = locks.take(folder / LOCK, locks.FOR_EVERYBODY)
+    if not lock:
+        return False
+    with lock:
+        return not _cleared(folder)
 
 
 def _cleared(folder: Path) -> bool:

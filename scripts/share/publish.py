@@ -96,7 +96,7 @@ def push(folder: Path, remote: str, branch: str, take_branch: bool = False) -> s
             if content is not None:
                 (folder / name).write_bytes(content)
         command = [sys.executable, "-m", "ghp_import", "--no-jekyll", "--remote=origin", f"--branch={branch}", "--message=The report", str(folder.resolve())]
-        done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             raise KitError(f"the site was not committed: {without_password((done.stderr.strip().splitlines() or ['no reason given'])[-1])}")
         git = repository.git

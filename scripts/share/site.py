@@ -154,7 +154,7 @@ def build(report: Path, runs: Path) -> Path:
         config.write_text(yaml.safe_dump(settings(docs, made, _nav(texts))), encoding="utf-8")
         environment = {**surroundings.current().variables, "NO_MKDOCS_2_WARNING": "1"}
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
         if done.returncode != 0:
             raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
         # The map for search engines carries today's date, and the same runs give the same site; a 404 page would lead to the host's root.

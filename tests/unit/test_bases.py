@@ -38,6 +38,15 @@ def test_a_registrys_digests_are_written_and_become_part_of_the_base(registry):
     assert (loaded.root / "docker/pins.toml").read_text().replace(DIGEST, "") == before.replace(DIGEST, "")
 
 
+def test_whoever_reads_the_pins_while_digests_are_written_reads_the_earlier_ones_whole(registry):
+    loaded = registry(f"echo {DIGEST}")
+    path = loaded.root / "docker/pins.toml"
+    before = path.read_text()
+    with path.open() as reader:
+        base_digests.record(loaded)
+        assert reader.read() == before != path.read_text()
+
+
 def test_a_digest_that_is_there_stays(registry):
     loaded = registry(f"echo {DIGEST}")
     base_digests.record(loaded)

@@ -1,10 +1,14 @@
-"""scripts/commands/demo.py where an environment cannot be made: told once, and no job is tried in vain."""
+"""scripts/commands/demo.py where an environment cannot be made: told once, and no job is tried in vain. Two demos run one after the other."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from scripts import articles, pins
 from scripts.commands import demo
 from scripts.errors import KitError, PreflightError
+from scripts.machine import locks
 from scripts.report import document
 from scripts.run import plan
 from scripts.run.engines import demo_environments
@@ -69,3 +73,23 @@ def test_a_machine_that_has_no_python_for_any_environment_cannot_run_the_demo(mo
     with pytest.raises(PreflightError, match=f"^common needs Python 3.12; {ALL} of {ALL} jobs were left out$"):
         demo.run_demo()
     assert ran == []
+
+
+def test_a_second_demo_waits_for_the_first_and_says_so_once(monkeypatch, ran, tmp_path, capsys):
+    refuse(monkeypatch, {})
+    (tmp_path / "demo/runs/a-01").mkdir(parents=True)
+    with ThreadPoolExecutor(1) as beside:
+        with locks.held(tmp_path / ".demo.lock"):
+            second = beside.submit(demo.demo.callback)
+            with contextlib.suppress(TimeoutError):
+                second.result(0.6)
+            assert (tmp_path / "demo/runs/a-01").is_dir() and ran == [], "the first demo's folder stays as long as it runs"
+        second.result(20)
+    assert ran[-1] == "report" and not (tmp_path / "demo/runs/a-01").exists() and not (tmp_path / ".demo.lock").exists()
+    assert capsys.readouterr().err.count("another demo runs in this clone (pid ") == 1
+
+
+def test_a_folder_of_reports_that_cannot_be_written_is_named(monkeypatch, ran, tmp_path):
+    monkeypatch.setattr(demo, "DEMO", tmp_path / "absent/demo")
+    with pytest.raises(KitError, match="absent cannot be written .*; make it writable"):
+        demo.demo.callback()

@@ -2,11 +2,13 @@
 
 import platform
 import sys
+import threading
 
 import pytest
 
 from scripts import pins
 from scripts.errors import PreflightError
+from scripts.machine import locks
 from scripts.run.engines import demo_environments
 
 LOCK = pins.load().image("transformers", "demo").lock_text()
@@ -36,3 +38,23 @@ def test_an_environment_for_older_pythons_only_says_so(monkeypatch):
 
 def test_an_environment_without_a_limit_uses_the_python_that_runs_the_kit():
     assert demo_environments._python_for(pins.load().image("transformers", "demo")) == sys.executable
+
+
+def test_one_process_at_a_time_makes_environments_and_another_waits_which_it_says_once(monkeypatch, tmp_path, capsys):
+    known = pins.load()
+    made = []
+
+    def make(folder, *_):
+        made.append(locks.take(tmp_path / ".envs/.lock"))
+        folder.mkdir()
+        return "by a test"
+
+    monkeypatch.setattr(pins, "load", lambda root: known)
+    monkeypatch.setattr(demo_environments, "_make", make)
+    (tmp_path / ".envs").mkdir()
+    lock = locks.take(tmp_path / ".envs/.lock")
+    threading.Timer(0.6, lock.close).start()
+    interpreter = demo_environments.ensure("common", lambda line: None, tmp_path)
+    assert made == [None] and (interpreter.parents[1] / demo_environments.MARKER).read_text() == "by a test\n"
+    assert capsys.readouterr().err.count("another process makes an environment of the demo (pid ") == 1
+    assert not (tmp_path / ".envs/.lock").exists()

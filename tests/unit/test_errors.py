@@ -1,11 +1,22 @@
-"""What an error quotes may come from others: it is shown without characters that move the cursor or colour the line."""
+"""What an error quotes may come from others: it is shown without characters that move the cursor or colour the line, whatever its bytes are."""
 
 import errno
 import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from scripts import pins
 from scripts.errors import KitError, run_command
+from scripts.images import archive, build, offline
+from scripts.machine import installs
+from scripts.pins import base_digests, resolve, uv
+from scripts.run import host_facts
+from scripts.run.engines import demo_environments
+from scripts.run.slurm import client
 
 
 def test_an_error_shows_lines_and_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,3 +38,60 @@ def test_a_disk_that_takes_nothing_more_is_one_line_with_the_file(number: int, c
         run_command(command)
     said = capsys.readouterr().err
     assert ended.value.code == 1 and said.startswith("error: ") and "/runs/a/job.json" in said and "type the same again" in said and said.count("\n") == 1
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A program that says a word in Latin-1 and fails, under the names of those that the kit starts."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for name in ("docker", "git", "squeue", "uv"):
+        (tmp_path / name).write_text("#!/bin/sh\nprintf 'caf\\351\\n'; printf 'caf\\351\\n' >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(uv, "find", lambda: str(tmp_path / "uv"))
+    monkeypatch.setattr(uv, "settings_of_pip", uv.settings_of_pip.__wrapped__)
+    monkeypatch.setattr(build, "require_buildx", lambda: None)
+    return str(tmp_path / "uv")
+
+
+def _told(action: Callable[[], object]) -> str:
+    """What a call gives, or its error of the kit's."""
+    try:
+        return str(action())
+    except KitError as error:
+        return str(error)
+
+
+def _keep_tools(program: str, folder: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "executable", program)
+        return offline.keep_tools(pins.load(), folder)
+
+
+def _output_of(exit_code: int) -> str:
+    container = types.SimpleNamespace(
+        start=lambda: None, wait=lambda timeout: {"StatusCode": exit_code}, logs=lambda **_: b"caf\xe9", remove=lambda force: None
+    )
+    docker = types.SimpleNamespace(containers=types.SimpleNamespace(create=lambda *_, **__: container))
+    return build.output_of(docker, "a:b", ["ls"])
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda program, folder: installs.run("a", [program], os.environ), "caf\ufffd"),
+        (lambda program, folder: archive.fetch_wheels(pins.load(), "current", folder), "caf\ufffd"),
+        (_keep_tools, "caf\ufffd"),
+        (lambda program, folder: offline.keep_kit(folder), "caf\ufffd"),
+        (lambda program, folder: _output_of(0), "caf\ufffd"),
+        (lambda program, folder: _output_of(1), "caf\ufffd"),
+        (lambda program, folder: client.queue(["a"]), "caf\ufffd"),
+        (lambda program, folder: resolve.resolve(resolve.requests(pins.load())[0]), "caf\ufffd"),
+        (lambda program, folder: demo_environments._uv("python", "find"), "caf\ufffd"),
+        (lambda program, folder: uv.settings_of_pip(program), "{}"),
+        (lambda program, folder: base_digests.ask("python:3.8"), ""),
+        (lambda program, folder: host_facts._git("status"), ""),
+    ],
+    ids=["installer", "wheels", "tools", "kit", "image", "failing image", "SLURM", "lock", "demo", "pip", "registry", "git"],
+)
+def test_what_another_program_says_in_other_bytes_than_utf_8_is_told_and_is_no_traceback(program: str, tmp_path: Path, call: Callable, word: str) -> None:
+    assert word in _told(lambda: call(program, tmp_path / "folder"))

@@ -3,10 +3,18 @@
 import datetime
 import io
 import json
+import signal
 import tarfile
+import types
+
+import pytest
+from click.testing import CliRunner
+from docker.errors import ImageNotFound
 
 from scripts import pins
-from scripts.images import inventory, rebuild
+from scripts.commands.line import command_line
+from scripts.errors import KitError
+from scripts.images import archive, build, inventory, rebuild, registry, restoring, sbom, verify
 
 
 def test_a_layer_that_two_images_have_is_counted_once():
@@ -53,6 +61,19 @@ def test_the_record_as_a_table_says_what_is_stale_and_what_is_missing(tmp_path):
     assert "All 1 together: 2.0 GB, of which 1.9 GB are torch" in lines[-1] and "Not built yet: transformers:2023-02" in lines[-1]
 
 
+def test_whoever_reads_the_record_while_a_build_is_written_into_it_reads_the_earlier_one_whole(tmp_path, monkeypatch):
+    image, path = pins.load().image("int8", "2023-02"), tmp_path / inventory.RECORD
+    docker = types.SimpleNamespace(images={image.tag: types.SimpleNamespace(id="sha256:1", labels={})})
+    path.parent.mkdir()
+    path.write_text("{}")
+    monkeypatch.setattr(inventory, "layers", lambda client, tag: {"a": 1})
+    with path.open() as reader:
+        inventory.record(docker, image, 60.0, tmp_path)
+        assert reader.read() == "{}"
+    assert inventory.recorded(tmp_path)["int8/2023-02"]["layers"] == {"a": 1}
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def layer(**files):
     """{path: fields} of a layer with these files, as rebuild reads it."""
     stream = io.BytesIO()
@@ -77,3 +98,71 @@ def test_two_layers_that_differ_are_told_apart_entry_by_entry():
 
 def test_the_order_of_a_layer_counts_too():
     assert rebuild.layer_differences(layer(a=(b"", 1), b=(b"", 1)), layer(b=(b"", 1), a=(b"", 1))) == ["the same entries in another order"]
+
+
+class Images:
+    """The images of a Docker that holds those which were built."""
+
+    def __init__(self) -> None:
+        self.images, self.held = self, []
+
+    def remove(self, tag, force):
+        if tag not in self.held:
+            raise ImageNotFound(tag)
+        self.held.remove(tag)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_rebuild_whose_build_fails_leaves_no_image_and_tells_why(monkeypatch, failing):
+    docker = Images()
+
+    def run_buildx(image, tag, *options, wheels):
+        if len(docker.held) + 1 == failing:
+            raise KitError("was not built")
+        docker.held.append(tag)
+
+    monkeypatch.setattr(rebuild, "connect", lambda: docker)
+    monkeypatch.setattr(build, "run_buildx", run_buildx)
+    with pytest.raises(KitError, match="was not built"):
+        rebuild.rebuild(pins.load().image("int8", "2023-02"))
+    assert docker.held == []
+
+
+@pytest.fixture
+def unheeded():
+    """Within the test a signal that no command answers does nothing: by default it would end the tests."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("unheeded")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("verb", "module", "name"),
+    [
+        (("build", "int8"), build, "build"),
+        (("verify", "int8"), verify, "verify"),
+        (("rebuild", "int8"), rebuild, "rebuild"),
+        (("sbom", "int8"), sbom, "write"),
+        (("archive",), archive, "archive"),
+        (("restore",), restoring, "restore"),
+        (("push", "--registry", "a/b"), registry, "push"),
+        (("pull", "--registry", "a/b"), registry, "pull"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_verb_of_images_that_is_ended_by_a_signal_first_clears_up(monkeypatch, verb, module, name, number):
+    cleared = []
+
+    def work(*_):
+        try:
+            signal.raise_signal(number)
+        finally:
+            cleared.append("cleared")
+        cleared.append("went on")
+
+    monkeypatch.setattr(module, name, work)
+    done = CliRunner().invoke(command_line, verb)
+    assert (done.exit_code, cleared) == (128 + number, ["cleared"]), done.output

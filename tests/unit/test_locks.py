@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from scripts.errors import KitError, PreflightError
 from scripts.machine import locks
+from scripts.models import place
 from scripts.run import checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,3 +148,13 @@ def test_what_a_killed_command_left_in_the_models_folder_goes_and_what_a_living_
 def test_what_fails_elsewhere_is_not_blamed_on_the_models_folder(tmp_path, fault, words):
     with pytest.raises((KitError, FileNotFoundError), match=words), checkpoints.work_folder(tmp_path, tmp_path / "made.npz"):
         raise fault
+
+
+def test_who_waits_for_the_folder_of_a_model_says_so_once_and_leaves_no_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = holding(tmp_path / ".lock")
+    holder = locks.holder(tmp_path / ".lock")
+    threading.Timer(0.6, process.kill).start()
+    with place.alone(tmp_path):
+        assert process.wait() and locks.take(tmp_path / ".lock") is None
+    assert capsys.readouterr().err == f"  another process writes in {tmp_path} ({holder}); waiting for its end\n"
+    assert not (tmp_path / ".lock").exists()

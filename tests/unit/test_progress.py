@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 
 import pytest
 
+from scripts import paths
 from scripts.run import progress
 
 
@@ -70,3 +72,26 @@ def test_a_log_that_cannot_be_written_ends_with_a_note_and_the_job_goes_on(tmp_p
     told = capsys.readouterr().err
     assert told.count("note: the log of a job cannot be written (No space left on device) and ends here; the job goes on") == 1
     assert "a job: measure" in told and (tmp_path / "log.txt").read_text() == "before\n"
+
+
+def test_every_phase_that_the_guest_announces_is_shown(capsys):
+    announced = re.findall(r'phases\.run\(\s*"(\w+)"', (paths.ROOT / "bench/__main__.py").read_text())
+    with progress.JobDisplay("a job") as display:
+        for name in announced:
+            display.line("@" + json.dumps({"phase": name}))
+    told = capsys.readouterr().err.splitlines()
+    assert {"import", "load", "measure", "judge", "weights"} <= set(announced) and told == [f"  a job: {name}" for name in announced]
+
+
+@pytest.mark.parametrize("word", ["\x9b2J", "\u202egnp.exe", "\u2066a", "\x1b[2J", "x" * 60, "another phase"])
+def test_a_phase_that_the_kit_does_not_know_never_reaches_the_terminal(capsys, word):
+    with progress.JobDisplay("a job") as display:
+        display.line("@" + json.dumps({"phase": word}))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("word", ["\x9b2J", "\u202egnp.exe", "\u2066a", "\x1b[2J", "x" * 60])
+def test_a_word_that_a_terminal_cannot_show_in_a_line_never_reaches_it(capsys, word):
+    with progress.JobDisplay("a job") as display:
+        display.line("@" + json.dumps({"run": word, "done": 1, "total": 1, "left_s": 0}))
+    assert capsys.readouterr().err == ""

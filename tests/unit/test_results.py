@@ -152,6 +152,13 @@ def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Pa
     assert results.next_id("a.b", tmp_path) == "a.b-101"
 
 
+@pytest.mark.parametrize("number", ["²", "①", "٣", "1a", ""])
+def test_a_folder_whose_name_only_looks_numbered_is_no_run(tmp_path, number):
+    (tmp_path / f"a.b-{number}").mkdir()
+    (tmp_path / "a.b-04").mkdir()
+    assert results.existing("a.b", tmp_path) == ["a.b-04"] and results.next_id("a.b", tmp_path) == "a.b-05"
+
+
 @pytest.mark.parametrize(("status", "expected"), [("ok", True), ("oom", True), ("unsupported", True), ("failed", False), ("timeout", False)])
 def test_failed_runs_and_timeouts_are_tried_again(tmp_path: Path, status: str, expected: bool) -> None:
     record = synthetic.record(synthetic.job("int8"), status=status, reason="" if status == "ok" else "synthetic")

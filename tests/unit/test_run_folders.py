@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from scripts import results
 from scripts.errors import KitError
+from scripts.machine import locks
 from scripts.run import run_folders
 from tests import synthetic
 from tests.synthetic import job, record
@@ -79,6 +81,8 @@ def killed(folder: Path, *names: str) -> Path:
         ((".lock", "job.json", "result.json"), ["job.json", "result.json"], False),
         (("job.json", "result.json", ".partial-x"), ["job.json", "result.json"], False),
         (("job.json", "result.json"), ["job.json", "result.json"], False),
+        ((".lock", "result.json"), ["result.json"], False),
+        ((".lock", "log.txt", "result.json"), ["log.txt", "result.json"], False),
     ],
     ids=lambda value: " ".join(value or ["nothing"]) if not isinstance(value, bool) else "",
 )
@@ -87,6 +91,27 @@ def test_a_runner_that_is_killed_at_any_moment_leaves_no_lock_and_no_half(tmp_pa
     assert list(run_folders.sweep_unfinished(tmp_path)) == ([folder] if unfinished else []), "a finished run is not called unfinished"
     assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == stay
     assert not (tmp_path / run_folders.CLAIM).exists()
+
+
+@pytest.mark.parametrize("names", [(), (".lock",)], ids=["no lock yet", "a lock that it does not hold yet"])
+def test_a_new_run_that_is_just_being_claimed_stays(tmp_path: Path, names: tuple) -> None:
+    folder = tmp_path / f"{PREFIX}-01"
+    with ThreadPoolExecutor(1) as beside:
+        with locks.held(tmp_path / run_folders.CLAIM):
+            killed(folder, *names)
+            sweep = beside.submit(lambda: list(run_folders.sweep_unfinished(tmp_path)))
+            with contextlib.suppress(TimeoutError):
+                sweep.result(0.5)
+            lock = locks.take(folder / run_folders.LOCK, locks.FOR_EVERYBODY)
+        with lock:
+            assert sweep.result(20) == []
+            assert [path.name for path in folder.iterdir()] == [run_folders.LOCK]
+
+
+def test_a_sweep_beside_living_runs_keeps_nobody_from_claiming_one(tmp_path: Path, another: Callable) -> None:
+    another(tmp_path)
+    with ThreadPoolExecutor(1) as beside, locks.held(tmp_path / run_folders.CLAIM):
+        assert beside.submit(lambda: list(run_folders.sweep_unfinished(tmp_path))).result(20) == []
 
 
 def test_a_folder_of_results_is_the_same_by_any_name(tmp_path: Path, another: Callable) -> None:

@@ -1,6 +1,7 @@
 """SCHEDULER=slurm without a cluster: which tasks there are, what each runs, what SLURM is asked for, how far tasks are."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -191,6 +192,16 @@ def test_an_earlier_task_counts_only_where_it_asked_the_same_of_the_same_resourc
     assert not list(submissions.same_request(watched.task, site.Site(partition="h100"), found))
     (other,) = split(every=False, CASES="deepspeed", STACK="hopper", VARIANT="controlled", GPUS="1")
     assert not list(submissions.same_request(other, asked, found))
+
+
+def test_submissions_are_in_the_order_of_their_submission_whichever_ran_last(watched):
+    first = watched.submission
+    with submissions.one_at_a_time(watched.runs):
+        second = submissions.prepare([watched.task], site.Site(partition="h100"), watched.runs)
+    for number, submission in enumerate((first, second), 1):
+        os.utime(submission.folder / "tasks.json", (number, number))
+        os.utime(submission.folder, (100 - number, 100 - number))
+    assert [found.name for found in submissions.load_all(watched.runs)] == [first.name, second.name]
 
 
 def test_a_row_with_other_pins_is_another_task():

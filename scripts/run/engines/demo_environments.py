@@ -3,7 +3,6 @@
 Files are linked from uv's cache, so a second environment with the same torch costs little time and disk.
 """
 
-import fcntl
 import hashlib
 import platform
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from scripts import paths, pins, surroundings
 from scripts.errors import KitError, PreflightError
-from scripts.machine import installs
+from scripts.machine import installs, locks
 from scripts.pins import Image, requirement_files, uv
 
 #: Written last; an environment without it was cut off and is made anew.
@@ -32,8 +31,7 @@ def ensure(environment: str, say: Callable[[str], None] = lambda line: print(lin
     interpreter = folder / "bin" / "python"
     try:
         folder.parent.mkdir(exist_ok=True)
-        with (folder.parent / ".lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with locks.held(folder.parent / ".lock", why="another process makes an environment of the demo"):
             if not (folder / MARKER).exists():
                 about = pins.load(root).stacks[image.stack]["environments"][environment]
                 say(f"environment {environment}, once: {installs.sizes(about['download_mb'], about['disk_mb'])}")
@@ -100,7 +98,7 @@ def _install(folder: Path, options: list[str], requirements: str, title: str, di
 
 
 def _uv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([uv.find(), *arguments], env=_environment(), capture_output=True, text=True)
+    return subprocess.run([uv.find(), *arguments], env=_environment(), capture_output=True, text=True, errors="replace")
 
 
 def _environment() -> dict[str, str]:

@@ -98,7 +98,7 @@ def cancel(jobs: Iterable[Job]) -> None:
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run([program, *arguments], env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+        return subprocess.run([program, *arguments], env=environment(), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except FileNotFoundError:
         raise NothingRuns(f"SCHEDULER=slurm: this machine has no {program}; type the command on a login node of the cluster, or leave SCHEDULER out") from None
     except subprocess.TimeoutExpired:

@@ -129,8 +129,9 @@ def same_request(task: Task, site: Site, submission: Submission) -> Iterator[int
 
 def load_all(runs: Path) -> list[Submission]:
     """Every submission beside a folder of results, the oldest first; a folder that cannot be read is left out."""
-    folders = [path.parent for path in place(runs).glob(f"{PREFIX}*/tasks.json")]
-    return list(_readable(sorted(folders, key=lambda folder: folder.stat().st_mtime)))
+    described = place(runs).glob(f"{PREFIX}*/tasks.json")
+    in_order = sorted(described, key=lambda path: path.stat().st_mtime_ns)  # of this file, which is written once: the folder's changes with each receipt
+    return list(_readable(path.parent for path in in_order))
 
 
 def _readable(folders: Iterable[Path]) -> Iterator[Submission]:
