@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-from bench import backends, compat, forms, profile
+from bench import backends, compat, forms, profile, reasons
 from bench.checking import check, judge
 from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
 from bench.measuring import clock, environment, longer, measure, ranks, roof, timed_tokens, token_times
@@ -253,11 +253,11 @@ def run(job, folder="."):
                 raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
             ACTIONS[job.kind](job, result, phases, folder)
     except out_of_memory as error:
-        result.status, result.reason = "oom", first_line(error)
+        result.status, result.reason = "oom", reasons.first_line(error)
     except Exception as error:  # the boundary of a job: the report shows its failure, the log the traceback
         traceback.print_exc()
         result.status = "oom" if reports_out_of_memory(error) else "failed"
-        result.reason = "{}: {}{}".format(type(error).__name__, first_line(error), place_in_library(error))
+        result.reason = reasons.reason(error) + place_in_library(error)
     result.environment = phases.stamp("describe", environment.describe)
     result.phases, result.compat = phases.spans, dict(compat.TAKEN)
     return result
@@ -278,11 +278,6 @@ def place_in_library(error):
     frame = traceback.extract_tb(error.__traceback__)[-1]
     _, found, path = frame.filename.rpartition("/site-packages/")
     return " ({}, line {})".format(path, frame.lineno) if found else ""
-
-
-def first_line(error):
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def read_job(path):
@@ -333,7 +328,7 @@ def as_json(result):
     except ValueError as error:
         names = [name for name, figure in result.figures.items() if not is_finite(figure)]
         result.status, result.figures = "failed", {name: figure for name, figure in result.figures.items() if name not in names}
-        result.reason = "its figures {} hold a number that is not finite ({})".format(", ".join(names), first_line(error))
+        result.reason = "its figures {} hold a number that is not finite ({})".format(", ".join(names), reasons.first_line(error))
         return to_json(result)
 
 

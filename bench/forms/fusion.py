@@ -7,7 +7,7 @@ of one call's GPU kernels, from torch's profiler; `relative_error` is against th
 cannot run, `us` is empty and `reason` says why.
 """
 
-from bench import compat, profile
+from bench import compat, profile, reasons
 from bench.checking import check
 from bench.forms import fused_regions
 from bench.measuring import clock
@@ -70,7 +70,7 @@ def _row(region, call, exact, device, options):
 
 
 def _without(region, error):
-    reason = "{}: {}".format(type(error).__name__, (str(error).strip().splitlines() or [""])[0])
+    reason = reasons.reason(error)
     return {"region": region, "us": [], "device_us": None, "relative_error": None, "reason": reason[:300]}
 
 

@@ -5,6 +5,7 @@ The host reads energy and the GPU's share of the time for the window of these ca
 
 import math
 
+from bench import reasons
 from bench.measuring import measure, ranks
 from bench.measuring.clock import Stamp
 
@@ -43,5 +44,5 @@ def _window(job, loaded, form, run, count):
     except Exception as error:  # any error of a backend: the run keeps its times
         if ranks.total() > 1:
             raise
-        return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
+        return {"reason": reasons.reason(error)}
     return {"calls": count, "at": since.window()}

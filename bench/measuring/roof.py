@@ -12,6 +12,7 @@ import contextlib
 import gc
 import statistics
 
+from bench import reasons
 from bench.measuring import clock, ranks, work
 
 GIB = 1 << 30
@@ -46,7 +47,7 @@ def _told(action):
     try:
         return action()
     except Exception as error:  # any error of a library or of the driver
-        return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
+        return {"reason": reasons.reason(error)}
 
 
 def _free_memory():

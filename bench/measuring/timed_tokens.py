@@ -17,6 +17,7 @@ import math
 import os
 import time
 
+from bench import reasons
 from bench.measuring import ranks
 
 TOKENS, LOGITS = "tokens.json", "logits.npz"
@@ -118,7 +119,8 @@ def keeper(prompt_tokens, steps):
     import transformers
 
     class Keep(transformers.LogitsProcessor):
-        kept = {}
+        def __init__(self):
+            self.kept = {}
 
         def __call__(self, input_ids, scores):
             step = input_ids.shape[1] - prompt_tokens
@@ -126,7 +128,6 @@ def keeper(prompt_tokens, steps):
                 self.kept[step] = scores[:LOGIT_ROWS].detach().float().cpu()
             return scores
 
-    Keep.kept = {}
     return Keep()
 
 
@@ -169,7 +170,7 @@ def _again(job, loaded, form, run, batch):
         tokens = form.call(job, loaded, run, batch.input_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
         kept = {name: keep.kept[step].numpy() for name, step in steps.items() if step in keep.kept}
     except Exception as error:  # any error of a backend about the logits processor: the row is then judged without its logits
-        return {"reason": "{}: {}".format(type(error).__name__, str(error).splitlines()[0] if str(error) else "")}
+        return {"reason": reasons.reason(error)}
     found = {"digest": digest(tokens), "rows": [len(tokens)], "answers": batch.answers(tokens)[:LOGIT_ROWS]}
     if not kept:
         return dict(found, reason="the backend never called the logits processor")
@@ -179,7 +180,7 @@ def _again(job, loaded, form, run, batch):
 
 
 def longest_of(runs):
-    """Of the parts from `of_run` that of the run with most new tokens."""
+    """Of the parts of all runs that of the run with most new tokens."""
     return max(runs, key=lambda part: part["new_tokens"])
 
 

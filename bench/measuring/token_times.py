@@ -6,7 +6,7 @@ hands the tokens [rows] of each step once they are on the host, after the prompt
 
 import time
 
-from bench import compat
+from bench import compat, reasons
 from bench.measuring import measure
 
 #: At most so many calls, and about so many seconds of them.
@@ -51,7 +51,7 @@ def measure_tokens(job, loaded, form, measurements):
             first_ms.append(round((stamps.moments[0] - began) * 1000, 3))
             between_ms.append([round((after - before) * 1000, 3) for before, after in zip(stamps.moments, stamps.moments[1:])])
     except Exception as error:  # any error of a backend about the streamer: the run keeps its other numbers
-        return {"reason": "{}: {}".format(type(error).__name__, (str(error).splitlines() or [""])[0])}
+        return {"reason": reasons.reason(error)}
     return {"new_tokens": run["new_tokens"], "first_ms": first_ms, "between_ms": between_ms}
 
 

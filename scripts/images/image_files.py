@@ -19,7 +19,7 @@ import zstandard
 
 from bench.job import write_whole
 from scripts import paths, surroundings
-from scripts.errors import KitError, PreflightError
+from scripts.errors import KitError, PreflightError, first_line
 from scripts.images import pieces, verify
 from scripts.machine import checksums, locks, permissions, removal, unpack
 from scripts.pins import Image
@@ -209,7 +209,7 @@ def _differences(kind: Kind, image: Image, made: Path, archived: _Archived) -> l
         history = [{"CreatedBy": step.get("created_by")} for step in archived.config.get("history") or []]
         return verify.differences(image, content, None) + verify.traces({"Config": archived.config["config"]}, history)
     except (KitError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        return [f"does not say what it holds: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
+        return [f"does not say what it holds: {first_line(error)}"]
 
 
 def _keep(kind: Kind, image: Image, made: Path, archived: _Archived) -> None:

@@ -21,7 +21,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from scripts import pins
 from scripts.containers import apptainer, container, docker_errors, podman
-from scripts.errors import KitError
+from scripts.errors import KitError, first_line
 from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
 from scripts.machine import unpack
 from scripts.pins import Image, Pins
@@ -196,7 +196,7 @@ def _differences(client: docker.DockerClient, image: Image) -> list[str]:
     try:
         return verify.check(client, image)
     except (KitError, DockerException, *docker_errors.SILENCE, ValueError, KeyError, TypeError, IndexError) as error:
-        return [f"does not say what it holds: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
+        return [f"does not say what it holds: {first_line(error)}"]
 
 
 def _id(client: docker.DockerClient, name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from scripts import surroundings
-from scripts.errors import KitError, UsageError
+from scripts.errors import KitError, UsageError, first_line
 from scripts.models.byte_progress import ByteProgress
 from scripts.pins.models import ModelFile, is_commit
 
@@ -172,7 +172,7 @@ def _refused(name: str) -> str:
 
 
 def _failed(name: str, error: Exception) -> str:
-    cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    cause = first_line(error)
     token = surroundings.current().hub_token
     cause = cause.replace(token, "HF_TOKEN") if token else cause
     cause = re.sub(r"//[^/\s]*@", "//…@", cause)  # the password of a mirror's or a proxy's address

@@ -46,7 +46,8 @@ def compare(instrument: str) -> None:
         command = [str(demo_environments.ensure("common")), "-m", f"bench.instruments.{instrument}", str(path), str(Path(folder, "out.json"))]
         done = subprocess.run([*command, str(COMPARED[instrument][3])], cwd=ROOT, env=host.environment([]), stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode != 0:
-        raise KitError(f"{instrument} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise KitError(f"{instrument} ended with {done.returncode}: {said[-1]}")
 
 
 def compare_all() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.job import InvalidDocument, Job, Result
 from bench.measuring import timed_tokens
-from scripts.errors import KitError
+from scripts.errors import KitError, first_line
 from scripts.paths import ROOT
 from scripts.results import door, shapes
 from scripts.run import checkpoints
@@ -68,13 +68,9 @@ def _verdict(engine: Engine, job: Job, dtype: str, answers: list[Path], kept: Pa
     except InvalidDocument as error:
         return _not_passed(error)
     except (KitError, OSError) as error:
-        raise NotJudged(_first_line(error)) from error
+        raise NotJudged(first_line(error)) from error
     return verdict
 
 
 def _not_passed(error: Exception) -> dict[str, Any]:
-    return {"passed": False, "reason": f"its tokens were not judged: {_first_line(error)}"}
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return {"passed": False, "reason": f"its tokens were not judged: {first_line(error)}"}
