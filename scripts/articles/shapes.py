@@ -150,6 +150,7 @@ class Claim(Table):
     relations: Annotated[list[Relation], msgspec.Meta(min_length=1)]
     new_tokens: AtLeastOne | None = None
     headline: bool = False
+    on_one_gpu: str = ""  # what a reader has to know of a verdict on one GPU, where the article used more
 
 
 class Article(Table):

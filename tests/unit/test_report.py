@@ -519,3 +519,12 @@ def test_the_environment_names_gpus_commits_and_images_of_all_runs(tmp_path: Pat
     first = runs[0].host["gpus"][0]["uuid"]
     assert re.search(rf"^- GPU A: .*{first}$", shown, re.M) and re.search(r"^- GPU B: .*GPU-other$", shown, re.M)
     assert "0ther0000000" in shown and "`sha256:aaaaaaaaaaaa`, `sha256:bbbbbbbbbbbb`" in shown
+
+
+def test_a_verdict_on_one_gpu_says_what_one_gpu_leaves_out(tmp_path: Path) -> None:
+    def line_of(count: int) -> str:
+        runs = [run for case, ms in (("tensor-parallel", 40.0), ("layer-parallel", 60.0)) for run in synthetic.repeated(record(job(case, count), ms))]
+        page(tmp_path / str(count), runs)
+        return next(line for line in index_of(tmp_path / str(count)).splitlines() if line.startswith("- ● [1.2]"))
+
+    assert "on one GPU both rows are the same model in two wrappers" in line_of(1) and "on one GPU" not in line_of(2)

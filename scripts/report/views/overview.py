@@ -37,7 +37,8 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
     words = Markdown("- {} {} {} {}").format(
         SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
     )
-    after = "; ".join(filter(None, (_why_not_tested(judged), *_facts(judged))))
+    one_gpu = f"on one GPU {judged.claim['on_one_gpu']}" if judged.claim.get("on_one_gpu") and judged.verdict.gpus.startswith("on 1 GPU ") else ""
+    after = "; ".join(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
     return words + (f": {after}" if after else "")
 
 
