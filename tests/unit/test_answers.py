@@ -90,6 +90,7 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
             "26,843,545,600 bytes of a GPU were reserved, it has 25,769",
         ),
         (part("memory", devices=[{"peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 7 * GIB}] * 2), "were allocated and only"),
+        (calls(timed_ms=[5000.0] * 10, timed_at=[5.0, 35.0]), r"50\.000 s.* 30\.000 s"),
         (part("check", logits_relative_error=0.03), "passed = True with an error of 0.03 where 0.02 is allowed"),
         (part("check", logits_relative_error=None), "passed = True with an error of None"),
         (part("check", tolerance=0.5), "has the tolerance 0.5, the job's is 0.02"),

@@ -54,9 +54,10 @@ def test_a_gpu_that_lowers_its_clock_for_heat_is_marked(machine: Machine, tmp_pa
     assert found["cores"] == "0-3"
 
 
-def test_calls_that_a_guest_places_outside_of_its_run_hide_no_mark(machine: Machine, tmp_path):
+@pytest.mark.parametrize("calls", ["0.0, 9.0", "began - 5, began - 4", "time.time() + 4, time.time() + 5"])
+def test_calls_that_a_guest_places_outside_of_its_run_hide_no_mark(machine: Machine, tmp_path, calls):
     (tmp_path / "throttled").write_text(f"{0x20} 83")
-    lines = WATCH.format(seconds=0.1, meanwhile="").replace("answer = watch.summary(calls)", "answer = watch.summary([0.0, 9.0])")
+    lines = "began = time.time()" + WATCH.format(seconds=0.1, meanwhile="").replace("watch.summary(calls)", f"watch.summary([{calls}])")
     found = machine.ask(lines, gpus=1, FAKE_NVML_THROTTLED=str(tmp_path / "throttled"))
     assert [mark for mark in found["disturbed"] if mark.startswith("throttled: GPU 0")]
 
