@@ -302,3 +302,14 @@ def test_a_prompt_without_another_rotation_leaves_stored_answers_unseen_and_the_
     assert unseen(12, prompt=[7] * 6) == []
     found = verdict(said(fresh=[]))
     assert found["passed"] and found["not_seen"] == ["stored answers: no rotation of the prompt is another prompt"]
+
+
+@pytest.mark.parametrize(
+    ("timed_ms", "pace_ms"), [([7.0], 7), ([30.0, 10.0, 50.0, 20.0, 40.0], 40), ([10.0] * 7 + [90.0] * 3, 90), ([10.0] * 8 + [90.0] * 2, 10)]
+)
+def test_the_pace_of_timed_calls_is_their_upper_quartile(timed_ms, pace_ms):
+    assert timed_tokens.pace_ms(timed_ms) == pace_ms
+
+
+def test_the_late_step_comes_after_four_fifths_of_the_tokens():
+    assert [timed_tokens.late_step(new_tokens) for new_tokens in (1, 4, 10, 128)] == [0, 3, 8, 102]
