@@ -50,6 +50,13 @@ def test_bloom_7b1_reads_14_14_gb_a_token():
     assert work.weight_bytes(BLOOM, "int8") == pytest.approx(layers + 2 * BLOOM.output.parameters, rel=1e-3)
 
 
+@pytest.mark.parametrize(("shape", "parameters"), [("bloom-7b1", 7.069e9), ("gpt-j-6B", 6.051e9), ("llama-3-8B", 8.030e9)])
+def test_the_products_hold_all_parameters_that_the_models_are_published_with_but_the_embedding(shape, parameters):
+    model = work.model_of(weights.config_of(shape, "full"))
+    embedding = model.output.outputs * model.output.inputs if shape != "bloom-7b1" else 0  # BLOOM's output matrix is its embedding
+    assert work.weight_bytes(model, "float16") / 2 + embedding == pytest.approx(parameters, rel=1e-3)
+
+
 def test_the_cache_grows_with_rows_and_context_and_is_smaller_for_grouped_keys():
     assert work.cache_bytes(BLOOM, "float16", 1, 128) == 2 * 30 * 4096 * 2 * 128
     assert work.cache_bytes(BLOOM, "int8", 8, 128) == 8 * work.cache_bytes(BLOOM, "float16", 1, 128)
@@ -61,6 +68,7 @@ def test_a_step_computes_two_operations_for_each_weight_and_a_prompt_so_many_for
     parameters = sum(matrix.layers * matrix.outputs * matrix.inputs for matrix in BLOOM.matrices)
     output = BLOOM.output.outputs * BLOOM.output.inputs
     assert work.step_flop(BLOOM, 4, 0) == 4 * 2 * (parameters + output)
+    assert work.step_flop(BLOOM, 4, 100) - work.step_flop(BLOOM, 4, 0) == 4 * 4 * 30 * 4096 * 100, "the products with keys and with values"
     assert work.prompt_flop(BLOOM, 1, 1) == pytest.approx(work.step_flop(BLOOM, 1, 1), rel=1e-4)
     assert work.prompt_flop(BLOOM, 2, 100) == 2 * (100 * 2 * parameters + 2 * output + 2 * 30 * 4096 * 100**2)
 
