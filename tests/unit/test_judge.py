@@ -237,6 +237,11 @@ def test_a_backend_that_takes_another_token_for_the_end_fails(place):
     assert verdict(said(**{**tokens, place: [2]}))["passed"]
 
 
+@pytest.mark.parametrize(("stop", "forbidden"), [([2], [9]), ([9], [2]), ([2], [2])])
+def test_tokens_that_are_forbidden_beside_those_that_end_answers_fail_because_no_regret_counts_them(stop, forbidden):
+    assert "by the model's own settings [2] do" in verdict(said(stop_tokens=stop, forbidden_tokens=forbidden))["reason"]
+
+
 MANY = 200
 BATCH_OF_MANY = timed_tokens.Batch(ids(*[[5, 6]] * MANY))
 
