@@ -219,6 +219,13 @@ def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():
     assert short["J a token"] == "256"
 
 
+def test_joules_are_of_the_tokens_that_were_made_where_the_run_counted_them():
+    run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
+    run.guest.figures["calls"] = [{"new_tokens": 128, "timed_tokens": [64] * 10}]
+    _, long = cells_of(energy.section(group_of(run), None), "deepspeed")
+    assert long["J a token"] == "4.00", "each answer ended after 64 of 128 tokens"
+
+
 def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():
     run = synthetic.probed(record(job("transformers", **CONTROLLED), (10.0, 1280.0)), code="too-short")
     for line in cells_of(energy.section(group_of(run), None), "transformers"):
