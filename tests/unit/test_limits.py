@@ -90,6 +90,7 @@ def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_
     assert step["products alone, ms"] == "4.00" and step["ms a token / products alone"] == "2.50"
     assert prompt["prompt and one token, ms, run of the median prompt"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
     assert prompt["computing takes, ms: matrix rate"] == "0.126", "at 786 TFLOP/s"
+    assert (step["share of the matrix rate (MFU), %"], prompt["share of the memory's rate (MBU), %"]) == ("0.18", "35"), "of the rates that were measured"
 
 
 def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_run_has_it_for_so_many_tokens():
@@ -100,6 +101,24 @@ def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_r
     stamped.guest.figures["token_times"]["new_tokens"] = 7
     step, _ = cells_of(limits.section(group_of(stamped), None), "transformers")
     assert step["ms a token, run of the median step"] == "10.0"
+
+
+def test_calls_of_one_length_have_no_further_token():
+    def row_of(new_tokens, *means_ms):
+        run = float16(record(job("transformers", variant="controlled", new_tokens=new_tokens), means_ms, gpu_name="NVIDIA H200", spread=0))
+        return group_of(run).rows[0]
+
+    assert distances.steps(row_of((1,), 10.0)) is None and distances.prompt(row_of((1,), 10.0)).ms == pytest.approx(10.0)
+    whole = distances.steps(row_of((128,), 1280.0))
+    assert (whole.ms, whole.further) == (pytest.approx(10.0), False) and distances.prompt(row_of((128,), 1280.0)) is None
+    assert distances.steps(row_of((16, 128), 400.0, 1280.0)).further is False
+    assert distances.steps(row_of((1, 128), 10.0, 9.0)) is None, "a longer call that took less time"
+
+
+def test_the_prompt_of_padded_sentences_is_that_of_one_sequence_with_its_padding():
+    run = float16(record(job("transformers", variant="controlled"), 10.0, gpu_name="NVIDIA H200"))
+    run.job.prompt["batch_size"], run.guest.figures["padded_prompt_tokens"] = 4, 4 * 32
+    assert distances.prompt(group_of(run).rows[0]).flop == work.prompt_flop(BLOOM, 4, 32)
 
 
 def stamped(number, between_ms, products_ms, prompt_ms=10.0):
@@ -158,6 +177,9 @@ def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
     run.host["gpus"][0]["memory_bytes_per_s"] = 4_814_304_000_000
     (row,) = group_of(run).rows
     assert distances.nominal(row) == distances.Rates(4_814_304_000_000, 989e12)
+    both = float16(record(job("deepspeed", 2, **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
+    both.host["gpus"][0]["memory_bytes_per_s"] = 4_000_000_000_000
+    assert distances.nominal(group_of(both).rows[0]).bytes_per_s == 8e12, "as if both were as slow as the slower"
 
 
 def test_a_result_without_a_probe_has_only_the_share_of_the_nominal_rate():
@@ -173,6 +195,9 @@ def test_several_gpus_count_with_their_rates_together_and_empty_ones_not():
     both = synthetic.probed(float16(record(job("deepspeed", 2, **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200")))
     (row,) = group_of(both).rows
     assert distances.measured(row).bytes_per_s == pytest.approx(8e12) and distances.nominal(row).bytes_per_s == 9.6e12
+    both.guest.figures["roof"]["devices"][1]["read_us"] = [1250.0] * 3
+    assert distances.measured(row).bytes_per_s == pytest.approx(6.4e12), "as if both were as slow as the slower"
+    both.guest.figures["roof"]["devices"][1]["read_us"] = [1000.0] * 3
     both.guest.used["parameters_per_device"] = {"cuda:0": 7}
     (row,) = group_of(both).rows
     assert distances.measured(row).bytes_per_s == pytest.approx(4e12)
@@ -294,6 +319,33 @@ def test_of_equal_weights_the_host_of_today_s_systems_goes_first_then_the_most_r
         assert [line["ms a token"] for line in cells_of(same_work_lines(*runs, today), "transformers")] == ["16.0"]
     real = float16(record(job("deepspeed", weights="hub", **CONTROLLED), (9.0, 1152.0)))
     assert not cells_of(same_work_lines(real, today), "deepspeed")
+
+
+def test_later_weights_go_before_the_host_of_today_s_systems():
+    earlier = float16(record(job("transformers", recipe=1, **CONTROLLED), (9.0, 1152.0)))
+    later = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
+    later.host["machine"]["cpu_count"] = 64
+    lines = cells_of(same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0)))), "transformers")
+    assert [line["weights"] for line in lines] == ["random (recipe 2)"]
+
+
+def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whole_call_over_its_tokens():
+    def in_batch(case, dtype):
+        one = job(case, **CONTROLLED)
+        run = record(dataclasses.replace(one, prompt={**one.prompt, "batch_size": 8}), (16.0, 2048.0), spread=0)
+        run.guest.used["dtype"] = dtype
+        return run
+
+    text = same_work_lines(in_batch("transformers", "nf4"), in_batch("compiled", "float16"))
+    lines = [cells_of(text, case)[0] for case in ("transformers", "compiled")]
+    assert [(line["ms a token"], line["items/s"]) for line in lines] == [("16.0 with the prompt", "3.91"), ("16.0", "3.91")]
+
+
+@pytest.mark.parametrize(("case", "published"), [("ds-zero", "1160 ms"), ("ds-inference", "19.3 ms"), ("gptj-transformers", "53.6 ms"), ("compiled-fp16", "—")])
+def test_a_published_time_is_of_one_token_that_was_made_once(case, published):
+    article = articles.find("deepspeed-inference")
+    group = group_of(record(job(case, article=article.slug, new_tokens=(100,)), 5000.0))
+    assert same_work.Line(group, group.rows[0], article).published == published
 
 
 def test_without_a_system_of_today_or_with_its_output_wrong_there_is_no_such_table():
