@@ -9,6 +9,7 @@ import pytest
 from scripts import articles, stats
 from scripts.articles import shapes
 from scripts.errors import KitError
+from scripts.report.views import claims
 from scripts.results import Record
 from scripts.verdicts import judging, parts, relations, row_groups, rules
 from scripts.verdicts.lookup import Rows
@@ -461,6 +462,7 @@ def test_the_article_s_own_libraries_come_before_their_port_and_that_before_toda
     assert headline(today + port).headline.verdict.word == HOLDS
     assert headline(today + port + own).headline.verdict.word == IN_PART
     assert [one.group.key.stack for one in headline(today + port + own).others] == ["hopper", "current"]
+    assert "holds in 0 of 1" in claims.elsewhere(headline(today + own), ARTICLE.slug) and "holds in 1 of 1" in claims.elsewhere(headline(port + own), "x")
 
 
 def test_the_port_of_another_article_s_libraries_is_no_nearer_than_today_s() -> None:
