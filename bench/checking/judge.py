@@ -202,7 +202,7 @@ def _rows(answers):
 
 def _ends(answers, readings):
     """A backend that takes other tokens for the end ends answers too early, or forbids the wrong tokens."""
-    named, own = sorted(answers["stop_tokens"] or answers["forbidden_tokens"]), readings.ends()
+    named, own = sorted(answers["stop_tokens"] + answers["forbidden_tokens"]), readings.ends()  # one of the two is empty
     return [] if named == own else ["the tokens {} ended answers, by the model's own settings {} do".format(named, own)]
 
 

@@ -41,6 +41,7 @@ def answered(folder: Path, answer: object, outcome: Outcome | None = None, job: 
 
 def test_an_honest_answer_counts(tmp_path: Path) -> None:
     assert answered(tmp_path, good()) == ("ok", "")
+    assert answered(tmp_path, good(**part("check", logits_relative_error=0.02))) == ("ok", ""), "as much as is allowed"
 
 
 def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: Path) -> None:
@@ -79,6 +80,8 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         (calls(timed_ms=[0.0] * 10), r"timed_ms\[0\]: Expected `float` >= 1e-09"),
         (calls(timed_ms=[True] * 10), r"timed_ms\[0\]: Expected `float`, got `bool`"),
         (calls(timed_ms=[7000.0] * 10), "took 71.5.. s, its process lived 60.000 s"),
+        (calls(warmup_ms=[29_000.0, 30_000.0]), r"took 60\.5.. s, its process lived 60\.000 s"),
+        (calls(cold_ms=59_000.0), r"took 60\.5.. s, its process lived 60\.000 s"),
         (calls(new_tokens=True), "new_tokens: Expected `int`, got `bool`"),
         ({"batch_size": 8}, "its batch size is 8, the job's is 1"),
         ({"batch_size": None}, "its batch size is None"),
@@ -90,6 +93,7 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
             "26,843,545,600 bytes of a GPU were reserved, it has 25,769",
         ),
         (part("memory", devices=[{"peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 7 * GIB}] * 2), "were allocated and only"),
+        (calls(timed_ms=[5000.0] * 10, timed_at=[5.0, 35.0]), r"50\.000 s.* 30\.000 s"),
         (part("check", logits_relative_error=0.03), "passed = True with an error of 0.03 where 0.02 is allowed"),
         (part("check", logits_relative_error=None), "passed = True with an error of None"),
         (part("check", tolerance=0.5), "has the tolerance 0.5, the job's is 0.02"),
@@ -168,7 +172,13 @@ def test_forms_that_time_other_things_than_the_jobs_calls_have_calls_or_figures_
 
 
 @pytest.mark.parametrize(
-    ("items", "new_tokens", "said"), [(3, 3, ""), (4, 4, "answered 4 items, the job has 3"), (3, 10**6, "1,000,000 new tokens, the job allows")]
+    ("items", "new_tokens", "said"),
+    [
+        (3, 3, ""),
+        (4, 4, "answered 4 items, the job has 3"),
+        (3, 4, "it made 4 new tokens, the job allows 3"),
+        (3, 10**6, "1,000,000 new tokens, the job allows"),
+    ],
 )
 def test_the_counts_of_a_workload_are_those_of_its_job(tmp_path: Path, items: int, new_tokens: int, said: str) -> None:
     counts = {"items": items, "new_tokens": new_tokens, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
@@ -183,6 +193,8 @@ def test_a_phase_too_short_for_the_timed_calls_hides_no_disturbance(tmp_path: Pa
     assert answered(tmp_path, good(**long, phases={"measure": [1006.0, 1000.0]}), job=job) == ("ok", ""), "a clock that was set back"
     status, reason = answered(tmp_path, good(**long, phases={"measure": [1000.0, 1000.0]}), job=job)
     assert status == "failed" and "its phase measure took 0.000 s, and its timed calls 5.000 s" in reason
+    longer = {**calls(timed_ms=[10_000.0] * 5), "load_s": 1.0, "phases": {"measure": [1000.0, 1030.0]}}
+    assert answered(tmp_path, good(**longer), job=job)[0] == "failed", "50 s of calls in 30 s, which no clock explains"
 
 
 def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp_path: Path) -> None:
@@ -199,11 +211,17 @@ def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp
     [
         {"fusion": [{"region": "mlp", "implementation": "eager", "batch_size": 1, "us": [31e6, 31e6], "reason": ""}]},
         {"schedules": [schedule([61_000.0], [[1.0, 1.0]])]},
+        {"workload": {"items": 4, "new_tokens": 4, "prompt_tokens": 4, "padded_prompt_tokens": 4, "decode_rows": 4, "seconds": 61.0, "resumed": False}},
         {"kv_offload": {"context_tokens": 1, "caches": [{"cache": "a", "most_sequences": 1, "searched_to_the_end": True, "all_ms": [61_000.0]}]}},
     ],
 )
 def test_a_figure_that_took_longer_than_the_process_lived_fails(tmp_path: Path, figures: dict) -> None:
     assert "one of its figures took 6" in answered(tmp_path, good(figures=figures))[1]
+
+
+def test_figures_that_took_most_of_the_time_that_the_process_lived_count(tmp_path: Path) -> None:
+    fusion = [{"region": "mlp", "implementation": "eager", "batch_size": 1, "us": [25e6, 25e6], "reason": ""}]
+    assert answered(tmp_path, good(figures={"fusion": fusion, "schedules": [schedule([50_000.0], [[1.0, 1.0]])]})) == ("ok", "")
 
 
 def test_a_guest_s_own_word_of_the_judge_does_not_count(tmp_path: Path) -> None:

@@ -117,13 +117,27 @@ def test_every_cell_is_a_number_or_says_why_there_is_none() -> None:
     records = changed(published_cells(), "accelerate-fp16", 64, cell("accelerate-fp16", 64, 1.0, status="oom", reason="CUDA out of memory"))
     records = changed(records, "accelerate-fp16", 128, None)
     records = changed(records, "ds-inference", 1, cell("ds-inference", 1, 1.0, status="failed", reason="no kernel"))
+    for size in (32, 64):
+        records = changed(records, "accelerate-int8", size, cell("accelerate-int8", size, 1.0, status="oom", reason="CUDA out of memory"))
+    records = changed(records, "accelerate-int8", 128, None)
     records = changed(records, "ds-zero", 16, None)
     records = changed(records, "ds-zero", 32, cell("ds-zero", 32, 4.62, checked=check(0.4, passed=False)))
     lines = {line[0]: line[2:] for line in table_of(records)}
     assert lines["accelerate-fp16, measured"][4:] == ["**oom**", "oom at 64"]
+    assert lines["accelerate-int8, measured"][3:] == ["**oom**", "**oom**", "oom at 32"], "the smallest that was too large"
     assert lines["ds-inference, measured"][0] == "**failed**"
     assert lines["ds-zero, measured"][2] == "not run" and lines["ds-zero, measured"][3] == "4.62 ✗"
     assert not any(cell == "" for cells in lines.values() for cell in cells)
+
+
+def test_start_to_finish_is_loading_and_the_first_call() -> None:
+    one = cell("ds-inference", 1, 10.0)
+    one.guest.load_s, one.guest.measurements[0]["cold_ms"] = 3.5, 1250.0
+    text = token_table.section(group_of([one]), ARTICLE)
+    (header,) = [line for line in text.splitlines() if "start to finish, s" in line]
+    (line,) = [line for line in text.splitlines()[text.splitlines().index(header) :] if line.startswith("| ds-inference")]
+    told = dict(zip(*([one.strip() for one in shown.split("|")] for shown in (header, line)), strict=True))
+    assert (told["start to ready, s"], told["first call, s"], told["start to finish, s"]) == ("3.50", "1.25", "4.75")
 
 
 @pytest.mark.parametrize(("error", "right"), [(9e-4, True), (2e-3, False), (None, False)])

@@ -84,3 +84,10 @@ def test_joules_of_longer_calls_are_of_the_tokens_that_those_calls_made():
     lines = cells_of(energy.section(group_of(one), None), "deepspeed")
     assert [line["further calls in it"] for line in lines] == ["50", "—"]
     assert float(lines[0]["J a token"]) == pytest.approx(2 * 900 / 50, rel=0.01)
+
+
+def test_longer_calls_of_a_batch_made_the_tokens_of_all_its_sequences():
+    one = told({1: (0.2, 0.2)}, calls=50)
+    one.job.prompt["batch_size"] = 8
+    line, _ = cells_of(energy.section(group_of(one), None), "deepspeed")
+    assert float(line["J a token"]) == pytest.approx(2 * 900 / (50 * 8), rel=0.01)

@@ -51,6 +51,7 @@ def test_the_runs_that_would_decide_a_size_are_those_of_the_nearest_end_that_the
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.0, 4.5), 5, [3.83 / 1.25, 3.83 * 1.25]) == 1845
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.9, 3.02), 5, [3.83 / 1.25, 3.83 * 1.25]) is None, "the interval holds no end"
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.0, 4.5), 5, [3.0]) is None, "the ratio is the end"
+    assert stats.runs_to_decide(stats.Estimate(1.2, 0.5, 2.88), 5, [1.0, 2.0]) == 116, "the nearer of two ends that it holds"
 
 
 def test_a_calibration_is_told_with_its_spread_and_what_the_kit_takes() -> None:

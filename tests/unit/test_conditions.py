@@ -54,11 +54,27 @@ def test_a_gpu_that_lowers_its_clock_for_heat_is_marked(machine: Machine, tmp_pa
     assert found["cores"] == "0-3"
 
 
-def test_calls_that_a_guest_places_outside_of_its_run_hide_no_mark(machine: Machine, tmp_path):
+@pytest.mark.parametrize("calls", ["0.0, 9.0", "began - 5, began - 4", "time.time() + 4, time.time() + 5"])
+def test_calls_that_a_guest_places_outside_of_its_run_hide_no_mark(machine: Machine, tmp_path, calls):
     (tmp_path / "throttled").write_text(f"{0x20} 83")
-    lines = WATCH.format(seconds=0.1, meanwhile="").replace("answer = watch.summary(calls)", "answer = watch.summary([0.0, 9.0])")
+    lines = "began = time.time()" + WATCH.format(seconds=0.1, meanwhile="").replace("watch.summary(calls)", f"watch.summary([{calls}])")
     found = machine.ask(lines, gpus=1, FAKE_NVML_THROTTLED=str(tmp_path / "throttled"))
     assert [mark for mark in found["disturbed"] if mark.startswith("throttled: GPU 0")]
+
+
+@pytest.mark.parametrize("hot", ["before", "after"])
+def test_a_gpu_that_was_hot_before_or_after_the_calls_did_not_slow_them(machine: Machine, tmp_path, hot):
+    throttled, cool, warm = tmp_path / "throttled", "0 40", f"{0x20} 83"
+    throttled.write_text(warm if hot == "before" else cool)
+    lines = WATCH.format(seconds=0.1, meanwhile=f"open({str(throttled)!r}, 'w').write({cool!r}); time.sleep(0.05)")
+    lines = lines.replace("answer =", f"    open({str(throttled)!r}, 'w').write({warm if hot == 'after' else cool!r}); time.sleep(0.1)\nanswer =")
+    found = machine.ask(lines, gpus=1, FAKE_NVML_THROTTLED=str(throttled))
+    assert of_gpu(found) == [] and found["gpus"][0]["temperature_c"] == {
+        "before": 83 if hot == "before" else 40,
+        "least": 40,
+        "most": 40,
+        "after": 83 if hot == "after" else 40,
+    }
 
 
 def test_an_idle_gpu_and_clocks_that_a_user_set_are_no_throttling(machine: Machine, tmp_path):
@@ -83,6 +99,13 @@ def test_a_process_of_others_that_comes_while_the_job_runs_is_marked(machine: Ma
     found = watched(machine, tmp_path, meanwhile=COMES)
     assert found["gpus"][0]["foreign_pids"] == [77], "11 is the job's, of 99 nobody knows whose"
     assert of_gpu(found) == of_gpu(found, "disturbed") == ["foreign load: others computed on GPU 0 during the run (pid 77)"]
+
+
+def test_of_a_process_of_which_nobody_knows_whose_it_is_is_asked_again(machine: Machine, tmp_path):
+    (tmp_path / "comers").write_text("0:11:1,0:77:1")
+    lines = WATCH.format(seconds=0.2, meanwhile="").replace("owns={11: True, 77: False}.get", "owns=lambda pid: told[pid].pop(0)")
+    found = machine.ask("told = {11: [True], 77: [None, False]}\n" + lines, gpus=1, FAKE_NVML_COMERS=str(tmp_path / "comers"))
+    assert found["gpus"][0]["foreign_pids"] == [77]
 
 
 def test_where_no_process_is_known_to_be_the_jobs_the_drivers_numbers_say_nothing(machine: Machine, tmp_path):

@@ -47,6 +47,12 @@ def test_a_window_that_says_nothing_has_a_code(samples, window, code):
     assert energy.of_window(samples, *window)["code"] == code
 
 
+@pytest.mark.parametrize(("ended", "updates", "code"), [(106.5, 9, "few-updates"), (107, 10, "ok")])
+def test_ten_updates_of_the_counter_are_the_fewest_that_count(ended, updates, code):
+    found = energy.of_window(readings(every=0.5), 102, ended)
+    assert (found["updates"], found["code"]) == (updates, code)
+
+
 WATCH = """
 from scripts.machine import conditions
 from scripts.machine.windows import Window

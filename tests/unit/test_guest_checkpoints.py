@@ -88,6 +88,23 @@ def test_readings_that_are_a_link_are_refused_and_the_earlier_ones_stay(tmp_path
     assert kept.read_bytes() == b"readings" and not kept.is_symlink()
 
 
+@pytest.mark.parametrize(("size", "goes_on"), [(8, True), (50, True), (51, False), (100, False)])
+def test_readings_that_half_fill_what_the_door_allows_begin_anew(tmp_path: Path, monkeypatch, size: int, goes_on: bool) -> None:
+    monkeypatch.setattr(checkpoints.door, "READINGS_BYTES", 100)
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text("{}")
+    found = []
+
+    def read(job: Job) -> None:
+        made = Path(job.reference)
+        found.append(made.exists())
+        made.write_bytes(b"r" * size)
+
+    for _ in range(2):
+        assert checkpoints.judgement(Engine(tmp_path / "models", read), a_job(), "float16", {}, [tokens], print)["passed"]
+    assert found == [False, goes_on]
+
+
 @pytest.mark.parametrize("said", ["int8", "bfloat16", "../float16"])
 def test_a_guest_does_not_choose_wider_bounds_by_what_it_says_of_its_dtype(said: str) -> None:
     with pytest.raises(KitError, match="the job asks for 'float16'"):

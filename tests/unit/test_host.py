@@ -151,6 +151,11 @@ def test_signals_that_the_runner_survives_are_not_ignored_by_the_job():
     assert outcome.exit_code == 128 + signal.SIGTERM
 
 
+def test_a_job_that_kills_its_warden_ends_with_exit_code_137():
+    outcome, _ = run("import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)")
+    assert (outcome.exit_code, outcome.timed_out) == (137, False)
+
+
 def test_a_job_that_closes_its_output_and_goes_on_is_waited_for():
     outcome, lines = run("import os, time; print('done', flush=True); os.close(1); os.close(2); time.sleep(1); os._exit(7)")
     assert (lines, outcome.exit_code, outcome.timed_out) == (["done"], 7, False)

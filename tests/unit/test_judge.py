@@ -7,6 +7,7 @@ import pytest
 
 from bench.checking import judge
 from bench.measuring import timed_tokens
+from tests.samples import a_job
 
 FLOORS = {"regret_p90": 0.1, "regret_max": 0.5, "logits_error": 0.01}
 PLAIN = {"regret_p90": 0.0, "regret_max": 0.1, "prompt": 0.001, "late": 0.002}
@@ -81,6 +82,16 @@ def test_a_single_bad_token_fails_by_the_largest_regret_and_many_mild_ones_by_th
 def test_the_bound_grows_with_what_plain_transformers_has():
     assert not verdict(said([20] * 30))["passed"]
     assert verdict(said([20] * 30), plain={**PLAIN, "regret_p90": 0.07})["passed"]
+    allowed = verdict(said(), plain={"regret_p90": 0.07, "regret_max": 0.2, "prompt": 0.006, "late": 0.007})["allowed"]
+    assert allowed == pytest.approx({"regret_p90": 0.21, "regret_max": 0.6, "logits_error": 0.014}), "three times the regrets, twice the larger error"
+
+
+def test_a_regret_that_is_no_number_fails():
+    class Broken(Readings):
+        def regrets(self, said, prompt, tokens):
+            return numpy.full(len(tokens), numpy.nan)
+
+    assert "the timed tokens lie nan" in judge.judge(said(again=REFUSED), {}, Broken(), PLAIN, FLOORS)["reason"]
 
 
 @pytest.mark.parametrize("place", ["prompt", "late"])
@@ -111,6 +122,12 @@ def test_calls_that_differ_fail():
 
 def test_a_wrong_number_of_tokens_fails():
     assert "4 new tokens were asked for, 3 came" in verdict(said(runs=[run_of(4, [[[0, 0, 0]]] * 2, [10.0, 10.0])]))["reason"]
+    assert "4 new tokens were asked for, 5 came" in verdict(said(runs=[run_of(4, [[[0] * 5]] * 2, [10.0, 10.0])]))["reason"]
+
+
+def test_calls_with_unseen_prompts_are_held_against_the_longest_run():
+    runs = [run_of(1, [[[0]]] * 2, [1.0, 1.0]), run_of(4, [[[0] * 4]] * 2, [10.0, 11.0])]
+    assert verdict(said(runs=runs))["passed"]
 
 
 def test_kept_answers_show_in_their_times_and_a_busy_host_does_not():
@@ -133,6 +150,12 @@ def test_answers_to_unseen_prompts_are_judged_too():
 def test_sampled_tokens_are_counted_and_the_row_says_that_they_are_not_judged():
     found = verdict(said([90] * 4, greedy=False, fresh=[], again={"reason": "tokens are sampled"}), logits={}, plain=None)
     assert found["passed"] and found["not_seen"] == ["tokens are sampled, so no reference can judge them"] and "regret" not in found
+
+
+def test_every_sampled_answer_that_differs_is_counted():
+    runs = [run_of(4, [[[1] * 4], [[3] * 5]], [10.0, 11.0])]
+    found = verdict(said(runs=runs, greedy=False, fresh=[], again={"reason": "tokens are sampled"}), logits={}, plain=None)
+    assert (found["steps"], found["reason"]) == (9, "4 new tokens were asked for, 5 came")
 
 
 class Ids(numpy.ndarray):
@@ -201,11 +224,22 @@ def test_an_end_token_may_end_an_answer_where_the_job_allows_it():
     assert "4 new tokens were asked for, 2 came" in verdict(said(**{**fields, "forbidden_tokens": [2]}))["reason"]
 
 
+def test_an_end_token_within_an_answer_does_not_excuse_the_tokens_that_are_missing_behind_it():
+    runs = [run_of(4, [[[2, 0]]] * 2, [10.0] * 2)]
+    found = verdict(said(runs=runs, again=REFUSED, fresh=[], forbidden_tokens=[], stop_tokens=[2]), logits={})
+    assert found["reason"] == "4 new tokens were asked for, 2 came"
+
+
 @pytest.mark.parametrize("place", ["stop_tokens", "forbidden_tokens"])
 def test_a_backend_that_takes_another_token_for_the_end_fails(place):
     tokens = {"stop_tokens": [], "forbidden_tokens": [], place: [2, 9]}
     assert "the tokens [2, 9] ended answers, by the model's own settings [2] do" in verdict(said(**tokens))["reason"]
     assert verdict(said(**{**tokens, place: [2]}))["passed"]
+
+
+@pytest.mark.parametrize(("stop", "forbidden"), [([2], [9]), ([9], [2]), ([2], [2])])
+def test_tokens_that_are_forbidden_beside_those_that_end_answers_fail_because_no_regret_counts_them(stop, forbidden):
+    assert "by the model's own settings [2] do" in verdict(said(stop_tokens=stop, forbidden_tokens=forbidden))["reason"]
 
 
 MANY = 200
@@ -302,3 +336,50 @@ def test_a_prompt_without_another_rotation_leaves_stored_answers_unseen_and_the_
     assert unseen(12, prompt=[7] * 6) == []
     found = verdict(said(fresh=[]))
     assert found["passed"] and found["not_seen"] == ["stored answers: no rotation of the prompt is another prompt"]
+
+
+@pytest.mark.parametrize(
+    ("timed_ms", "pace_ms"), [([7.0], 7), ([30.0, 10.0, 50.0, 20.0, 40.0], 40), ([10.0] * 7 + [90.0] * 3, 90), ([10.0] * 8 + [90.0] * 2, 10)]
+)
+def test_the_pace_of_timed_calls_is_their_upper_quartile(timed_ms, pace_ms):
+    assert timed_tokens.pace_ms(timed_ms) == pace_ms
+
+
+def test_the_late_step_comes_after_four_fifths_of_the_tokens():
+    assert [timed_tokens.late_step(new_tokens) for new_tokens in (1, 4, 10, 128)] == [0, 3, 8, 102]
+
+
+@pytest.mark.parametrize(
+    ("run", "greedy"),
+    [
+        ({"arguments": {}}, True),
+        ({"arguments": {"do_sample": False, "num_beams": 1}}, True),
+        ({"arguments": {"do_sample": True}}, False),
+        ({"arguments": {"num_beams": 2}}, False),
+        ({"arguments": {}, "up_to": True}, False),
+    ],
+)
+def test_only_runs_that_take_the_largest_logit_up_to_their_length_are_greedy(run, greedy):
+    every = [{"new_tokens": 1, "arguments": {}}, {"new_tokens": 4, **run}]
+    assert timed_tokens.greedy(a_job(runs=every)) is greedy
+
+
+def test_a_reading_is_kept_for_its_own_prompt_tokens_late_step_and_forbidden_tokens(tmp_path):
+    read = []
+
+    class Counted(judge.Readings):
+        def read(self, answers, prompt, tokens):
+            read.append((prompt, tokens))
+            return numpy.zeros(len(tokens)), RIGHT
+
+    kept = Counted(str(tmp_path / "readings.npz"), load=print)
+    asked = [(said(), [5, 6], [0, 0]), (said(), [6, 5], [0, 0]), (said(), [5, 6], [0, 1])]
+    asked += [(said(late_step=1), [5, 6], [0, 0]), (said(forbidden_tokens=[]), [5, 6], [0, 0])]
+    for question in asked * 2:
+        kept.regrets(*question)
+    assert len(read) == len(asked)
+    kept.save()
+    again = judge.Readings(str(tmp_path / "readings.npz"), load=None)
+    assert again.regrets(*asked[-1]).tolist() == [0, 0]
+    with pytest.raises(judge.NotRead):
+        again.regrets(said(), [7], [0, 0])

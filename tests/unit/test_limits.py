@@ -50,6 +50,13 @@ def test_bloom_7b1_reads_14_14_gb_a_token():
     assert work.weight_bytes(BLOOM, "int8") == pytest.approx(layers + 2 * BLOOM.output.parameters, rel=1e-3)
 
 
+@pytest.mark.parametrize(("shape", "parameters"), [("bloom-7b1", 7.069e9), ("gpt-j-6B", 6.051e9), ("llama-3-8B", 8.030e9)])
+def test_the_products_hold_all_parameters_that_the_models_are_published_with_but_the_embedding(shape, parameters):
+    model = work.model_of(weights.config_of(shape, "full"))
+    embedding = model.output.outputs * model.output.inputs if shape != "bloom-7b1" else 0  # BLOOM's output matrix is its embedding
+    assert work.weight_bytes(model, "float16") / 2 + embedding == pytest.approx(parameters, rel=1e-3)
+
+
 def test_the_cache_grows_with_rows_and_context_and_is_smaller_for_grouped_keys():
     assert work.cache_bytes(BLOOM, "float16", 1, 128) == 2 * 30 * 4096 * 2 * 128
     assert work.cache_bytes(BLOOM, "int8", 8, 128) == 8 * work.cache_bytes(BLOOM, "float16", 1, 128)
@@ -61,6 +68,7 @@ def test_a_step_computes_two_operations_for_each_weight_and_a_prompt_so_many_for
     parameters = sum(matrix.layers * matrix.outputs * matrix.inputs for matrix in BLOOM.matrices)
     output = BLOOM.output.outputs * BLOOM.output.inputs
     assert work.step_flop(BLOOM, 4, 0) == 4 * 2 * (parameters + output)
+    assert work.step_flop(BLOOM, 4, 100) - work.step_flop(BLOOM, 4, 0) == 4 * 4 * 30 * 4096 * 100, "the products with keys and with values"
     assert work.prompt_flop(BLOOM, 1, 1) == pytest.approx(work.step_flop(BLOOM, 1, 1), rel=1e-4)
     assert work.prompt_flop(BLOOM, 2, 100) == 2 * (100 * 2 * parameters + 2 * output + 2 * 30 * 4096 * 100**2)
 
@@ -82,6 +90,7 @@ def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_
     assert step["products alone, ms"] == "4.00" and step["ms a token / products alone"] == "2.50"
     assert prompt["prompt and one token, ms, run of the median prompt"] == "10.0" and prompt["operations, TFLOP"] == "0.099"
     assert prompt["computing takes, ms: matrix rate"] == "0.126", "at 786 TFLOP/s"
+    assert (step["share of the matrix rate (MFU), %"], prompt["share of the memory's rate (MBU), %"]) == ("0.18", "35"), "of the rates that were measured"
 
 
 def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_run_has_it_for_so_many_tokens():
@@ -92,6 +101,24 @@ def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_r
     stamped.guest.figures["token_times"]["new_tokens"] = 7
     step, _ = cells_of(limits.section(group_of(stamped), None), "transformers")
     assert step["ms a token, run of the median step"] == "10.0"
+
+
+def test_calls_of_one_length_have_no_further_token():
+    def row_of(new_tokens, *means_ms):
+        run = float16(record(job("transformers", variant="controlled", new_tokens=new_tokens), means_ms, gpu_name="NVIDIA H200", spread=0))
+        return group_of(run).rows[0]
+
+    assert distances.steps(row_of((1,), 10.0)) is None and distances.prompt(row_of((1,), 10.0)).ms == pytest.approx(10.0)
+    whole = distances.steps(row_of((128,), 1280.0))
+    assert (whole.ms, whole.further) == (pytest.approx(10.0), False) and distances.prompt(row_of((128,), 1280.0)) is None
+    assert distances.steps(row_of((16, 128), 400.0, 1280.0)).further is False
+    assert distances.steps(row_of((1, 128), 10.0, 9.0)) is None, "a longer call that took less time"
+
+
+def test_the_prompt_of_padded_sentences_is_that_of_one_sequence_with_its_padding():
+    run = float16(record(job("transformers", variant="controlled"), 10.0, gpu_name="NVIDIA H200"))
+    run.job.prompt["batch_size"], run.guest.figures["padded_prompt_tokens"] = 4, 4 * 32
+    assert distances.prompt(group_of(run).rows[0]).flop == work.prompt_flop(BLOOM, 4, 32)
 
 
 def stamped(number, between_ms, products_ms, prompt_ms=10.0):
@@ -150,6 +177,9 @@ def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
     run.host["gpus"][0]["memory_bytes_per_s"] = 4_814_304_000_000
     (row,) = group_of(run).rows
     assert distances.nominal(row) == distances.Rates(4_814_304_000_000, 989e12)
+    both = float16(record(job("deepspeed", 2, **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
+    both.host["gpus"][0]["memory_bytes_per_s"] = 4_000_000_000_000
+    assert distances.nominal(group_of(both).rows[0]).bytes_per_s == 8e12, "as if both were as slow as the slower"
 
 
 def test_a_result_without_a_probe_has_only_the_share_of_the_nominal_rate():
@@ -165,6 +195,9 @@ def test_several_gpus_count_with_their_rates_together_and_empty_ones_not():
     both = synthetic.probed(float16(record(job("deepspeed", 2, **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200")))
     (row,) = group_of(both).rows
     assert distances.measured(row).bytes_per_s == pytest.approx(8e12) and distances.nominal(row).bytes_per_s == 9.6e12
+    both.guest.figures["roof"]["devices"][1]["read_us"] = [1250.0] * 3
+    assert distances.measured(row).bytes_per_s == pytest.approx(6.4e12), "as if both were as slow as the slower"
+    both.guest.figures["roof"]["devices"][1]["read_us"] = [1000.0] * 3
     both.guest.used["parameters_per_device"] = {"cuda:0": 7}
     (row,) = group_of(both).rows
     assert distances.measured(row).bytes_per_s == pytest.approx(4e12)
@@ -209,6 +242,13 @@ def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():
     assert long["new tokens"] == "128" and long["J a token"] == "2.00", "2 × 1280 J for ten calls of 128 tokens"
     assert long["J a token by sampled power"] == "2.04" and long["power / idle before, W"] == "200 / 168"
     assert short["J a token"] == "256"
+
+
+def test_joules_are_of_the_tokens_that_were_made_where_the_run_counted_them():
+    run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
+    run.guest.figures["calls"] = [{"new_tokens": 128, "timed_tokens": [64] * 10}]
+    _, long = cells_of(energy.section(group_of(run), None), "deepspeed")
+    assert long["J a token"] == "4.00", "each answer ended after 64 of 128 tokens"
 
 
 def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():
@@ -279,6 +319,33 @@ def test_of_equal_weights_the_host_of_today_s_systems_goes_first_then_the_most_r
         assert [line["ms a token"] for line in cells_of(same_work_lines(*runs, today), "transformers")] == ["16.0"]
     real = float16(record(job("deepspeed", weights="hub", **CONTROLLED), (9.0, 1152.0)))
     assert not cells_of(same_work_lines(real, today), "deepspeed")
+
+
+def test_later_weights_go_before_the_host_of_today_s_systems():
+    earlier = float16(record(job("transformers", recipe=1, **CONTROLLED), (9.0, 1152.0)))
+    later = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
+    later.host["machine"]["cpu_count"] = 64
+    lines = cells_of(same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0)))), "transformers")
+    assert [line["weights"] for line in lines] == ["random (recipe 2)"]
+
+
+def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whole_call_over_its_tokens():
+    def in_batch(case, dtype):
+        one = job(case, **CONTROLLED)
+        run = record(dataclasses.replace(one, prompt={**one.prompt, "batch_size": 8}), (16.0, 2048.0), spread=0)
+        run.guest.used["dtype"] = dtype
+        return run
+
+    text = same_work_lines(in_batch("transformers", "nf4"), in_batch("compiled", "float16"))
+    lines = [cells_of(text, case)[0] for case in ("transformers", "compiled")]
+    assert [(line["ms a token"], line["items/s"]) for line in lines] == [("16.0 with the prompt", "3.91"), ("16.0", "3.91")]
+
+
+@pytest.mark.parametrize(("case", "published"), [("ds-zero", "1160 ms"), ("ds-inference", "19.3 ms"), ("gptj-transformers", "53.6 ms"), ("compiled-fp16", "—")])
+def test_a_published_time_is_of_one_token_that_was_made_once(case, published):
+    article = articles.find("deepspeed-inference")
+    group = group_of(record(job(case, article=article.slug, new_tokens=(100,)), 5000.0))
+    assert same_work.Line(group, group.rows[0], article).published == published
 
 
 def test_without_a_system_of_today_or_with_its_output_wrong_there_is_no_such_table():

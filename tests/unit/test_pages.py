@@ -1,6 +1,7 @@
 """The pages of a report: names that stay, links that lead somewhere or fail loudly, and the rows as data."""
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -95,11 +96,18 @@ def test_a_row_that_failed_is_a_line_without_a_time_and_few_runs_have_no_interva
     assert rows_as_data([ok])[0][0]["low_ms"] == ""
 
 
-def test_a_word_that_a_spreadsheet_would_run_is_a_word() -> None:
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
+def test_a_word_that_a_spreadsheet_would_run_is_a_word(sign: str) -> None:
     one = record(job("int8"), 50.0)
-    one.host["gpus"][0]["name"] = '=HYPERLINK("evil")'
+    one.host["gpus"][0]["name"] = f'{sign}HYPERLINK("evil")'
     lines, document = rows_as_data([one])
-    assert lines[0]["device"] == """'=HYPERLINK("evil")""" and document["rows"][0]["device"] == '=HYPERLINK("evil")'
+    assert lines[0]["device"] == f"""'{sign}HYPERLINK("evil")""" and document["rows"][0]["device"] == f'{sign}HYPERLINK("evil")'
+
+
+def test_a_rate_stands_in_the_line_of_the_longest_calls_alone_and_numbers_have_six_digits() -> None:
+    batch = dataclasses.replace(job("deepspeed", 2, variant="controlled", new_tokens=(1, 16)), form="batch")
+    lines, _ = rows_as_data([record(batch, (10.0, 96.0), spread=0.0)])
+    assert [line["items_per_s"] for line in lines] == ["", "10.4167"]
 
 
 def test_the_data_lie_beside_the_pages_and_are_linked(tmp_path: Path) -> None:

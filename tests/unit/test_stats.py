@@ -62,6 +62,11 @@ def test_outliers_are_counted(values: list[float], count: int) -> None:
     assert stats.outliers(values) == count
 
 
+@pytest.mark.parametrize(("farthest", "count"), [(15.1, 0), (15.3, 1), (4.9, 0), (4.7, 1)])
+def test_an_outlier_lies_more_than_about_five_median_deviations_from_the_median(farthest: float, count: int) -> None:
+    assert stats.outliers([8, 9, 10, 11, 12, 10, farthest]) == count, "3.5 / 0.6745 = 5.19 deviations, each 1 here"
+
+
 @pytest.mark.parametrize(("uncertainty", "places"), [(0.58, 2), (0.0958, 3), (0.00012, 3), (3.02, 1), (0.0, 3), (12.0, 0), (99.0, 0), (123.0, -1), (1.0, 1)])
 def test_two_digits_of_the_uncertainty_are_told_and_no_more_than_the_clock_has(uncertainty: float, places: int) -> None:
     assert stats.decimals(uncertainty) == places

@@ -9,6 +9,7 @@ import pytest
 from scripts import articles, stats
 from scripts.articles import shapes
 from scripts.errors import KitError
+from scripts.report.views import claims
 from scripts.results import Record
 from scripts.verdicts import judging, parts, relations, row_groups, rules
 from scripts.verdicts.lookup import Rows
@@ -260,6 +261,19 @@ def test_of_several_gpus_the_fullest_counts() -> None:
     runs = repeated(record(job("int8", 2), peak_gib=9.0, memory_gib=80))
     runs[1].host["gpu_memory"][1]["peak_used_bytes"] = 25 * synthetic.GIB
     assert row_groups.peak_of_a_gpu_bytes(runs[1]) == 25 * synthetic.GIB
+    fits = {"case": "deepspeed", "peak_memory_below_bytes": 24 * synthetic.GIB}
+    of_two = repeated(record(job("deepspeed", 2), peak_gib=9.0, memory_gib=80))
+    assert judge_runs([fits], of_two).word == HOLDS
+    of_two[1].host["gpu_memory"][1]["peak_used_bytes"] = 25 * synthetic.GIB
+    assert judge_runs([fits], of_two).word == REFUTED
+
+
+def test_out_of_memory_refutes_only_where_every_gpu_had_enough() -> None:
+    full = record(job("deepspeed", 2), status="oom", reason="synthetic", memory_gib=24)
+    fits = {"case": "deepspeed", "peak_memory_below_bytes": 24 * synthetic.GIB}
+    assert judge_runs([fits], [full]).word == REFUTED
+    full.host["gpus"][1]["memory_total_bytes"] = 16 * synthetic.GIB
+    assert judge_runs([fits], [full]).word == NOT_TESTED
 
 
 def test_out_of_memory_with_weights_of_recipe_1_refutes_nothing() -> None:
@@ -283,6 +297,9 @@ def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
     assert part_of(RIGHT, record(job("bminf"))).word == HOLDS
     assert part_of(RIGHT, record(job("bminf"), checked=check(0.2, passed=False))).word == REFUTED
     assert part_of(RIGHT, record(job("bminf"), unchecked=True)).word == NOT_TESTED
+    runs = repeated(record(job("bminf")))
+    runs[1].guest.check = check(None, passed=False)
+    assert judge_runs([RIGHT], runs).word == REFUTED, "one run whose output failed before its logits were compared"
     assert part_of(RIGHT, record(job("bminf")), count=4).word == NOT_TESTED
 
 
@@ -348,6 +365,14 @@ def test_a_claim_is_judged_on_the_article_s_number_of_gpus_or_the_nearest_below_
     assert (one.word, one.gpus) == (REFUTED, "on 1 GPU (the article: 2)")
     mixed = judge_runs([FASTER], [run for row in on(1, 10.0, 9.0) for run in repeated(row)] + on(2, 10.0, 30.0))
     assert (mixed.word, mixed.gpus) == (REFUTED, "on 1 GPU (the article: 2)"), "single runs on two GPUs measured nothing"
+
+
+@pytest.mark.parametrize("status", ["oom", "unsupported"])
+def test_a_status_that_a_repeat_would_give_again_measures_a_number_of_gpus(status: str) -> None:
+    few = [run for row in on(1, 10.0, 9.0) for run in repeated(row)]
+    many = [*repeated(on(2, 10.0, 30.0)[0]), record(job("layer-parallel", 2), status=status, reason="synthetic")]
+    verdict = judge_runs([FASTER], few + many)
+    assert (verdict.gpus, verdict.parts[0].why) == ("", f"layer-parallel is {status}: synthetic")
 
 
 def test_more_gpus_than_the_article_s_judge_nothing() -> None:
@@ -437,6 +462,7 @@ def test_the_article_s_own_libraries_come_before_their_port_and_that_before_toda
     assert headline(today + port).headline.verdict.word == HOLDS
     assert headline(today + port + own).headline.verdict.word == IN_PART
     assert [one.group.key.stack for one in headline(today + port + own).others] == ["hopper", "current"]
+    assert "holds in 0 of 1" in claims.elsewhere(headline(today + own), ARTICLE.slug) and "holds in 1 of 1" in claims.elsewhere(headline(port + own), "x")
 
 
 def test_the_port_of_another_article_s_libraries_is_no_nearer_than_today_s() -> None:
@@ -492,6 +518,12 @@ def test_the_second_line_is_of_the_headline_s_own_setting() -> None:
     lines = headline(elsewhere + rows(10.0, 38.3) + rows(10.0, 12.0, variant="controlled"))
     assert lines.controlled.group.key.facts == lines.headline.group.key.facts and lines.controlled.verdict.parts[0].number.startswith("1.20")
     assert headline(elsewhere + rows(10.0, 38.3)).controlled.verdict.parts[0].number.startswith("2.00")
+
+
+def test_the_second_line_is_never_of_another_stack_than_the_headline() -> None:
+    lines = headline(rows(10.0, 38.3, stack="hopper") + rows(10.0, 20.0, variant="controlled"))
+    assert lines.headline.group.key.stack == "hopper" and lines.controlled is None
+    assert [one.group.key.stack for one in lines.others] == ["current"]
 
 
 def test_of_settings_that_test_the_claim_the_one_on_the_article_s_number_of_gpus_is_the_headline() -> None:

@@ -1,0 +1,50 @@
+"""The fastest system of each model: which rows the line names, and by what time."""
+
+import dataclasses
+
+from scripts import articles
+from scripts.report.views import fastest
+from scripts.verdicts import row_groups
+from tests.synthetic import job, record, repeated
+
+
+def a_row(case, call_ms, batch_size=1, count=1, new_tokens=128, **asked):
+    """A run of calls of so many new tokens."""
+    of_job = job(case, count, new_tokens=(new_tokens,), **{"variant": "controlled", **asked})
+    prompt = {**of_job.prompt, "batch_size": batch_size}
+    return record(dataclasses.replace(of_job, prompt=prompt), call_ms, spread=0.0)
+
+
+def line_of(*records):
+    """(what was fastest in batch 1, in larger batches), without the pages that the names lead to."""
+    text = str(fastest.section(row_groups.build(list(records), articles.load_all())))
+    (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1")]
+    return tuple(cell.strip().partition("](")[0].lstrip("[") + cell.strip().partition(")")[2] for cell in line.strip("|").split("|")[2:])
+
+
+def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_tokens():
+    assert line_of(a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)) == ("—", "deepspeed: 0.078, 1 GPU, batch 128, alone, 1 run")
+
+
+def test_systems_on_another_number_of_gpus_are_not_alike():
+    one, two = repeated(a_row("int8", 1280.0)), repeated(a_row("deepspeed", 1280.0, count=2))
+    assert line_of(*one, *two)[0].startswith("int8: 10") or line_of(*one, *two)[0].startswith("deepspeed: 10")
+    assert " or " not in line_of(*one, *two)[0]
+    assert " or " in line_of(*one, *repeated(a_row("deepspeed", 1280.0)))[0]
+
+
+def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
+    compared = [a_row(case, call_ms, recipe=1) for case, call_ms in (("int8", 2560.0), ("deepspeed", 2816.0))]
+    assert line_of(a_row("int8", 1280.0), *compared)[0] == "int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1"
+
+
+def test_of_batches_those_that_make_further_tokens_go_first_then_those_with_later_weights():
+    prompts, earlier = a_row("int8", 8.0, 8, new_tokens=1, variant="published"), a_row("int8", 2048.0, 8, recipe=1)
+    assert line_of(prompts, earlier)[1] == "int8: 2.00, 1 GPU, batch 8, alone, 1 run, recipe 1"
+    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8))[1] == "int8: 4.00, 1 GPU, batch 8, alone, 1 run"
+
+
+def test_a_workload_is_no_batch():
+    workload = a_row("int8", 1.0, 8)
+    workload.guest.figures["workload"] = {"items": 4, "new_tokens": 400, "seconds": 1.0}
+    assert line_of(workload, a_row("deepspeed", 2048.0, 8))[1] == "deepspeed: 2.00, 1 GPU, batch 8, alone, 1 run"
