@@ -49,6 +49,8 @@ def test_cases_are_names_with_commas():
         ({"ITEMS": "many"}, ["ITEMS", "'many'", "whole number"]),
         ({"BATCH_SIZES": "8,0"}, ["BATCH_SIZES", "'8,0'", "from 1", "BATCH_SIZES=1,8,64"]),
         ({"BATCH_SIZES": "8,8"}, ["BATCH_SIZES", "different"]),
+        ({"BATCH_SIZES": "99999999"}, ["BATCH_SIZES", "from 1 to 1,000,000 with commas"]),
+        ({"GPU_IDS": "1024"}, ["GPU_IDS", "from 0 to 1,023 with commas"]),
         ({"DEVICE": "cpu", "GPU_IDS": "0"}, ["GPU_IDS", "DEVICE=cpu"]),
         ({"PYTHON_HOST": "/usr/bin/python3"}, ["PYTHON_HOST", "'/usr/bin/python3'", "ENGINE=docker", "type ENGINE=host"]),
         ({"WHEELS": "/wheels", "ENGINE": "host"}, ["WHEELS", "'/wheels'", "ENGINE=host", "leave one of them out"]),
