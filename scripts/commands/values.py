@@ -84,7 +84,7 @@ def names(*words: str) -> Value:
     """Words with commas, for example CASES=accelerate-fp16,ds-zero; only the given words where there are any."""
 
     def parse(text: str) -> tuple[str, ...]:
-        names = tuple(name for name in _short(text).split(",") if name)
+        names = tuple(name.strip() for name in _short(text).split(",") if name.strip())
         return names if not words or set(names) <= set(words) else _wrong()
 
     allowed = f"allowed are {', '.join(words) if words else f'{LONGEST_CHARACTERS:,} characters'}"

@@ -35,6 +35,7 @@ def test_gpus_are_a_number_or_a_list():
 def test_cases_are_names_with_commas():
     assert chosen(CASES="single,batch").cases == ("single", "batch")
     assert chosen(CASES="").cases == ()
+    assert chosen(CASES="single, batch ,").cases == ("single", "batch")
 
 
 @pytest.mark.parametrize(
