@@ -118,8 +118,8 @@ class Pins:
     backends: dict[str, dict[str, Any]]
     rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
-    def image(self, backend: str, stack: str) -> Image:
-        """The image of a backend on a stack; raises UsageError with the allowed names."""
+    def image(self, backend: str, stack: str, typed: str = "") -> Image:
+        """The image of a backend on a stack; raises UsageError with the allowed names. `typed` is the value of STACK: `article` stands for a stack."""
         if backend not in self.backends:
             meant = nearest(backend, self.backends)
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; try {meant}; `make` alone shows what may be typed")
@@ -128,6 +128,8 @@ class Pins:
             raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; try STACK={meant}")
         if stack not in self.backends[backend]["stacks"]:
             allowed = ", ".join(self.backends[backend]["stacks"])
+            if typed == "article":
+                raise UsageError(f"STACK=article means {stack} here; {backend} has {allowed}; type STACK={allowed.partition(',')[0]}")
             raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; try STACK={allowed.partition(',')[0]}")
         return _image(self, backend, stack)
 

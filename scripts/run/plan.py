@@ -22,11 +22,14 @@ from scripts.stats import summarise
 EXIT_CODES = {"ok": 0, "oom": 1, "timeout": 1, "failed": 1, "unsupported": 1}
 
 
-def able(backends: list[str], stack: str, known: pins.Pins) -> list[str]:
-    """The backends to run. Of several backends those without an image of the stack are left out with a note; raises UsageError where none has it."""
+def able(backends: list[str], stack: str, known: pins.Pins, typed: str) -> list[str]:
+    """The backends to run; `typed` is the value of STACK.
+
+    Of several backends those without an image of the stack are left out with a note; raises UsageError where none has it.
+    """
     with_image = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
     if not with_image:
-        known.image(backends[0], stack)  # raises UsageError with the stacks that it has
+        known.image(backends[0], stack, typed)  # raises UsageError with the stacks that it has
     for backend in backends:
         if backend not in with_image:
             stacks = ", ".join(known.backends[backend]["stacks"])
@@ -68,7 +71,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     stack = article.stack if asked.stack == "article" else asked.stack
     planned = [
         Planned(article, case, variant, stack)
-        for backend in able(backends, stack, known)
+        for backend in able(backends, stack, known, asked.stack)
         for case in article.cases_of(backend)
         if not asked.cases or case.name in asked.cases
         for variant in variants_of(article, case, asked.variant, every)
