@@ -210,6 +210,7 @@ def _profile(planned: runner.Planned, asked: Options) -> int:
     print(planned.title, file=sys.stderr, flush=True)
     record = runner.perform(planned, asked)
     folder: Path = asked.runs / record.id
+    log = [line for line in [plan.log_line(record, asked.runs)] if line]
     kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
-    print("\n  ".join([f"  {_profile_line(record)}", *kept, str(folder / "result.json")]), flush=True)
+    print("\n  ".join([f"  {_profile_line(record)}", *log, *kept, str(folder / "result.json")]), flush=True)
     return plan.EXIT_CODES[record.status]

@@ -5,6 +5,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from scripts import articles, pins, results
@@ -135,6 +136,12 @@ def line_of(record: results.Record) -> str:
     return f"{measured} ({outcome})"
 
 
+def log_line(record: results.Record, runs: Path) -> str:
+    """Where the log of a run that did not end well lies; "" where there is nothing to look for."""
+    log = runs / record.id / "log.txt"
+    return f"its log is {log}" if record.status != "ok" and log.exists() else ""
+
+
 class _Sitting:
     """Cases run one after another; where one cannot start and others may, that is printed and the next one goes on."""
 
@@ -162,7 +169,7 @@ class _Sitting:
         if (record.host.get("began") or began) < began:
             self.steps.cost_nothing()
         marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
-        lines = [line_of(record), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
+        lines = [line_of(record), log_line(record, self.asked.runs), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
         print("\n".join(f"  {line}" for line in lines if line), flush=True)
         self.records.append(record)
         return record.status
