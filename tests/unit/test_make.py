@@ -110,7 +110,7 @@ def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_pa
     done = make("models", "ARTICLE=inference-tools", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1", HF_TOKEN="hf_secret")
     assert done.returncode != 0
     line = error_of(done)
-    assert "bigscience/bloomz-7b1-mt cannot be fetched" in line and "WEIGHTS=random" in line
+    assert "bigscience/bloomz-7b1-mt cannot be fetched from http://127.0.0.1:1 (" in line and "HF_ENDPOINT=" in line and "WEIGHTS" not in line
     assert "hf_secret" not in done.stdout + done.stderr
 
 
