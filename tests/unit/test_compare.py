@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts import stats
+from scripts.errors import UsageError
 from scripts.report import comparison
 from tests import synthetic
 from tests.synthetic import job, record
@@ -131,3 +132,10 @@ def test_two_revisions_of_the_repository_are_compared():
 def test_a_wrong_value_explains_itself(typed, told):
     done = run(**typed)
     assert done.returncode == 2 and told in done.stderr
+
+
+def test_a_revision_without_a_repository_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(UsageError, match="A is 'HEAD~1', and there is no git repository here; type a folder: A=reports/runs"):
+        comparison.records_of("A", "HEAD~1", tmp_path)
