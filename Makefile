@@ -77,6 +77,10 @@ tests docs docker reports scripts: # or make would call the folder up to date
 bench article build profile verify rebuild sbom manifest: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
+# $(shell) hands a name to the shell in one piece, whatever it holds; in a recipe a line break in it would begin another command.
+.DEFAULT:
+	@$(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$@)' >&2)exit 2
+
 # What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
 bench-% profile-% article-% build-% verify-% rebuild-% sbom-% manifest-%: export KIT_NAME = $*
 

@@ -44,6 +44,10 @@ def test_make_alone_prints_every_target_with_what_it_does():
     ("arguments", "parts"),
     [
         (["bench-depspeed"], ["'depspeed'", "deepspeed", "layer-parallel"]),
+        (["bnech-deepspeed", "GPUS=2"], ["no target 'bnech-deepspeed'", "did you mean bench-deepspeed?", "make help"]),
+        (["reprot"], ["no target 'reprot'", "did you mean report?", "make help"]),
+        (["zzz"], ["no target 'zzz'; Try: make help"]),
+        (["x';touch RAN;'"], ["no target", "touch RAN"]),
         (["tests"], ["tests is a folder", "make test"]),
         (["docs"], ["docs is a folder"]),
         (["report", "RUNS=bench"], ["RUNS", "bench'", "holds no run", "RUNS=reports/runs"]),
