@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import click
 
 from scripts import __version__, surroundings
+from scripts.commands import clean
 from scripts.errors import KitError, UsageError, run_command
+from scripts.machine import locks
 
 #: {module of scripts/commands: its verbs}
 MODULES = {
@@ -97,7 +99,8 @@ def main() -> None:
     typed = os.environ.pop("KIT_TYPED", "").split()  # for this command, and for none that it starts
     surroundings.use(os.environ)
     try:
-        run_command(lambda: invoke(sys.argv[1:], typed))
+        with locks.shared(clean.IN_USE):
+            run_command(lambda: invoke(sys.argv[1:], typed))
     finally:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C would show a traceback of the interpreter's own end
