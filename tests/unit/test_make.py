@@ -81,6 +81,12 @@ def test_a_wrong_value_ends_in_one_line(arguments, parts):
     assert all(part in error_of(done) for part in parts), error_of(done)
 
 
+def test_a_wrong_value_of_the_environment_says_so_and_a_typed_one_does_not():
+    assert error_of(make("bench-deepspeed", ACCOUNT="abc")).endswith("leave ACCOUNT out (from the environment: unset ACCOUNT)")
+    assert error_of(make("bench-deepspeed", "ACCOUNT=abc")).endswith("leave ACCOUNT out")
+    assert error_of(make("bench-deepspeed", "bench-int8", "ACCOUNT=abc", ACCOUNT="x")).endswith("leave ACCOUNT out")
+
+
 @pytest.mark.parametrize(("more", "told"), [([], "no NVIDIA GPU"), (["DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random"], "no Docker answers")])
 def test_what_stands_in_the_way_of_every_case_is_told_once(more, told):
     done = make("article-inference-tools", *more, LD_LIBRARY_PATH="", DOCKER_HOST="unix:///nowhere/docker.sock")

@@ -98,3 +98,18 @@ def test_a_variable_that_the_target_does_not_read_is_refused():
     for verb in (measure.bench, measure.article):
         with pytest.raises(UsageError, match="does not read PROFILER"):
             line.refuse_unread(["PROFILER"], str(verb.name), verb)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "environment", "told"),
+    [
+        ("ACCOUNT is 'abc', which only SLURM reads", ["bench", "int8"], {"ACCOUNT": "abc", "MAKEFLAGS": "w"}, " (from the environment: unset ACCOUNT)"),
+        ("ACCOUNT is 'abc', which only SLURM reads", ["bench", "int8"], {"ACCOUNT": "abc", "MAKEFLAGS": " -- GPUS=2 ACCOUNT=abc"}, ""),
+        ("ACCOUNT is 'abc', which only SLURM reads", ["bench", "int8", "--account=abc"], {"ACCOUNT": "abc"}, ""),
+        ("GPU_IDS is '0' with DEVICE=cpu", ["bench", "int8", "--gpu-ids", "0"], {"GPU_IDS": "0"}, ""),
+        ("STACK=article means 2023-02 here", ["bench", "vllm"], {"STACK": ""}, ""),
+        ("there is no backend 'x'", ["bench", "x"], {"there": "y"}, ""),
+    ],
+)
+def test_an_error_says_where_its_value_comes_from_if_nobody_typed_it(message, arguments, environment, told):
+    assert line.origin(message, arguments, environment) == told
