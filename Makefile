@@ -77,6 +77,10 @@ tests docs docker reports scripts: # or make would call the folder up to date
 bench article build profile verify rebuild sbom manifest: # without a name, or make would take the folder bench/ for a finished target
 	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
 
+# $(shell) hands a name to the shell in one piece, whatever it holds; in a recipe a line break in it would begin another command.
+.DEFAULT:
+	@$(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$@)' >&2)exit 2
+
 # What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
 bench-% profile-% article-% build-% verify-% rebuild-% sbom-% manifest-%: export KIT_NAME = $*
 
@@ -203,5 +207,6 @@ calibrate: $(RUN) ## Time nothing and a fixed kernel on this machine, five proce
 
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay
+	@! test -d .venv || $(PYTHON) -m scripts.commands.clean
 	rm -rf .venv .envs .pytest_cache tests/.pytest_cache .ruff_cache bench/.ruff_cache .mypy_cache .import_linter_cache reports/demo
 	find . -name __pycache__ -not -path './.git/*' -exec rm -rf {} +

@@ -26,9 +26,9 @@ def calibrate(slug: str, asked: Options) -> int:
 
     With JOBS=n the kernel then runs n times at once: how much longer it takes is what other jobs cost here.
     """
-    for name, typed in (("PLAN", asked.plan), ("SCHEDULER", asked.scheduler == "slurm")):
+    for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
         if typed:
-            raise UsageError(f"{name} is typed with calibrate, allowed are bench and article; try make article-{row_groups.CALIBRATION} REPEATS=5 {name}=…")
+            raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{row_groups.CALIBRATION} REPEATS=5 {pair}")
     if asked.cases:
         raise UsageError(f"CASES is {','.join(asked.cases)!r} with calibrate, which runs all cases of {row_groups.CALIBRATION}; leave CASES out")
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack

@@ -31,9 +31,10 @@ ARCHIVES = option("ARCHIVES", values.folder(), "the folder of archives", ROOT / 
 
 def chosen(backend: str, stack: str, article: str) -> list[Image]:
     """The images of a backend on a stack; of all backends and stacks where neither is named."""
+    typed = stack
     if stack == "article" and (backend != "all" or article):
         stack = articles.find(article or "inference-tools").stack
-    return building.images_of(pins.load(), backend, stack)
+    return building.images_of(pins.load(), backend, stack, typed)
 
 
 def _of_images(command: Callable[..., int | None], backend: Callable[[Verb], Verb] = click.argument("backend")) -> Verb:

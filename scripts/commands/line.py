@@ -6,14 +6,17 @@ A verb reads its options, calls one folder of the kit, and prints the outcome. E
 
 import importlib
 import os
+import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from scripts import __version__, surroundings
+from scripts.commands import clean
 from scripts.errors import KitError, UsageError, run_command
+from scripts.machine import locks
 
 #: {module of scripts/commands: its verbs}
 MODULES = {
@@ -83,6 +86,25 @@ def invoke(arguments: list[str], typed: Sequence[str] = ()) -> int:
         raise KeyboardInterrupt from None
 
 
+def told(arguments: list[str], typed: Sequence[str]) -> int:
+    """`invoke`, where an error about a value says that the value comes from the environment: nobody sees it there."""
+    try:
+        return invoke(arguments, typed)
+    except UsageError as error:
+        raise UsageError(f"{error}{origin(str(error), arguments, os.environ)}") from error
+
+
+def origin(message: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Where the variable that an error begins with comes from, if that is the environment and neither an option nor the command line of make."""
+    name = re.split(r"\W", message, maxsplit=1)[0]
+    option = "--" + name.lower().replace("_", "-")
+    is_option = any(argument.partition("=")[0] == option for argument in arguments)
+    of_make = re.search(rf"(?:^|\s){re.escape(name)}=", environment.get("MAKEFLAGS", ""))
+    if not name.isupper() or not environment.get(name) or is_option or of_make:
+        return ""
+    return f" (from the environment: unset {name})"
+
+
 def _kit_error(error: click.ClickException) -> KitError:
     """click's error about the command line, as one line of the kit."""
     context = getattr(error, "ctx", None)
@@ -97,7 +119,8 @@ def main() -> None:
     typed = os.environ.pop("KIT_TYPED", "").split()  # for this command, and for none that it starts
     surroundings.use(os.environ)
     try:
-        run_command(lambda: invoke(sys.argv[1:], typed))
+        with locks.shared(clean.IN_USE):
+            run_command(lambda: told(sys.argv[1:], typed))
     finally:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C would show a traceback of the interpreter's own end

@@ -36,7 +36,7 @@ OF_ROWS = (
     option("CASES", values.names(), "only these cases of the article", ()),
     option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
     option("STACK", values.text(), "library versions: a stack of docker/pins.toml, or the article's own", "article"),
-    option("BATCH_SIZES", values.numbers("different whole numbers from 1", "1,8,64", least=1), "in place of the article's"),
+    option("BATCH_SIZES", values.numbers("different whole numbers", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.count(example=10_000), "texts of a workload"),
     option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
     option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
@@ -49,7 +49,7 @@ OF_ROWS = (
 
 #: How this machine, or a cluster, runs it.
 OF_MACHINE = (
-    option("GPU_IDS", values.numbers("different GPU numbers", "0,3"), "which GPUs, by the numbers of nvidia-smi"),
+    option("GPU_IDS", values.numbers("different GPU numbers", "0,3", most=1023), "which GPUs, by the numbers of nvidia-smi"),
     option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman, Apptainer or pyxis, or in an interpreter of this machine", "docker"),
     option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
@@ -210,6 +210,7 @@ def _profile(planned: runner.Planned, asked: Options) -> int:
     print(planned.title, file=sys.stderr, flush=True)
     record = runner.perform(planned, asked)
     folder: Path = asked.runs / record.id
+    log = [line for line in [plan.log_line(record, asked.runs)] if line]
     kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
-    print("\n  ".join([f"  {_profile_line(record)}", *kept, str(folder / "result.json")]), flush=True)
+    print("\n  ".join([f"  {_profile_line(record)}", *log, *kept, str(folder / "result.json")]), flush=True)
     return plan.EXIT_CODES[record.status]

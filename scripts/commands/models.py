@@ -67,4 +67,12 @@ def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], N
         except KitError as error:
             errors.append(error)
     if errors:
-        raise type(errors[0])("\n       ".join(map(str, errors)))
+        raise type(errors[0])("\n       ".join(advice_here(str(error)) for error in errors))
+
+
+def advice_here(message: str) -> str:
+    """An error about a model, for verbs that read neither WEIGHTS nor MODEL_PATH: what only a measurement can do is named as such."""
+    facts, _, advice = message.rpartition("; type ")
+    if advice.startswith(("MODEL_PATH=", "WEIGHTS=")):
+        return f"{facts}; make bench-… takes {advice}"
+    return message.removesuffix(", or WEIGHTS=random")

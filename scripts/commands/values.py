@@ -65,14 +65,14 @@ def size() -> Value:
     return Value("64MB", parse, f"allowed is a whole number with {' or '.join(UNITS_BYTES)}", lambda text: "64MB")
 
 
-def numbers(allowed: str, example: str, least: int = 0) -> Value:
+def numbers(allowed: str, example: str, least: int = 0, most: int = LARGEST_COUNT) -> Value:
     """Different whole numbers with commas, for example GPU_IDS=0,3."""
 
     def parse(text: str) -> tuple[int, ...]:
-        numbers = tuple(_whole(part, least, 9_999_999) for part in text.split(","))
+        numbers = tuple(_whole(part, least, most) for part in text.split(","))
         return numbers if len(set(numbers)) == len(numbers) else _wrong()
 
-    return Value("n,n,…", parse, f"allowed are {allowed} with commas", lambda text: example)
+    return Value("n,n,…", parse, f"allowed are {allowed} from {least} to {most:,} with commas", lambda text: example)
 
 
 def text() -> Value:
@@ -84,7 +84,7 @@ def names(*words: str) -> Value:
     """Words with commas, for example CASES=accelerate-fp16,ds-zero; only the given words where there are any."""
 
     def parse(text: str) -> tuple[str, ...]:
-        names = tuple(name for name in _short(text).split(",") if name)
+        names = tuple(name.strip() for name in _short(text).split(",") if name.strip())
         return names if not words or set(names) <= set(words) else _wrong()
 
     allowed = f"allowed are {', '.join(words) if words else f'{LONGEST_CHARACTERS:,} characters'}"

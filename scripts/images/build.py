@@ -211,14 +211,14 @@ def differences(image: Image, answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def images_of(loaded: Pins, backend: str, stack: str) -> list[Image]:
-    """The images of a backend on a stack; "all" means every backend, and "article" with it every stack. Raises UsageError."""
+def images_of(loaded: Pins, backend: str, stack: str, typed: str = "") -> list[Image]:
+    """The images of a backend on a stack; "all" means every backend, and "article" with it every stack. `typed` is the value of STACK. Raises UsageError."""
     if backend == "all":
         if stack not in ("article", *loaded.stacks):
             loaded.image(next(iter(loaded.backends)), stack)  # raises UsageError with the known stacks
         images = loaded.images(None if stack == "article" else stack)
     else:
-        images = [image for image in [loaded.image(backend, stack)] if image.engine == "docker"]
+        images = [image for image in [loaded.image(backend, stack, typed)] if image.engine == "docker"]
     if not images:
         raise UsageError(f"the stack {stack!r} needs no image: it runs on this machine; type `make demo`")
     return images

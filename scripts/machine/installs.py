@@ -11,6 +11,9 @@ from pathlib import Path
 TELL_EVERY_S = 3.0
 REDRAW_EVERY_S = 0.5
 
+#: An installer that has written nothing for so long waits: a time left would only grow.
+STILL_S = 5.0
+
 MB = 1_000_000
 
 
@@ -25,10 +28,10 @@ def run(title: str, command: Sequence[str], environment: Mapping[str, str], disk
     `disk_mb` is the expected size in MB of what it writes; 0 shows only the time.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
-        began = time.monotonic()
+        progress = Progress(title, disk_mb)
         process = subprocess.Popen(list(command), env=dict(environment), stdout=out, stderr=err, text=True)
         try:
-            _watch(process, lambda: _line(title, time.monotonic() - began, _written_mb(process.pid), disk_mb))
+            _watch(process, lambda: progress.line(time.monotonic(), _written_mb(process.pid)))
         except BaseException:
             process.kill()
             process.wait()
@@ -51,14 +54,26 @@ def _watch(process: subprocess.Popen[str], line: Callable[[], str]) -> None:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _line(title: str, seconds: float, written_mb: float, disk_mb: int) -> str:
-    if not disk_mb or written_mb < 1:
-        return f"  {title}: {seconds:.0f} s"
-    if written_mb >= disk_mb:
-        return f"  {title}: {written_mb:,.0f} MB, more than the expected {disk_mb:,}, {seconds:.0f} s"
-    share = written_mb / disk_mb
-    left_s = seconds / share - seconds
-    return f"  {title}: {written_mb:,.0f} of about {disk_mb:,} MB, {seconds:.0f} s, about {left_s:.0f} s left"
+class Progress:
+    """What an installer has written so far, in words; a time left is shown only while it writes."""
+
+    def __init__(self, title: str, disk_mb: int) -> None:
+        self.title, self.disk_mb = title, disk_mb
+        self.began = self.moved_at = time.monotonic()
+        self.written_mb = 0.0
+
+    def line(self, now: float, written_mb: float) -> str:
+        if written_mb > self.written_mb:
+            self.moved_at, self.written_mb = now, written_mb
+        seconds, still_s = now - self.began, now - self.moved_at
+        if not self.disk_mb or written_mb < 1:
+            return f"  {self.title}: {seconds:.0f} s"
+        if still_s > STILL_S:
+            return f"  {self.title}: {written_mb:,.0f} of about {self.disk_mb:,} MB, {seconds:.0f} s, nothing came for {still_s:.0f} s"
+        if written_mb >= self.disk_mb:
+            return f"  {self.title}: {written_mb:,.0f} MB, more than the expected {self.disk_mb:,}, {seconds:.0f} s"
+        left_s = seconds * self.disk_mb / written_mb - seconds
+        return f"  {self.title}: {written_mb:,.0f} of about {self.disk_mb:,} MB, {seconds:.0f} s, about {left_s:.0f} s left"
 
 
 def _written_mb(pid: int) -> float:

@@ -117,6 +117,17 @@ def held(path: Path, mode: int = FOR_EVERYBODY, why: str = "") -> Iterator[None]
             remove(path)
 
 
+@contextlib.contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """Hold a lock beside others that hold it so, which `take` cannot take meanwhile; nothing is held where the disk gives no such lock."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            descriptor = _open(path, FOR_EVERYBODY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+
+
 def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
     """Raise PreflightError where the locks of a shared folder hold on this node alone: two nodes would then measure one run."""
     by_place = {Path(fields[1]): fields for fields in (line.split() for line in mounts.read_text(errors="replace").splitlines())}

@@ -50,7 +50,7 @@ def find(name: str) -> ArticleModel:
 def _article_model(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> ArticleModel:
     name = model["name"]
     if name not in pins:
-        raise KitError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin; type WEIGHTS=random')
+        raise KitError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin, as docs/adding.md says; type WEIGHTS=random')
     return ArticleModel(name, model["shape"], model["parameters"], pins[name].commit, pins[name].locked)
 
 

@@ -21,6 +21,9 @@ from scripts.pins.models import ModelFile, is_commit
 #: Seconds between tries where the hub is busy or broken.
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 
+#: Where models come from unless HF_ENDPOINT names a mirror.
+HUB = "https://huggingface.co"
+
 #: HTTP statuses that pass: too many requests, and errors of the server.
 PASSING = (408, 429, 500, 502, 503, 504)
 
@@ -168,12 +171,13 @@ def _one_line(name: str) -> Iterator[None]:
 
 def _refused(name: str) -> str:
     known = "with a token of an account that accepted its licence" if surroundings.current().hub_token else "after accepting its licence on the hub"
-    return f"{name} is gated or unknown to the hub; {known} type HF_TOKEN=… make models"
+    return f"{name} is gated or unknown to the hub; {known} type the same again with HF_TOKEN=…"
 
 
 def _failed(name: str, error: Exception) -> str:
     cause = first_line(error)
     token = surroundings.current().hub_token
     cause = cause.replace(token, "HF_TOKEN") if token else cause
-    cause = re.sub(r"//[^/\s]*@", "//…@", cause)  # the password of a mirror's or a proxy's address
-    return f"{name} cannot be fetched ({cause}); type `make models` to go on, or WEIGHTS=random"
+    words = f"{name} cannot be fetched from {surroundings.current().hub_endpoint or HUB} ({cause})"
+    words = re.sub(r"//[^/\s]*@", "//…@", words)  # the password of a mirror's or a proxy's address
+    return f"{words}; type the same again once it answers, or HF_ENDPOINT=https://… of a mirror, or WEIGHTS=random"

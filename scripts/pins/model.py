@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.errors import KitError, UsageError
+from scripts.names import nearest
 from scripts.paths import ROOT
 from scripts.pins import requirement_files
 
@@ -117,14 +118,18 @@ class Pins:
     backends: dict[str, dict[str, Any]]
     rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
-    def image(self, backend: str, stack: str) -> Image:
-        """The image of a backend on a stack; raises UsageError with the allowed names."""
+    def image(self, backend: str, stack: str, typed: str = "") -> Image:
+        """The image of a backend on a stack; raises UsageError with the allowed names. `typed` is the value of STACK: `article` stands for a stack."""
         if backend not in self.backends:
-            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; `make` alone shows what may be typed")
+            meant = nearest(backend, self.backends)
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; try {meant}; `make` alone shows what may be typed")
         if stack not in self.stacks:
-            raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; try STACK=current")
+            meant = nearest(stack, ("current", *self.stacks))
+            raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; try STACK={meant}")
         if stack not in self.backends[backend]["stacks"]:
             allowed = ", ".join(self.backends[backend]["stacks"])
+            if typed == "article":
+                raise UsageError(f"STACK=article means {stack} here; {backend} has {allowed}; type STACK={allowed.partition(',')[0]}")
             raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; try STACK={allowed.partition(',')[0]}")
         return _image(self, backend, stack)
 

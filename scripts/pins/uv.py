@@ -58,7 +58,7 @@ def find() -> str:
     beside_python = Path(sys.executable).with_name("uv")
     path = str(beside_python) if beside_python.exists() else shutil.which("uv")
     if not path:
-        raise KitError("uv is missing: `make lock` runs in the tools' environment, so remove .venv and type `make lock` again")
+        raise KitError("uv is missing: the tools in .venv are gone; type rm -rf .venv and the same make command again, which makes them anew")
     return path
 
 

@@ -96,6 +96,8 @@ def _all_in(name: str, typed: str, folder: Path) -> list[results.Record]:
 def _at_revision(name: str, revision: str) -> list[results.Record]:
     command = ["git", "-C", str(ROOT), "archive", "--end-of-options", revision, "reports/runs"]
     done = subprocess.run(command, capture_output=True)
+    if b"not a git repository" in done.stderr:
+        raise UsageError(f"{name} is {revision!r}, and there is no git repository here; type a folder: {name}=reports/runs")
     if done.returncode != 0:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
         raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; try {name}=HEAD~1")

@@ -107,7 +107,7 @@ def body(content: Content, runs_link: str) -> Body:
 
 def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[str, str]:
     """{name: text} of every page, the index first; `with_findings` tells whether FINDINGS.md lies beside them. Raises KitError for a link to nowhere."""
-    index = render("index", **body.index, skipped_count=len(skipped), with_findings=with_findings)
+    index = render("index", **body.index, skipped_count=sum(skip.is_run for skip in skipped), with_findings=with_findings)
     every = {pages.INDEX: index, **body.whole}
     if body.index["any_run"] or skipped:
         every[pages.RUNS] = render("runs", runs=body.runs, skipped=provenance.skipped_list(skipped))

@@ -515,8 +515,9 @@ def check(fields: object, shape: type[Shape], file: str = "result.json") -> None
     try:
         msgspec.convert(fields, shape)
     except msgspec.ValidationError as error:
-        words, _, place = str(error).rpartition(" - at ")
+        words, at, place = str(error).rpartition(" - at ")
+        words, place = (words, place) if at else (place, "")
         for pattern, allowed in IN_WORDS.items():
             words = words.replace(f"`str` matching regex {pattern!r}", allowed)
         field = place.strip("`").removeprefix("$").lstrip(".")
-        raise InvalidDocument(f"damaged {file}: {field or 'the whole'}: {words or place}"[:400]) from None
+        raise InvalidDocument(f"damaged {file}: {field or 'the whole'}: {words}"[:400]) from None

@@ -57,10 +57,11 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """A path under the runs folder that is no result, and why."""
+    """A path under the runs folder that is no result, and why; a file beside the runs' folders is no run."""
 
     path: Path
     reason: str
+    is_run: bool = True
 
 
 def runs_for(scale: str, device: str, engine: str) -> Path:
@@ -144,7 +145,7 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
                 records.append(load(folder))
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
-    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder") for name in _names(runs, folders=False)]
+    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder", is_run=False) for name in _names(runs, folders=False)]
     return records, sorted(skipped, key=lambda skip: skip.path.name)
 
 

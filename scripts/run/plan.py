@@ -5,6 +5,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from scripts import articles, pins, results
@@ -22,11 +23,14 @@ from scripts.stats import summarise
 EXIT_CODES = {"ok": 0, "oom": 1, "timeout": 1, "failed": 1, "unsupported": 1}
 
 
-def able(backends: list[str], stack: str, known: pins.Pins) -> list[str]:
-    """The backends to run. Of several backends those without an image of the stack are left out with a note; raises UsageError where none has it."""
+def able(backends: list[str], stack: str, known: pins.Pins, typed: str) -> list[str]:
+    """The backends to run; `typed` is the value of STACK.
+
+    Of several backends those without an image of the stack are left out with a note; raises UsageError where none has it.
+    """
     with_image = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
     if not with_image:
-        known.image(backends[0], stack)  # raises UsageError with the stacks that it has
+        known.image(backends[0], stack, typed)  # raises UsageError with the stacks that it has
     for backend in backends:
         if backend not in with_image:
             stacks = ", ".join(known.backends[backend]["stacks"])
@@ -68,7 +72,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     stack = article.stack if asked.stack == "article" else asked.stack
     planned = [
         Planned(article, case, variant, stack)
-        for backend in able(backends, stack, known)
+        for backend in able(backends, stack, known, asked.stack)
         for case in article.cases_of(backend)
         if not asked.cases or case.name in asked.cases
         for variant in variants_of(article, case, asked.variant, every)
@@ -132,6 +136,12 @@ def line_of(record: results.Record) -> str:
     return f"{measured} ({outcome})"
 
 
+def log_line(record: results.Record, runs: Path) -> str:
+    """Where the log of a run that did not end well lies; "" where there is nothing to look for."""
+    log = runs / record.id / "log.txt"
+    return f"its log is {log}" if record.status != "ok" and log.exists() else ""
+
+
 class _Sitting:
     """Cases run one after another; where one cannot start and others may, that is printed and the next one goes on."""
 
@@ -159,7 +169,7 @@ class _Sitting:
         if (record.host.get("began") or began) < began:
             self.steps.cost_nothing()
         marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
-        lines = [line_of(record), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
+        lines = [line_of(record), log_line(record, self.asked.runs), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
         print("\n".join(f"  {line}" for line in lines if line), flush=True)
         self.records.append(record)
         return record.status

@@ -13,7 +13,7 @@ from bench import forms
 from bench.job import Job, to_json, write_whole
 from scripts import pins, results
 from scripts.articles import Article, Case
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.machine import conditions, gpus, removal, windows
 from scripts.models import article_models, store
 from scripts.results import Record, answers, door
@@ -124,13 +124,15 @@ def _job(planned: Planned, options: Options) -> Job:
 
 
 def _writable(runs: Path) -> None:
-    """Fail before measuring, not after."""
+    """Fail before measuring, not after: UsageError where RUNS is no folder and cannot be made, KitError where it takes no file."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=runs, buffering=0) as probe:  # without a name, so that a killed runner leaves none
             probe.write(b"\0" * 65536)
     except OSError as error:
-        raise KitError(f"{runs} cannot be written ({error.strerror}): make it writable and free some space, then type the same again") from error
+        kind = KitError if runs.is_dir() else UsageError
+        fault = f"the results' folder {runs} cannot be written ({error.strerror})"
+        raise kind(f"{fault}, allowed is a folder that can be written; type RUNS=/another/folder") from error
 
 
 def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import os
+import shlex
 import subprocess
 import tarfile
 import tempfile
@@ -44,7 +45,9 @@ def files(root: Path = ROOT) -> list[Path]:
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PATHS]
     done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape")
     if done.returncode != 0:
-        raise KitError(f"git does not tell which files belong to the kit: {done.stderr.strip()}; run this in a clone of it")
+        reason = next(iter(done.stderr.strip().splitlines()), f"exit code {done.returncode}")
+        way_out = f"git config --global --add safe.directory {shlex.quote(str(root))}" if "safe.directory" in done.stderr else "make bundle in a clone of it"
+        raise KitError(f"git does not tell which files belong to the kit: {reason}; type {way_out}")
     found = sorted({Path(name) for name in done.stdout.split("\0") if name and os.path.lexists(root / name)})
     links = [path for path in found if not door.is_plain(root / path)]
     if links:

@@ -25,6 +25,9 @@ from scripts.share.meaning import Meaning
 #: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
 LIMIT_BYTES = 1 << 30
 
+#: What every .tar.gz begins with.
+GZIP = b"\x1f\x8b"
+
 #: Besides these a bundle needs an article, a run, and the locks that its pins name.
 NEEDED = ("CITATION.cff", "LICENSE", "README.md", "docker/pins.toml", "reports/REPORT.md")
 
@@ -62,18 +65,27 @@ def verdict(path: Path) -> Verdict:
         unpacked, again = Path(work, "unpacked"), Path(work, "again")
         unpacked.mkdir()
         again.mkdir()
-        try:
-            with unpack.opened(path, LIMIT_BYTES) as archive:
-                unpack.unpack(archive, unpacked, LIMIT_BYTES)
-        except FileNotFoundError:
-            raise UsageError(
-                f"BUNDLE is {str(path)!r}, which is no file; type make bundle, which writes {NAME}.tar.gz, or BUNDLE=/path/to/an/archive"
-            ) from None
+        _refuse_no_archive(path)
+        with unpack.opened(path, LIMIT_BYTES) as archive:
+            unpack.unpack(archive, unpacked, LIMIT_BYTES)
         if found := list(_problems(unpacked, again)):
             return Verdict(found, [], None)
         folder = unpacked / NAME
         told = meaning.of([record for of_folder in rebuilt.held(folder).values() for record in of_folder], pins.load(folder))
         return Verdict([], _checked(folder, told), told)
+
+
+def _refuse_no_archive(path: Path) -> None:
+    """Raise UsageError where BUNDLE is no file, or one that no .tar.gz begins like."""
+    try:
+        with path.open("rb") as file:
+            fault = "" if file.read(len(GZIP)) == GZIP else "is no .tar.gz, allowed is an archive of make bundle"
+    except (FileNotFoundError, NotADirectoryError):
+        fault = "is no file"
+    except IsADirectoryError:
+        fault = "is a folder, allowed is an archive of make bundle"
+    if fault:
+        raise UsageError(f"BUNDLE is {str(path)!r}, which {fault}; type make bundle, which writes {NAME}.tar.gz, or BUNDLE=/path/to/an/archive")
 
 
 def _problems(unpacked: Path, again: Path) -> Iterator[str]:

@@ -1,15 +1,20 @@
 """A guest's answer counts where it agrees with its job, with itself and with what the host saw; else the run failed, with the reason."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bench.job import Job, to_json
 from scripts.containers.container import Outcome
+from scripts.errors import KitError
 from scripts.machine.gpus import Gpu
 from scripts.results import answers
-from scripts.run import engines
+from scripts.run import engines, plan
+from tests import synthetic
 from tests.samples import a_job, a_result
 
 GIB = 1 << 30
@@ -151,6 +156,30 @@ def test_no_answer_and_a_late_one_are_rows_too(tmp_path: Path) -> None:
     _, status, reason = engines.answer(a_job(), tmp_path, ended(exit_code=-9))
     assert status == "failed" and "exit code -9 (SIGKILL) and wrote no result" in reason
     assert answered(tmp_path, good(), ended(timed_out=True, exit_code=137))[0] == "timeout"
+
+
+def test_a_helping_job_that_failed_names_its_log_which_stays(tmp_path: Path) -> None:
+    def run(job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
+        for line in ["Traceback", '@{"phase": "load"}', *map(str, range(20)), "why \ud800"]:
+            on_line(line)
+        return ended(exit_code=1)
+
+    guest = SimpleNamespace(models=tmp_path, gpus=[], run=run)
+    with pytest.raises(KitError) as error:
+        engines.must_answer(guest, dataclasses.replace(a_job(), kind="weights"), tmp_path, lambda _: None)
+    first, place, *last = str(error.value).splitlines()
+    assert first == "the weights job ended with failed: the guest ended with exit code 1 and wrote no result"
+    log = Path(place.removeprefix("its log is "))
+    assert last == [*map(str, range(6, 20)), "why \ud800"] and log.read_text().splitlines() == ["Traceback", *map(str, range(20)), "why ?"]
+
+
+def test_a_run_that_failed_names_its_log(tmp_path: Path) -> None:
+    record = synthetic.record(a_job(), status="failed", reason="ZeroDivisionError: division by zero")
+    assert plan.log_line(record, tmp_path) == "", "it has none"
+    (tmp_path / record.id).mkdir()
+    (tmp_path / record.id / "log.txt").touch()
+    assert plan.log_line(record, tmp_path) == f"its log is {tmp_path / record.id / 'log.txt'}"
+    assert plan.log_line(synthetic.record(a_job()), tmp_path) == ""
 
 
 def test_what_was_refused_stays_beside_the_result(tmp_path: Path) -> None:

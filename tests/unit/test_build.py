@@ -39,6 +39,11 @@ def test_what_cannot_be_built_says_what_can(backend, stack, message):
         build.images_of(LOADED, backend, stack)
 
 
+def test_a_backend_without_an_image_of_the_articles_stack_says_what_was_meant():
+    with pytest.raises(UsageError, match="STACK=article means 2023-02 here; vllm has .*; type STACK=current"):
+        chosen("vllm", "article", "")
+
+
 def test_an_unknown_article_is_named_with_those_there_are():
     with pytest.raises(UsageError, match="ARTICLE is 'nope', allowed are .*inference-tools"):
         chosen("int8", "article", "nope")

@@ -85,6 +85,23 @@ def test_what_is_no_bundle_ends_in_one_line(tmp_path):
     assert done.returncode == 2 and "no file; type make bundle" in done.stderr
 
 
+OF_ANOTHER = "fatal: detected dubious ownership in repository at '/kit'\nTo add an exception for this directory, call:\n\n\tgit config --global --add safe.directory /kit\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (OF_ANOTHER, "fatal: detected dubious ownership in repository at '/kit'; type git config --global --add safe.directory '/a kit'"),
+        ("fatal: not a git repository\nStopping\n", "fatal: not a git repository; type make bundle in a clone of it"),
+    ],
+)
+def test_why_git_does_not_tell_the_files_is_one_line_with_the_way_out(monkeypatch, said, told):
+    monkeypatch.setattr(bundle.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 128, "", said))
+    with pytest.raises(KitError) as error:
+        bundle.files(Path("/a kit"))
+    assert str(error.value) == f"git does not tell which files belong to the kit: {told}"
+
+
 @pytest.mark.parametrize("make", [os.symlink, os.link])
 def test_a_link_to_a_file_of_this_machine_is_in_no_bundle(kit, tmp_path, make):
     (tmp_path / "secret").write_text("TOP SECRET")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts import stats
+from scripts.errors import UsageError
 from scripts.report import comparison
 from tests import synthetic
 from tests.synthetic import job, record
@@ -145,3 +146,10 @@ def test_a_side_without_a_run_is_refused_and_a_threshold_over_nothing_fails(tmp_
     sides = {"A": str(tmp_path / "a" / "runs"), "B": str(tmp_path / "b" / "runs")}
     assert [run(**sides, **more).returncode for more in ({}, {"THRESHOLD": "5"})] == [0, 1]
     assert "THRESHOLD=5 judged nothing" in run(**sides, THRESHOLD="5").stderr and "skipped" in run(**sides).stderr and "damaged-01" in run(**sides).stderr
+
+
+def test_a_revision_without_a_repository_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(UsageError, match="A is 'HEAD~1', and there is no git repository here; type a folder: A=reports/runs"):
+        comparison.records_of("A", "HEAD~1", tmp_path)

@@ -1,6 +1,7 @@
 """scripts/run/engines/demo_environments.py: the order of ways to a CPU torch, and what is said when one fails. The real thing is `make demo`."""
 
 import platform
+import subprocess
 import sys
 import threading
 
@@ -27,6 +28,23 @@ def test_a_folder_of_wheels_comes_first_and_the_cuda_build_last(monkeypatch):
 def test_without_such_a_folder_nobody_looks_for_one(monkeypatch):
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     assert not [how for how, _, _ in demo_environments._attempts(LOCK) if "PIP_FIND_LINKS" in how]
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="NOT TESTED: CPU builds of torch have their own name on x86_64 Linux only")
+def test_that_the_large_build_comes_is_said_before_it_does_with_the_host_that_did_not_answer(monkeypatch, tmp_path):
+    told = []
+
+    def install(folder, options, requirements, title, disk_mb):
+        told.append(disk_mb)
+        return subprocess.CompletedProcess([], 0 if requirements == LOCK else 2, "", "error: no route to host")
+
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setattr(demo_environments, "_uv", lambda *_: subprocess.CompletedProcess([], 0, "", ""))
+    monkeypatch.setattr(demo_environments, "_install", install)
+    assert demo_environments._make(tmp_path, sys.executable, LOCK, "environment common", told.append, 1120) == demo_environments.ORDINARY
+    _, failed, large, way_out, size_mb, done = told
+    assert failed.endswith("no: no route to host") and "did not come from download.pytorch.org" in large and "about 5,000 MB in place of 1,120 MB" in large
+    assert "PIP_FIND_LINKS=" in way_out and size_mb == 5000 and done.startswith("environment common: ordinary build")
 
 
 def test_an_environment_for_older_pythons_only_says_so(monkeypatch):

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import yaml
 from scripts import articles
 from scripts.commands.line import VERBS, command_line
 from scripts.images import marked_sections
+from scripts.pins import shapes
 from scripts.report.pages import MARKER
 from tests.chaos.__main__ import VARIABLES
 
@@ -214,3 +216,12 @@ def test_the_demos_table_names_cases_of_the_demo():
     cases = {case.name for case in articles.find("demo").cases}
     shown = set(re.findall(r"^│ ((?:bloom|gptj|llama)-[a-z0-9-]+)", README, re.M))
     assert shown and shown <= cases
+
+
+def test_the_example_of_a_backend_has_the_stacks_that_its_commands_name():
+    page = TEXTS[ROOT / "docs" / "adding.md"]
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    tables = tomllib.loads((ROOT / "docker" / "pins.toml").read_text(encoding="utf-8") + example)
+    shapes.check(tables)
+    commands = re.findall(r"make bench-my-backend.*", page)
+    assert commands and all(re.findall(r"STACK=(\S+)", command)[0] in tables["backend"]["my-backend"]["stacks"] for command in commands)

@@ -77,4 +77,16 @@ def test_the_report_comes_without_a_result_that_makes_no_sense_and_names_it(name
     text = reports.text_of(tmp_path)
     body, _, skipped = text.partition("## Skipped")
     assert f"- {bad.id}: " in skipped and bad.id not in body
-    assert f"[{good.id}]" in body and "1 of the runs are left out" in body
+    assert f"[{good.id}]" in body and "1 of the runs is left out" in body
+
+
+def test_a_file_beside_the_runs_is_named_and_counts_as_no_run(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [batch("batch", "batch", {})])
+    (tmp_path / "runs" / "notes.txt").write_text("mine")
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
+    assert "- notes.txt: a file in place of a run's folder" in text and "left out**" not in text
+    for name in ("a.b-01", "a.b-02"):
+        (tmp_path / "runs" / name).mkdir()
+    document.write(tmp_path / "runs", tmp_path)
+    assert "**2 of the runs are left out**" in reports.text_of(tmp_path)

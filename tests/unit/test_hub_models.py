@@ -18,6 +18,7 @@ import pytest
 
 from bench.models import weights
 from scripts import articles
+from scripts.commands import models as commands
 from scripts.containers import restrictions
 from scripts.errors import KitError, PreflightError, UsageError
 from scripts.models import article_models, files, hub, links, locking, manifest, place, store
@@ -359,8 +360,28 @@ def test_a_busy_hub_is_asked_again(served, tmp_path, status, capsys):
 
 def test_a_hub_that_stays_busy_ends_in_one_line(served, tmp_path):
     served.fail = [(503, {})] * 3
-    with pytest.raises(KitError, match=f"{NAME} cannot be fetched .*503.* type `make models` to go on, or WEIGHTS=random"):
+    with pytest.raises(
+        KitError, match=f"{NAME} cannot be fetched from {served.endpoint} .*503.* type the same again once it answers, or HF_ENDPOINT=.*, or WEIGHTS=random"
+    ):
         store.provide(model(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("message", "here"),
+    [
+        ("a model cannot be fetched; type the same again, or WEIGHTS=random", "a model cannot be fetched; type the same again"),
+        ("a; b; type MODEL_PATH=/folder of a copy, or WEIGHTS=random", "a; b; make bench-… takes MODEL_PATH=/folder of a copy, or WEIGHTS=random"),
+        ("real weights need a pin; type WEIGHTS=random", "real weights need a pin; make bench-… takes WEIGHTS=random"),
+        ("a file has changed; type rm -r folder", "a file has changed; type rm -r folder"),
+    ],
+)
+def test_verbs_of_models_advise_only_what_they_read(message, here):
+    assert commands.advice_here(message) == here
+
+
+def test_without_an_address_of_a_mirror_the_hub_itself_is_named(monkeypatch):
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    assert "cannot be fetched from https://huggingface.co (OSError); type the same again" in hub._failed(NAME, OSError())
 
 
 def test_the_password_of_a_mirror_s_address_is_not_shown(served, tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.commands import clean, line
 from scripts.errors import KitError, PreflightError
 from scripts.machine import locks
 from scripts.models import place
@@ -41,6 +42,27 @@ def test_a_lock_that_is_held_is_not_taken_and_names_its_holder(tmp_path: Path) -
     end(process)
     with locks.take(tmp_path / "a.lock") as lock:
         assert lock
+
+
+def test_make_clean_waits_for_every_command_of_the_kit(tmp_path: Path) -> None:
+    path = tmp_path / "kit" / ".venv" / ".in-use"
+    clean.refuse_in_use(path)  # there is no such folder, so no command runs from it
+    path.parent.mkdir(parents=True)
+    with locks.shared(path):
+        with locks.shared(path):
+            pass
+        with pytest.raises(PreflightError, match=f"a command of the kit runs from {tmp_path / 'kit'}; wait for its end"):
+            clean.refuse_in_use(path)
+    clean.refuse_in_use(path)
+
+
+def test_a_command_holds_the_lock_of_make_clean_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean, "IN_USE", tmp_path / ".in-use")
+    monkeypatch.setattr(line.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(line, "invoke", lambda *_: 7 if locks.take(clean.IN_USE) is None else 0)
+    with pytest.raises(SystemExit) as ended:
+        line.main()
+    assert ended.value.code == 7
 
 
 def test_locks_of_dead_processes_are_swept_and_those_of_living_ones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

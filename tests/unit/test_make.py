@@ -44,6 +44,10 @@ def test_make_alone_prints_every_target_with_what_it_does():
     ("arguments", "parts"),
     [
         (["bench-depspeed"], ["'depspeed'", "deepspeed", "layer-parallel"]),
+        (["bnech-deepspeed", "GPUS=2"], ["no target 'bnech-deepspeed'", "did you mean bench-deepspeed?", "make help"]),
+        (["reprot"], ["no target 'reprot'", "did you mean report?", "make help"]),
+        (["zzz"], ["no target 'zzz'; Try: make help"]),
+        (["x';touch RAN;'"], ["no target", "touch RAN"]),
         (["tests"], ["tests is a folder", "make test"]),
         (["docs"], ["docs is a folder"]),
         (["report", "RUNS=bench"], ["RUNS", "bench'", "holds no run", "RUNS=reports/runs"]),
@@ -75,6 +79,12 @@ def test_a_wrong_value_ends_in_one_line(arguments, parts):
     done = make(*arguments, LD_LIBRARY_PATH="")
     assert done.returncode == 2
     assert all(part in error_of(done) for part in parts), error_of(done)
+
+
+def test_a_wrong_value_of_the_environment_says_so_and_a_typed_one_does_not():
+    assert error_of(make("bench-deepspeed", ACCOUNT="abc")).endswith("leave ACCOUNT out (from the environment: unset ACCOUNT)")
+    assert error_of(make("bench-deepspeed", "ACCOUNT=abc")).endswith("leave ACCOUNT out")
+    assert error_of(make("bench-deepspeed", "bench-int8", "ACCOUNT=abc", ACCOUNT="x")).endswith("leave ACCOUNT out")
 
 
 @pytest.mark.parametrize(("more", "told"), [([], "no NVIDIA GPU"), (["DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random"], "no Docker answers")])
@@ -110,7 +120,7 @@ def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_pa
     done = make("models", "ARTICLE=inference-tools", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1", HF_TOKEN="hf_secret")
     assert done.returncode != 0
     line = error_of(done)
-    assert "bigscience/bloomz-7b1-mt cannot be fetched" in line and "WEIGHTS=random" in line
+    assert "bigscience/bloomz-7b1-mt cannot be fetched from http://127.0.0.1:1 (" in line and "HF_ENDPOINT=" in line and "WEIGHTS" not in line
     assert "hf_secret" not in done.stdout + done.stderr
 
 

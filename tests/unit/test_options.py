@@ -35,6 +35,7 @@ def test_gpus_are_a_number_or_a_list():
 def test_cases_are_names_with_commas():
     assert chosen(CASES="single,batch").cases == ("single", "batch")
     assert chosen(CASES="").cases == ()
+    assert chosen(CASES="single, batch ,").cases == ("single", "batch")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,8 @@ def test_cases_are_names_with_commas():
         ({"ITEMS": "many"}, ["ITEMS", "'many'", "whole number"]),
         ({"BATCH_SIZES": "8,0"}, ["BATCH_SIZES", "'8,0'", "from 1", "BATCH_SIZES=1,8,64"]),
         ({"BATCH_SIZES": "8,8"}, ["BATCH_SIZES", "different"]),
+        ({"BATCH_SIZES": "99999999"}, ["BATCH_SIZES", "from 1 to 1,000,000 with commas"]),
+        ({"GPU_IDS": "1024"}, ["GPU_IDS", "from 0 to 1,023 with commas"]),
         ({"DEVICE": "cpu", "GPU_IDS": "0"}, ["GPU_IDS", "DEVICE=cpu"]),
         ({"PYTHON_HOST": "/usr/bin/python3"}, ["PYTHON_HOST", "'/usr/bin/python3'", "ENGINE=docker", "type ENGINE=host"]),
         ({"WHEELS": "/wheels", "ENGINE": "host"}, ["WHEELS", "'/wheels'", "ENGINE=host", "leave one of them out"]),
@@ -95,3 +98,18 @@ def test_a_variable_that_the_target_does_not_read_is_refused():
     for verb in (measure.bench, measure.article):
         with pytest.raises(UsageError, match="does not read PROFILER"):
             line.refuse_unread(["PROFILER"], str(verb.name), verb)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "environment", "told"),
+    [
+        ("ACCOUNT is 'abc', which only SLURM reads", ["bench", "int8"], {"ACCOUNT": "abc", "MAKEFLAGS": "w"}, " (from the environment: unset ACCOUNT)"),
+        ("ACCOUNT is 'abc', which only SLURM reads", ["bench", "int8"], {"ACCOUNT": "abc", "MAKEFLAGS": " -- GPUS=2 ACCOUNT=abc"}, ""),
+        ("ACCOUNT is 'abc', which only SLURM reads", ["bench", "int8", "--account=abc"], {"ACCOUNT": "abc"}, ""),
+        ("GPU_IDS is '0' with DEVICE=cpu", ["bench", "int8", "--gpu-ids", "0"], {"GPU_IDS": "0"}, ""),
+        ("STACK=article means 2023-02 here", ["bench", "vllm"], {"STACK": ""}, ""),
+        ("there is no backend 'x'", ["bench", "x"], {"there": "y"}, ""),
+    ],
+)
+def test_an_error_says_where_its_value_comes_from_if_nobody_typed_it(message, arguments, environment, told):
+    assert line.origin(message, arguments, environment) == told

@@ -55,6 +55,20 @@ def test_an_unknown_stack_is_named_with_those_there_are():
         LOADED.image("int8", "2019")
 
 
+@pytest.mark.parametrize(
+    ("backend", "stack", "near"),
+    [
+        ("int8", "hoper", "try STACK=hopper$"),
+        ("int8", "2023-2", "try STACK=2023-02$"),
+        ("int8", "mine", "try STACK=current$"),
+        ("depspeed", "current", "try deepspeed;"),
+    ],
+)
+def test_a_misspelled_backend_or_stack_gets_the_nearest_name(backend, stack, near):
+    with pytest.raises(UsageError, match=near):
+        LOADED.image(backend, stack)
+
+
 def test_a_backend_that_is_not_in_a_stack_says_where_it_is(copy):
     with (copy / "docker/pins.toml").open("a") as file:
         file.write('\n[backend.new]\nsummary = "a test"\nstacks = ["2023-02", "current"]\n')

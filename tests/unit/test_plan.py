@@ -30,8 +30,10 @@ def test_a_variant_leaves_out_the_cases_that_do_not_have_it():
 def test_of_several_backends_those_without_an_image_of_the_stack_are_left_out_with_a_note(capsys):
     assert "batch-compiled" not in [name for name, _ in planned(STACK="article")]
     assert "note: compiled is left out: it has no image of the stack 2024-06, only of current, demo\n" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="STACK is '2024-06', compiled has current, demo; try STACK=current"):
+    with pytest.raises(UsageError, match="STACK=article means 2024-06 here; compiled has current, demo; type STACK=current"):
         plan.plan(["compiled"], chosen(ARTICLE="batch-generate", STACK="article"), every=True)
+    with pytest.raises(UsageError, match="STACK is '2024-06', compiled has current, demo; try STACK=current"):
+        plan.plan(["compiled"], chosen(ARTICLE="batch-generate", STACK="2024-06"), every=True)
     with pytest.raises(UsageError, match="STACK is 'nope'"):
         planned(STACK="nope")
 

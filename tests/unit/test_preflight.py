@@ -1,12 +1,15 @@
 """What a machine cannot do is said before anything moves: recorded facts of real machines, no GPU needed."""
 
 import dataclasses
+import errno
+import os
+import tempfile
 from types import SimpleNamespace
 
 import pytest
 
 from scripts import articles, pins
-from scripts.errors import PreflightError
+from scripts.errors import KitError, PreflightError, UsageError
 from scripts.machine.gpus import Gpu
 from scripts.run import jobs, preflight, runner
 from tests.samples import a_job
@@ -109,3 +112,20 @@ def test_which_code_a_gpu_runs(capability, archs, expected):
 
 def test_nothing_stands_in_the_way_of_nothing():
     preflight.check([])
+
+
+@pytest.mark.parametrize("name", ["file", "file/runs"])
+def test_a_folder_for_results_that_is_none_is_a_wrong_value(name, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="file.* cannot be written .*, allowed is a folder that can be written; type RUNS=/another/folder"):
+        runner._writable(tmp_path / name)
+
+
+def test_a_folder_for_results_that_takes_no_file_is_no_wrong_value(tmp_path, monkeypatch):
+    def full(**_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(KitError, match="No space left on device.*; type RUNS=/another/folder") as error:
+        runner._writable(tmp_path)
+    assert error.value.exit_code == 1

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.job import to_json
+from bench.job import InvalidDocument, to_json
 from scripts import names, paths, results
 from scripts.errors import KitError
+from scripts.results import shapes
 from tests import synthetic
 
 FIXTURES = Path(__file__).parent / "fixtures" / "runs"
@@ -124,6 +125,15 @@ def test_a_damaged_result_is_named_and_the_others_still_come(tmp_path: Path, tex
     assert records == [record]
     assert [one.path.name for one in skipped] == ["a.b-01"]
     assert reason in skipped[0].reason
+
+
+@pytest.mark.parametrize("field", ["id", "status", "schema", "job", "host"])
+def test_a_field_that_is_missing_is_named_once(field: str) -> None:
+    fields = json.loads(_changed())
+    del fields[field]
+    with pytest.raises(InvalidDocument) as error:
+        shapes.check(fields, shapes.Record)
+    assert str(error.value) == f"damaged result.json: the whole: Object missing required field `{field}`"
 
 
 def test_a_folder_without_a_result_is_an_unfinished_run(tmp_path: Path) -> None:

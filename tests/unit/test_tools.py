@@ -88,6 +88,14 @@ def test_an_installer_s_progress_names_the_task_the_size_and_the_time_left(monke
     assert "  fetching: 4 MB, more than the expected 3, 0 s\n" in capfd.readouterr().err
 
 
+def test_no_time_left_is_told_while_nothing_comes():
+    progress = installs.Progress("fetching", 100)
+    assert progress.line(progress.began + 10, 50).endswith("50 of about 100 MB, 10 s, about 10 s left")
+    assert progress.line(progress.began + 14, 50).endswith("left")
+    assert progress.line(progress.began + 40, 50).endswith("50 of about 100 MB, 40 s, nothing came for 30 s")
+    assert progress.line(progress.began + 41, 60).endswith("left")
+
+
 def test_the_time_left_is_that_of_the_steps_so_far(monkeypatch):
     clock = iter([0.0, 10.0, 30.0])
     monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scripts import surroundings
+from scripts.errors import KitError
 from scripts.pins import uv
 
 
@@ -44,3 +45,10 @@ def test_a_failure_is_one_line_with_its_first_and_last_word():
     done = subprocess.CompletedProcess([], 1, "", "error: Request failed\n  cause: more\n  cause: dns error\n")
     assert uv.reason(done) == "Request failed (dns error)"
     assert uv.reason(subprocess.CompletedProcess([], 2, "", "")) == "the installer ended with 2"
+
+
+def test_without_uv_the_same_command_makes_the_tools_again(monkeypatch):
+    monkeypatch.setattr(uv.shutil, "which", lambda _: None)
+    monkeypatch.setattr(uv.sys, "executable", "/nowhere/python")
+    with pytest.raises(KitError, match="the tools in .venv are gone; type rm -rf .venv and the same make command again"):
+        uv.find()

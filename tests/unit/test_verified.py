@@ -309,10 +309,21 @@ def test_code_where_no_bundle_has_files_is_refused_and_does_not_run(unpacked: Pa
     assert not list((tmp_path / "ran").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("README.md", "is no .tar.gz, allowed is an archive"), ("folder", "is a folder, allowed is"), ("README.md/x", "is no file"), ("none", "is no file")],
+)
+def test_what_is_no_archive_is_a_wrong_value(tmp_path: Path, name: str, fault: str) -> None:
+    (tmp_path / "README.md").write_text("# The kit")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=f"BUNDLE is '.*{name}', which {fault}.*; type make bundle, .*BUNDLE="):
+        verified.verdict(tmp_path / name)
+
+
 def test_what_is_no_bundle_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="BUNDLE is .* no file"):
         verified.verify(tmp_path / "none.tar.gz")
-    (tmp_path / "broken.tar.gz").write_bytes(b"no archive")
+    (tmp_path / "broken.tar.gz").write_bytes(verified.GZIP + b"no archive")
     with pytest.raises(KitError, match="cannot be unpacked"):
         verified.verify(tmp_path / "broken.tar.gz")
 

@@ -24,6 +24,9 @@ from scripts.run.engines import contained, demo_environments, host, nsight
 from scripts.run.engines.contained import CONTAINED, Contained
 from scripts.run.options import Options
 
+#: Lines of a failed helping job that its log keeps, and that its error shows.
+LOG_LINES, SHOWN_LINES = 2000, 15
+
 
 class HostEngine:
     """A job in an interpreter of this machine: the demo's own, or PYTHON_HOST.
@@ -107,7 +110,7 @@ def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = (), res
         result = answers.read(work / "result.json")
         reason = answers.disagreement(job, result, answers.Seen(outcome.exit_code, wall_s, [gpu.memory_total_bytes for gpu in gpus], resumed))
     except FileNotFoundError:
-        reason = f"the guest ended with {answers.exit_words(outcome.exit_code)} and wrote no result; its log says why"
+        reason = f"the guest ended with {answers.exit_words(outcome.exit_code)} and wrote no result"
     except (InvalidDocument, OSError) as error:
         reason = f"the guest's result cannot be read: {error}"
     else:
@@ -120,15 +123,27 @@ def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = (), res
 
 
 def must_answer(engine: Engine, job: Job, work: Path, on_line: Callable[[str], None]) -> Result:
-    """The result of a helping job (weights, reference), which has to be ok; KitError otherwise."""
-    last_lines: collections.deque[str] = collections.deque(maxlen=15)
+    """The result of a helping job (weights, reference, judge), which has to be ok; KitError otherwise, with the last lines and the place of the log."""
+    lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES)
 
     def keep(line: str) -> None:
-        last_lines.append(line)
+        lines.append(line)
         on_line(line)
 
     result, status, reason = answer(job, work, engine.run(job, work, keep), engine.gpus)
     if status != "ok" or result is None:
-        tail = "\n".join(line for line in last_lines if not line.startswith("@"))
-        raise KitError(f"the {job.kind} job ended with {status}: {reason}\n{tail}".rstrip())
+        said = [line for line in lines if not line.startswith("@")]
+        place = f"its log is {log}" if (log := _kept_log(engine.models / f"failed-{job.kind}.log", said)) else ""
+        raise KitError("\n".join(part for part in (f"the {job.kind} job ended with {status}: {reason}", place, *said[-SHOWN_LINES:]) if part))
     return result
+
+
+def _kept_log(path: Path, lines: Sequence[str]) -> Path | None:
+    """The file with the lines of a failed helping job, whose own folder goes; None where it said nothing or the file cannot be written."""
+    if not lines:
+        return None
+    try:
+        write_whole(path, "\n".join(lines).encode(errors="replace").decode() + "\n")
+    except OSError:
+        return None
+    return path

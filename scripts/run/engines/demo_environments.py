@@ -20,6 +20,13 @@ from scripts.pins import Image, requirement_files, uv
 #: Written last; an environment without it was cut off and is made anew.
 MARKER = ".complete"
 
+#: The way that takes what the lock names as it is: on Linux a torch with CUDA, which fills about so many MB.
+ORDINARY = "ordinary build of torch, on Linux with several GB of CUDA packages"
+CUDA_MB = 5000
+
+#: The host of torch's own index, which alone has the CPU build; uv's --torch-backend asks it.
+INDEX_HOST = "download.pytorch.org"
+
 
 def ensure(environment: str, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr), root: Path = paths.ROOT) -> Path:
     """The interpreter of an environment of pins.toml, which is made first unless it is there, whole and up to date."""
@@ -63,9 +70,14 @@ def _make(folder: Path, python: str, lock: str, title: str, say: Callable[[str],
     made = _uv("venv", "--clear", "--python", python, str(folder))
     if made.returncode != 0:
         raise KitError(f"{title}: no virtual environment in {folder}: {uv.reason(made)}")
+    tried: list[str] = []
     for how, options, requirements in _attempts(lock):
+        if how == ORDINARY and tried:
+            say(f"{title}: {tried[-1]} did not come from {INDEX_HOST}, so the build for CUDA does: about {CUDA_MB:,} MB in place of {disk_mb:,} MB")
+            say(f"{title}: Ctrl-C ends this; type the same again where {INDEX_HOST} answers, or PIP_FIND_LINKS=/folder of the CPU build")
+        tried.append(how.partition(" from ")[0])
         began = time.monotonic()
-        done = _install(folder, options, requirements, f"{title}: {how}", disk_mb)
+        done = _install(folder, options, requirements, f"{title}: {how}", CUDA_MB if how == ORDINARY else disk_mb)
         say(f"{title}: {how}: {f'{time.monotonic() - began:.0f} s' if done.returncode == 0 else f'no: {uv.reason(done)}'}")
         if done.returncode == 0:
             return how
@@ -83,7 +95,7 @@ def _attempts(lock: str) -> Iterator[tuple[str, list[str], str]]:
         if folders:
             yield "CPU build of torch from PIP_FIND_LINKS", [f"--find-links={folder}" for folder in folders], cpu
         yield "CPU build of torch from its own index", ["--torch-backend=cpu"], cpu
-    yield "ordinary build of torch, on Linux with several GB of CUDA packages", [], lock
+    yield ORDINARY, [], lock
 
 
 def _install(folder: Path, options: list[str], requirements: str, title: str, disk_mb: int) -> subprocess.CompletedProcess[str]:

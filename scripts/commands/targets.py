@@ -1,0 +1,25 @@
+"""python -m scripts.commands.targets NAME: say that the Makefile has no such target, and which is the nearest. The Makefile runs it."""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterable
+
+from scripts.paths import ROOT
+
+
+def advice(name: str, targets: Iterable[str]) -> str:
+    """One line with the nearest target; in a target such as `bench-%` the sign stands for what was typed after the first hyphen."""
+    shown = name if len(name) <= 60 else name[:60] + "…"
+    known = [target.replace("%", name.partition("-")[2] or "…") for target in targets]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"error: there is no target {shown!r}; " + (f"did you mean {near[0]}? " if near else "") + "Try: make help"
+
+
+def of_makefile() -> list[str]:
+    """The targets that `make help` lists."""
+    return re.findall(r"^([a-z][a-z%-]*):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+
+
+if __name__ == "__main__":
+    print(advice(sys.argv[1], of_makefile()))
