@@ -17,12 +17,12 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a TOML file. Its keys are those of the struct and no others, at any depth; a key without a default is required."""
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The tables of a file; raises KitError where it is not TOML, and FileNotFoundError."""
+def read(path: Path, file: str = "") -> dict[str, Any]:
+    """The tables of a file, which errors call `file`, or by its name; raises KitError where it is not TOML, and FileNotFoundError."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise KitError(f"{path.name}: not TOML: {str(error) or 'nested too deep'}") from error
+        raise KitError(f"{file or path.name}: not TOML: {str(error) or 'nested too deep'}") from error
 
 
 def check(tables: object, shape: Any, file: str, place: str = "") -> None:

@@ -138,8 +138,13 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     path = folder.parent / "tolerances.toml"
     tolerances = toml_tables.read(path)
     toml_tables.check(tolerances, shapes.Tolerances, path.name)
-    articles = [article_of(toml_tables.read(path), tolerances, path.name) for path in sorted(folder.glob("*.toml"))]
+    articles = [article_of(toml_tables.read(path, shown(path)), tolerances, shown(path)) for path in sorted(folder.glob("*.toml"))]
     return {article.slug: article for article in articles}
+
+
+def shown(path: Path) -> str:
+    """The file of an article as its errors name it: from the kit's folder where it lies there."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
 def article_of(data: dict[str, Any], tolerances: dict[str, Any], file: str) -> Article:

@@ -10,7 +10,7 @@ import click
 from scripts import pins, results
 from scripts.commands.images import REGISTRY, checked_registry
 from scripts.commands.measure import OF_ROWS, RUNS, options_of, with_choices
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.images import registry as through_registry
 from scripts.run import host_facts, kubernetes, plan
 from scripts.run.slurm import client, states, submissions
@@ -24,6 +24,8 @@ def status(runs: Path | None) -> None:
 
     A failed task that was submitted again is shown only there.
     """
+    if runs and not runs.is_dir():
+        raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; type RUNS=reports/runs, or leave RUNS out")
     folders = [runs] if runs else [results.RUNS, results.WITHOUT_CONTAINERS, results.TRIALS]
     submitted = [(submission, folder) for folder in folders for submission in submissions.load_all(folder)]
     if not submitted:

@@ -60,7 +60,7 @@ def run_demo() -> None:
             errors[name] = error
     able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
-        print(f"{len(able)} jobs on this machine's CPU", file=sys.stderr)
+        print(f"{len(able)} job{'s' * (len(able) != 1)} on this machine's CPU", file=sys.stderr)
         plan.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
     for failure in errors.values():

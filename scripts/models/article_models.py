@@ -58,9 +58,14 @@ def refuse_other_size(model: ArticleModel, files: Iterable[ModelFile], served_by
     """Raise KitError where the weight files are too small or too large for the model's parameters."""
     size_bytes = sum(file.size_bytes for file in files if is_weights(file.name))
     if not LEAST_BYTES <= size_bytes / model.parameters <= MOST_BYTES:
-        allowed = f"{LEAST_BYTES * model.parameters / 1e9:.2g} to {MOST_BYTES * model.parameters / 1e9:.2g} GB"
-        have = f"{size_bytes / 1e9:.2g} GB of weights where {model.parameters:,} parameters have {allowed}"
+        allowed = f"{_size(LEAST_BYTES * model.parameters)} to {_size(MOST_BYTES * model.parameters)}"
+        have = f"{_size(size_bytes)} of weights where {model.parameters:,} parameters have {allowed}"
         raise KitError(f"{model.name}: {served_by} has {have}, so it is another model; type MODEL_PATH=/folder of the right one, or WEIGHTS=random")
+
+
+def _size(size_bytes: float) -> str:
+    """In GB, or in bytes where that would be a small fraction of one."""
+    return f"{size_bytes / 1e9:.2g} GB" if size_bytes >= 1e7 else f"{size_bytes:,.0f} bytes"
 
 
 def refuse_lost_weights(model: ArticleModel, folder: Path, listed: Iterable[ModelFile], served_by: str) -> None:

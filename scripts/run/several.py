@@ -79,7 +79,7 @@ def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
     waiting = split(planned, asked)
     at_once = _at_once(planned, asked)
     marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ": there is room for no more"
-    yield f"{len(waiting)} jobs, {at_once} at once{marked}:"
+    yield f"{len(waiting)} job{'s' * (len(waiting) != 1)}, {at_once} at once{marked}:"
     yield from (f"  {task.title}, {task.devices}" for task in waiting)
 
 

@@ -155,7 +155,7 @@ def test_a_guest_that_says_itself_that_it_failed_is_believed(tmp_path: Path) -> 
 def test_no_answer_and_a_late_one_are_rows_too(tmp_path: Path) -> None:
     _, status, reason = engines.answer(a_job(), tmp_path, ended(exit_code=-9))
     assert status == "failed" and "exit code -9 (SIGKILL) and wrote no result" in reason
-    assert answered(tmp_path, good(), ended(timed_out=True, exit_code=137))[0] == "timeout"
+    assert answered(tmp_path, good(), ended(timed_out=True, exit_code=137)) == ("timeout", "stopped after 60 s; type TIMEOUT_S=120 for more")
 
 
 def test_a_helping_job_that_failed_names_its_log_which_stays(tmp_path: Path) -> None:

@@ -213,3 +213,7 @@ def test_a_file_that_is_no_text_is_named(copy):
     (copy / "demo.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(KitError, match="demo.toml: not TOML"):
         articles.load_all(copy)
+
+
+def test_an_article_of_the_kit_is_named_with_its_folder():
+    assert model.shown(model.ARTICLES / "mine.toml") == "bench/articles/mine.toml"

@@ -224,7 +224,7 @@ def test_other_weights_have_another_digest(served, tmp_path):
 
 # ---------------------------------------------------------------- another model under the name
 def test_a_tiny_model_under_the_name_is_refused_before_it_is_fetched(served, tmp_path):
-    with pytest.raises(KitError, match=f"{NAME}: the hub's commit 111111111111 has .* 7,069,016,064 parameters have 13 to 35 GB"):
+    with pytest.raises(KitError, match=f"{NAME}: the hub's commit 111111111111 has .* 7,069,016,064 parameters have 13 GB to 35 GB"):
         store.provide(model(parameters=7_069_016_064), tmp_path)
     assert "model.safetensors" not in served.served_bytes
 

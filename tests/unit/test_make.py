@@ -69,6 +69,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["manifest-layer-parallel", "STACK=demo", "REGISTRY=host/name"], ["STACK=demo has no images", "STACK=current"]),
         (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),
         (["bench-deepspeed", "BACKEND=int8"], ["bench does not read BACKEND", "GPUS", "leave BACKEND out"]),
+        (["status", "RUNS=/nope"], ["RUNS is '/nope'", "no folder", "RUNS=reports/runs"]),
         (["demo", "GPUS=2"], ["demo does not read GPUS", "no variables"]),
         (["verify-bundle", "BUNDLE=/nowhere"], ["'/nowhere'", "no file", "type make bundle,"]),
         (["verify-models", "MODELS=/nowhere"], ["'/nowhere'", "no model", "type make models,"]),

@@ -259,6 +259,7 @@ def test_a_plan_shows_the_jobs(asked) -> None:
     options = chosen(**asked(), JOBS="2", REPEATS="3")
     shown = list(several.lines(planned(options), options))
     assert shown[0].startswith("2 jobs, 2 at once, whose runs are marked")
+    assert next(several.lines(planned(options)[:1], options)).startswith("1 job, 1 at once")
     assert shown[1:] == ["  calibration/empty (controlled, current), CPU", "  calibration/fixed-kernel (controlled, current), CPU"]
 
 

@@ -104,7 +104,7 @@ def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = (), res
     """
     wall_s = outcome.finished_at - outcome.started_at
     if outcome.timed_out:
-        return None, "timeout", f"stopped after {wall_s:.0f} s; type TIMEOUT_S= for more"
+        return None, "timeout", f"stopped after {wall_s:.0f} s; type TIMEOUT_S={max(2 * round(wall_s), 60)} for more"
     result, reason = None, ""
     try:
         result = answers.read(work / "result.json")
