@@ -12,6 +12,8 @@ import pytest
 
 from tests.chaos.place import BOUND_S, HOST, ROOT, Place
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
