@@ -182,6 +182,18 @@ def test_a_run_that_failed_names_its_log(tmp_path: Path) -> None:
     assert plan.log_line(synthetic.record(a_job()), tmp_path) == ""
 
 
+def test_a_gpu_may_hold_what_the_largest_of_its_job_has(tmp_path: Path) -> None:
+    result = a_result(memory={"devices": [{"peak_allocated_bytes": 40 * GIB, "peak_reserved_bytes": 41 * GIB}] * 2}, check=good()["check"])
+    assert answers.disagreement(a_job(), result, answers.Seen(0, 60.0, [24 * GIB, 80 * GIB])) == ""
+    assert "it has 25,769,803,776" in answers.disagreement(a_job(), result, answers.Seen(0, 60.0, [24 * GIB, 24 * GIB]))
+
+
+@pytest.mark.parametrize(("between_ms", "status"), [([[1.0, 1.0]], "ok"), ([[1.0]], "failed"), ([[1.0, 1.0, 1.0]], "failed"), ([], "failed")])
+def test_a_call_of_three_tokens_has_two_times_between_them(tmp_path: Path, between_ms: list, status: str) -> None:
+    times = {"new_tokens": 3, "first_ms": [5.0], "between_ms": between_ms}
+    assert answered(tmp_path, good(figures={"token_times": times}))[0] == status
+
+
 def test_what_was_refused_stays_beside_the_result(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -220,6 +220,12 @@ def line_of(page: str, start: str) -> str:
     return next(line for line in page.splitlines() if line.startswith(start))
 
 
+def test_the_article_s_time_stands_beside_the_nearest_rate_whether_that_is_slower_or_faster() -> None:
+    for rate_of in ((1, 23, 90), (1, 25, 90)):
+        told = rate_view.section(group_of(sweep(*rate_of)), ARTICLE).splitlines()
+        assert [line.split("|")[1].strip() for line in told if "7 min" in line] == ["batch b2"]
+
+
 def test_each_form_and_batch_size_is_a_row_with_its_rate_and_hours_beside_the_published(page: str) -> None:
     assert "| form | status | batch size | items/s (95 % interval over runs) | tokens/s | 10,000 items take | published |" in page
     assert "| 17.7 h | 7 h |" in line_of(page, "| single | ok | 1 | 0.157")

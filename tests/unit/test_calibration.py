@@ -52,6 +52,8 @@ def test_the_runs_that_would_decide_a_size_are_those_of_the_nearest_end_that_the
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.9, 3.02), 5, [3.83 / 1.25, 3.83 * 1.25]) is None, "the interval holds no end"
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.0, 4.5), 5, [3.0]) is None, "the ratio is the end"
     assert stats.runs_to_decide(stats.Estimate(1.2, 0.5, 2.88), 5, [1.0, 2.0]) == 116, "the nearer of two ends that it holds"
+    assert stats.runs_to_decide(stats.Estimate(1.15, 1.0, 1.21), 5) == 6, "at least one more"
+    assert stats.runs_to_decide(stats.Estimate(1.05, 0.0, 2.0), 5) is None, "no logarithm"
 
 
 def test_a_calibration_is_told_with_its_spread_and_what_the_kit_takes() -> None:

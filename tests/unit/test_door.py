@@ -137,3 +137,10 @@ def test_a_checkpoint_with_links_or_pipes_in_it_is_refused(work: Path) -> None:
         with pytest.raises(door.Refused, match="work/shard-2 is a"):
             door.check_folder(work.parent)
         (work / "shard-2").unlink()
+
+
+def test_a_file_may_be_as_large_as_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert door.read(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(door.Refused, match="file has 5 bytes; 4 are allowed"):
+        door.read(tmp_path / "file", 4)

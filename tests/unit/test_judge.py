@@ -5,7 +5,7 @@ import copy
 import numpy
 import pytest
 
-from bench.checking import judge
+from bench.checking import judge, regret
 from bench.measuring import timed_tokens
 from tests.samples import a_job
 
@@ -383,3 +383,8 @@ def test_a_reading_is_kept_for_its_own_prompt_tokens_late_step_and_forbidden_tok
     assert again.regrets(*asked[-1]).tolist() == [0, 0]
     with pytest.raises(judge.NotRead):
         again.regrets(said(), [7], [0, 0])
+
+
+def test_quantiles_of_regrets_lie_between_two_of_them_on_a_straight_line():
+    assert regret.summary([0.0, 3.0, 1.0, 2.0]) == pytest.approx({"p50": 1.5, "p90": 2.7, "max": 3.0})
+    assert regret.summary([0.5]) == {"p50": 0.5, "p90": 0.5, "max": 0.5}

@@ -195,8 +195,9 @@ def test_several_gpus_count_with_their_rates_together_and_empty_ones_not():
     both = synthetic.probed(float16(record(job("deepspeed", 2, **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200")))
     (row,) = group_of(both).rows
     assert distances.measured(row).bytes_per_s == pytest.approx(8e12) and distances.nominal(row).bytes_per_s == 9.6e12
-    both.guest.figures["roof"]["devices"][1]["read_us"] = [1250.0] * 3
-    assert distances.measured(row).bytes_per_s == pytest.approx(6.4e12), "as if both were as slow as the slower"
+    both.guest.figures["roof"]["devices"][1] |= {"read_us": [1250.0] * 3, "matrix_us": [2000.0] * 3}
+    slower = distances.measured(row)
+    assert (slower.bytes_per_s, slower.flop_per_s) == (pytest.approx(6.4e12), pytest.approx(1.1e15)), "as if both were as slow as the slower"
     both.guest.figures["roof"]["devices"][1]["read_us"] = [1000.0] * 3
     both.guest.used["parameters_per_device"] = {"cuda:0": 7}
     (row,) = group_of(both).rows
@@ -346,6 +347,11 @@ def test_a_published_time_is_of_one_token_that_was_made_once(case, published):
     article = articles.find("deepspeed-inference")
     group = group_of(record(job(case, article=article.slug, new_tokens=(100,)), 5000.0))
     assert same_work.Line(group, group.rows[0], article).published == published
+
+
+def test_a_published_time_of_a_prompt_and_one_token_is_of_no_step():
+    group = group_of(record(job("deepspeed", 2), 10.0))
+    assert same_work.Line(group, group.rows[0], articles.find("inference-tools")).published == "—"
 
 
 def test_without_a_system_of_today_or_with_its_output_wrong_there_is_no_such_table():

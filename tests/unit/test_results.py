@@ -156,9 +156,9 @@ def test_a_plain_file_in_place_of_a_run_is_named(tmp_path):
 
 def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
     assert results.next_id("a.b", tmp_path) == "a.b-01"
-    for name in ("a.b-01", "a.b-09", "a.b-100", "a.b.c-07", "a.b-x"):
+    for name in ("a.b-01", "a.b-99", "a.b-100", "a.b.c-07", "a.b-x"):
         (tmp_path / name).mkdir()
-    assert results.existing("a.b", tmp_path) == ["a.b-01", "a.b-09", "a.b-100"]
+    assert results.existing("a.b", tmp_path) == ["a.b-01", "a.b-99", "a.b-100"]
     assert results.next_id("a.b", tmp_path) == "a.b-101"
 
 

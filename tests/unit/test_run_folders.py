@@ -14,6 +14,7 @@ import pytest
 from scripts import results
 from scripts.errors import KitError
 from scripts.machine import locks
+from scripts.results.store import RUNS, TRIALS, WITHOUT_CONTAINERS, runs_for
 from scripts.run import run_folders
 from tests import synthetic
 from tests.synthetic import job, record
@@ -176,3 +177,9 @@ def test_a_lock_goes_with_its_run_and_another_user_may_open_it_meanwhile(tmp_pat
     finally:
         os.umask(umask)
     assert list(folder.iterdir()) == [] and [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_runs_of_tiny_models_or_on_a_cpu_are_trials_and_those_without_containers_lie_apart() -> None:
+    apart = {("full", "cuda", "host"): WITHOUT_CONTAINERS, ("full", "cuda", "docker"): RUNS, ("tiny", "cuda", "docker"): TRIALS}
+    for asked, place in {**apart, ("full", "cpu", "docker"): TRIALS, ("full", "cpu", "host"): TRIALS}.items():
+        assert runs_for(*asked) == place

@@ -41,6 +41,12 @@ def test_the_interval_of_a_ratio_is_that_of_an_established_bootstrap() -> None:
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=2e-3)
 
 
+def test_the_two_series_of_a_ratio_are_resampled_independently() -> None:
+    values = samples(100.0, spread=0.05, count=10)
+    same = stats.ratio(values, values)
+    assert same.value == 1 and same.low < 0.995 and same.high > 1.005
+
+
 def test_equal_samples_have_an_interval_without_width() -> None:
     assert stats.ratio([6.0] * 10, [3.0] * 10) == stats.Estimate(2, 2, 2)
 

@@ -9,7 +9,8 @@ import pytest
 from scripts import articles, stats
 from scripts.articles import shapes
 from scripts.errors import KitError
-from scripts.report.views import claims
+from scripts.report.text import Markdown
+from scripts.report.views import claims, overview
 from scripts.results import Record
 from scripts.verdicts import judging, parts, relations, row_groups, rules
 from scripts.verdicts.lookup import Rows
@@ -687,3 +688,19 @@ def test_the_run_that_counts_is_an_undisturbed_one() -> None:
     assert row.record.number == 1 and len(row.run_means_ms(1)) == 1
     (every,) = group_of(marked(repeated(record(job("int8"), 50.0), 3), 1, 2, 3)).rows
     assert len(every.run_means_ms(1)) == 3, "a row of marked runs shows them"
+
+
+def test_the_ratio_of_a_claim_is_that_of_its_first_part_that_was_measured() -> None:
+    sized = relations.of({"faster": "deepspeed", "slower": "int8", "size": 3.83})
+    untested, measured = Part("faster", NOT_TESTED, why="no row"), Part("3.83 times", HOLDS, ratio=stats.Estimate(4.0, 3.9, 4.1))
+    told = overview.ratio(judging.Judged({"id": "1.0"}, Verdict(HOLDS, judged=[(sized, [untested, measured])])))
+    assert told == (3.83, "int8", measured)
+
+
+def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus() -> None:
+    runs = [*rows(10.0, 38.3), *repeated(record(job("int8"), peak_gib=9.0, memory_gib=80))]
+    for count, told in ((2, 0), (1, 1)):
+        of_count = [run for run in runs if run.job.case == "int8"] + [run for row in on(count, 10.0, 38.3) for run in repeated(row)]
+        judged = judging.judge_article(row_groups.build(of_count, {ARTICLE.slug: ARTICLE}), ARTICLE)
+        text = overview.section({ARTICLE.slug: judged}, of_count, False, Markdown(), Markdown())
+        assert ("ran on another number of GPUs" in text) is bool(told), text
