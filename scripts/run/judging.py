@@ -11,7 +11,7 @@ from bench.measuring import timed_tokens
 from scripts.errors import KitError, first_line
 from scripts.paths import ROOT
 from scripts.results import door, shapes
-from scripts.run import checkpoints
+from scripts.run import checkpoints, told_tokens
 from scripts.run.engines import Engine
 
 TOLERANCES = ROOT / "bench" / "tolerances.toml"
@@ -48,8 +48,9 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: 
         return
     try:
         dtype = dtype_of(job, result)
-        for file in (tokens, logits):
-            door.check(file)
+        door.check(logits)
+        if told := told_tokens.contradiction(tokens, job, result):
+            raise KitError(told)
     except (KitError, door.Refused) as error:
         verdict: dict[str, Any] = _not_passed(error)
     else:

@@ -201,7 +201,9 @@ def helping(job, folder):
     elif job["kind"] in ("reference", "judge"):
         put(job["reference"], "npz")
     elif job["kind"] == "measure":
-        put(os.path.join(folder, "tokens.json"), "{}")
+        runs = [{"new_tokens": calls["new_tokens"], "timed_ms": calls["timed_ms"]} for calls in good(job)["measurements"]]
+        told = {"greedy": True, "rows": job["prompt"]["batch_size"], "stop_tokens": [], "runs": runs}
+        put(os.path.join(folder, "tokens.json"), json.dumps(told))
         put(os.path.join(folder, "logits.npz"), "npz")
 
 

@@ -15,8 +15,14 @@ def work(tmp_path):
     """A work folder in a run's folder, with what a measuring job leaves."""
     folder = tmp_path / "run" / "work"
     folder.mkdir(parents=True)
-    (folder / timed_tokens.TOKENS).write_text(json.dumps({"runs": []}))
+    write(folder)
     return folder
+
+
+def write(folder, **changes):
+    """The tokens of the sample job; the judge reads more of them, the host only what the job decides."""
+    told = {"greedy": True, "rows": 1, "stop_tokens": [], "runs": [{"new_tokens": 1, "timed_ms": [1.0] * 10, "digests": ["0" * 12]}], "prompts": [[5]]}
+    (folder / timed_tokens.TOKENS).write_text(json.dumps({**told, **changes}))
 
 
 def judged(monkeypatch, work, verdict, **check):
@@ -59,6 +65,30 @@ def test_tokens_that_are_not_let_in_have_not_passed(monkeypatch, work):
     (work / timed_tokens.LOGITS).symlink_to("/etc/passwd")
     check, asked = judged(monkeypatch, work, {"passed": True, "reason": ""})
     assert not check["passed"] and "logits.npz is a symbolic link" in check["reason"] and not asked
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"greedy": False}, "its tokens are sampled, the job asks for greedy ones"),
+        ({"rows": 8}, "it answers 8 sequences, the job has 1"),
+        ({"stop_tokens": [2]}, "end tokens end its answers, which the job's form does not allow"),
+        ({"runs": []}, "it tells calls of [] new tokens"),
+        ({"runs": [{"new_tokens": 1, "timed_ms": [1.0] * 9 + [1.5]}]}, "its calls of 1 new tokens have other times than the result's"),
+        ({"runs": [{"new_tokens": 1, "timed_ms": [1.0] * 9}]}, "its calls of 1 new tokens have other times than the result's"),
+        ({"runs": [{"new_tokens": 128, "timed_ms": [1.0] * 10}]}, "it tells calls of [128] new tokens"),
+        ({"runs": 5}, "damaged tokens.json"),
+    ],
+)
+def test_tokens_that_contradict_their_job_have_not_passed_whatever_the_judge_would_say(monkeypatch, work, changes, words):
+    write(work, **changes)
+    check, asked = judged(monkeypatch, work, {"passed": True, "reason": ""})
+    assert not check["passed"] and words in check["reason"] and not asked
+
+
+def test_the_times_of_one_rank_may_be_shorter_than_those_of_the_slowest(monkeypatch, work):
+    write(work, runs=[{"new_tokens": 1, "timed_ms": [0.5] * 10}])
+    assert judged(monkeypatch, work, {"passed": True, "reason": ""})[0]["passed"]
 
 
 def test_the_tokens_stay_beside_the_result(monkeypatch, work):
