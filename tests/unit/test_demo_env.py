@@ -43,7 +43,7 @@ def test_that_the_large_build_comes_is_said_before_it_does_with_the_host_that_di
     monkeypatch.setattr(demo_environments, "_install", install)
     assert demo_environments._make(tmp_path, sys.executable, LOCK, "environment common", told.append, 1120) == demo_environments.ORDINARY
     _, failed, large, way_out, size_mb, done = told
-    assert failed.endswith("no: no route to host") and "did not come from download.pytorch.org" in large and "about 5,000 MB in place of 1,120 MB" in large
+    assert failed.endswith("no: no route to host") and "did not come from torch's own index" in large and "about 5,000 MB in place of 1,120 MB" in large
     assert "PIP_FIND_LINKS=" in way_out and size_mb == 5000 and done.startswith("environment common: ordinary build")
 
 

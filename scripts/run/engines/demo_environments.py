@@ -24,9 +24,6 @@ MARKER = ".complete"
 ORDINARY = "ordinary build of torch, on Linux with several GB of CUDA packages"
 CUDA_MB = 5000
 
-#: The host of torch's own index, which alone has the CPU build; uv's --torch-backend asks it.
-INDEX_HOST = "download.pytorch.org"
-
 
 def ensure(environment: str, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr), root: Path = paths.ROOT) -> Path:
     """The interpreter of an environment of pins.toml, which is made first unless it is there, whole and up to date."""
@@ -73,8 +70,8 @@ def _make(folder: Path, python: str, lock: str, title: str, say: Callable[[str],
     tried: list[str] = []
     for how, options, requirements in _attempts(lock):
         if how == ORDINARY and tried:
-            say(f"{title}: {tried[-1]} did not come from {INDEX_HOST}, so the build for CUDA does: about {CUDA_MB:,} MB in place of {disk_mb:,} MB")
-            say(f"{title}: Ctrl-C ends this; type the same again where {INDEX_HOST} answers, or PIP_FIND_LINKS=/folder of the CPU build")
+            say(f"{title}: {tried[-1]} did not come from torch's own index, so the build for CUDA does: about {CUDA_MB:,} MB in place of {disk_mb:,} MB")
+            say(f"{title}: Ctrl-C ends this; type the same again where that index answers, or PIP_FIND_LINKS=/folder of the CPU build")
         tried.append(how.partition(" from ")[0])
         began = time.monotonic()
         done = _install(folder, options, requirements, f"{title}: {how}", CUDA_MB if how == ORDINARY else disk_mb)
