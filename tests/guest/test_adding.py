@@ -171,7 +171,7 @@ def test_an_engine_of_its_own_kind_fits_without_pretending_to_be_a_module(kit, m
     refused = python(kit, "-m", "scripts", "bench", "my-backend", **settings, ARTICLE="demo")
     assert refused.returncode == 1
     assert refused.stderr.strip() == (
-        "error: demo.toml, [cases[my-case]]: the form 'transformers-pipeline' needs mask and module, and the backend 'my-backend' gives tokens, logits: "
+        "error: bench/articles/demo.toml, [cases[my-case]]: the form 'transformers-pipeline' needs mask and module, and the backend 'my-backend' gives tokens, logits: "
         "give the case another form of bench/forms"
     )
 
