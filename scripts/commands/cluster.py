@@ -24,11 +24,11 @@ def status(runs: Path | None) -> None:
 
     A failed task that was submitted again is shown only there.
     """
-    if runs and not runs.is_dir():
-        raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; type RUNS=reports/runs, or leave RUNS out")
     folders = [runs] if runs else [results.RUNS, results.WITHOUT_CONTAINERS, results.TRIALS]
     submitted = [(submission, folder) for folder in folders for submission in submissions.load_all(folder)]
     if not submitted:
+        if runs and not runs.is_dir():
+            raise UsageError(f"RUNS is {str(runs)!r}, which is no folder; type RUNS=reports/runs, or leave RUNS out")
         print(f"no task was submitted from {folders[0]}; type make article-inference-tools SCHEDULER=slurm")
         return
     jobs = client.queue(submission.name for submission, _ in submitted)

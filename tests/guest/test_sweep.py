@@ -28,4 +28,4 @@ def test_one_command_runs_every_size_once_and_another_runs_none_again(models, mo
     assert [(row.name, row.batch_size) for row in group.rows] == [("llama-transformers", 1), ("llama-transformers b3", 3)]
     assert group.row_of("llama-transformers", 1, 3).batch_size == 3
     assert group.row_of("llama-transformers", 1).batch_size == 1
-    assert group.row_of("llama-transformers", 1, 4) == "llama-transformers b4 was not run in this setting (stack demo)"
+    assert group.row_of("llama-transformers", 1, 4) == "llama-transformers in batch 4 was not run in this setting (stack demo)"

@@ -255,7 +255,7 @@ def test_the_targets_of_links_in_the_models_folder_are_shown_at_their_own_paths(
         pytest.skip("the host engine shows a job no folders")
     target = folders["secret"] / "token"
     target.chmod(0o666)
-    code = "import sys; print(open(sys.argv[2]).read()); open(sys.argv[2], 'a')"
+    code = "import sys; sys.stdout.write(open(sys.argv[2]).read() + chr(10)); open(sys.argv[2], 'a')"  # a whole line in one piece
     _, lines = run(code, str(target), linked_dirs=[target.parent])
     refused = [line for line in lines if line.startswith("OSError: [Errno 30] Read-only file system")]
     assert "a-secret" in lines and len(refused) == 1, lines  # Docker does not keep the order of the two outputs
