@@ -29,11 +29,6 @@ class NothingRuns(PreflightError):
     pass
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text; its type where it has no text."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 def shown(text: object) -> str:
     """A text as a terminal can show it: what an error quotes may be a name or a message of others, with characters that move the cursor."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in str(text))

@@ -39,14 +39,14 @@ def measure(generate, new_tokens, warmup_runs, timed_runs, cold, synchronize, cl
     the host reads the GPUs' energy counters for it.
     """
     cold_ms = time_call(generate, new_tokens, synchronize, clock) if cold else None
-    samples, windows = {"warmup": [], "timed": []}, {}
+    samples = {"warmup": [], "timed": []}
     for word, count in (("warmup", warmup_runs), ("timed", timed_runs)):
         since = Stamp()
         for done in range(count):
             samples[word].append(time_call(generate, new_tokens, synchronize, clock))
             progress(word, done + 1, count)
-        windows[word] = since.window()
-    return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"], "timed_at": windows["timed"]}
+    timed_at = since.window()
+    return {"new_tokens": new_tokens, "cold_ms": cold_ms, "warmup_ms": samples["warmup"], "timed_ms": samples["timed"], "timed_at": timed_at}
 
 
 def measure_run(job, run, generate, cold, say):

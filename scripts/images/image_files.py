@@ -18,8 +18,9 @@ import msgspec
 import zstandard
 
 from bench.job import write_whole
+from bench.reasons import first_line
 from scripts import paths, surroundings
-from scripts.errors import KitError, PreflightError, first_line
+from scripts.errors import KitError, PreflightError
 from scripts.images import pieces, verify
 from scripts.machine import checksums, locks, permissions, removal, unpack
 from scripts.pins import Image

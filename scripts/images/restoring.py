@@ -19,9 +19,10 @@ import docker
 import zstandard
 from docker.errors import DockerException, ImageNotFound
 
+from bench.reasons import first_line
 from scripts import pins
 from scripts.containers import apptainer, container, docker_errors, podman
-from scripts.errors import KitError, first_line
+from scripts.errors import KitError
 from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
 from scripts.machine import unpack
 from scripts.pins import Image, Pins

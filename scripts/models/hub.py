@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from bench.reasons import first_line
 from scripts import surroundings
-from scripts.errors import KitError, UsageError, first_line
+from scripts.errors import KitError, UsageError
 from scripts.models.byte_progress import ByteProgress
 from scripts.pins.models import ModelFile, is_commit
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.job import InvalidDocument, Job, Result
 from bench.measuring import timed_tokens
-from scripts.errors import KitError, first_line
+from bench.reasons import first_line
+from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.results import door, shapes
 from scripts.run import checkpoints, told_tokens
@@ -53,6 +54,8 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: 
             raise KitError(told)
     except (KitError, door.Refused) as error:
         verdict: dict[str, Any] = _not_passed(error)
+    except OSError as error:
+        raise NotJudged(first_line(error)) from error
     else:
         verdict = _verdict(engine, job, dtype, [tokens, logits], work.parent / tokens.name, on_line)
     result.check["judged"] = verdict

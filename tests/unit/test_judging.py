@@ -1,11 +1,13 @@
 """The host's part of judging: what becomes of a row whose tokens were judged, or could not be."""
 
+import errno
 import json
 
 import pytest
 
 from bench.measuring import timed_tokens
 from scripts.errors import KitError
+from scripts.results import door
 from scripts.run import checkpoints, judging
 from tests.samples import a_job, a_result
 
@@ -59,6 +61,12 @@ def test_a_verdict_for_the_tokens_leaves_the_check_as_it_is_and_stands_in_it(mon
 def test_a_judge_that_cannot_work_says_nothing_about_the_row(monkeypatch, work, fault, words):
     with pytest.raises(judging.NotJudged, match=f"^{words}$"):
         judged(monkeypatch, work, fault)
+
+
+def test_tokens_that_cannot_be_read_say_nothing_about_the_row(monkeypatch, work):
+    monkeypatch.setattr(door, "read", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(judging.NotJudged, match="Input/output error"):
+        judged(monkeypatch, work, {"passed": True, "reason": ""})
 
 
 def test_tokens_that_are_not_let_in_have_not_passed(monkeypatch, work):
