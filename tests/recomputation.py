@@ -179,11 +179,25 @@ def rates(runs: Sequence[Raw]) -> tuple[float | None, float | None]:
     return 1000 * raw["job"]["prompt"]["batch_size"] / mean_ms, tokens_per_s
 
 
-def peaks_bytes(raw: Raw) -> dict[str, float | None]:
-    """The most that a GPU held, as NVML saw it and as torch counted it."""
-    seen = [gpu["peak_used_bytes"] for gpu in raw["host"].get("gpu_memory") or [] if gpu.get("peak_used_bytes") is not None]
-    counted = [device["peak_allocated_bytes"] for device in ((raw["guest"] or {}).get("memory") or {}).get("devices") or []]
-    return {"gpu_peak_bytes": max(seen, default=None), "torch_peak_allocated_bytes": max(counted, default=None)}
+def peaks_bytes(runs: Sequence[Raw]) -> dict[str, float | None]:
+    """The most that a GPU held, as NVML saw it and as torch counted it: the lower median over the runs that count."""
+    ok = [raw for raw in runs if raw["status"] == "ok"]
+    quiet = [raw for raw in ok if not (raw["host"].get("conditions") or {}).get("disturbed") and not raw["host"].get("shared_with")]
+    shown = run_that_counts(runs)
+    counted = (quiet or ok) if shown["status"] == "ok" else [shown]
+    found: dict[str, float | None] = {}
+    for name, peak in (("gpu_peak_bytes", seen_peak), ("torch_peak_allocated_bytes", counted_peak)):
+        told = sorted(value for raw in counted if (value := peak(raw)) is not None)
+        found[name] = told[(len(told) - 1) // 2] if told else None
+    return found
+
+
+def seen_peak(raw: Raw) -> float | None:
+    return max((gpu["peak_used_bytes"] for gpu in raw["host"].get("gpu_memory") or [] if gpu.get("peak_used_bytes") is not None), default=None)
+
+
+def counted_peak(raw: Raw) -> float | None:
+    return max((device["peak_allocated_bytes"] for device in ((raw["guest"] or {}).get("memory") or {}).get("devices") or []), default=None)
 
 
 def of_line(reports: Reports, line: Mapping[str, str]) -> Iterator[Compared]:
@@ -195,7 +209,7 @@ def of_line(reports: Reports, line: Mapping[str, str]) -> Iterator[Compared]:
     longest = new_tokens == (timed_tokens(counts) or [0])[-1]
     values: dict[str, float | None] = {"runs": float(len(timed_runs(runs, new_tokens))) if new_tokens else 0.0}
     values |= times_ms(runs, new_tokens) if new_tokens else dict.fromkeys(("mean_ms", "std_ms", "p95_ms", "low_ms", "high_ms"))
-    values |= {"items_per_s": rates(runs)[0] if longest else None, "load_s": (counts["guest"] or {}).get("load_s"), **peaks_bytes(counts)}
+    values |= {"items_per_s": rates(runs)[0] if longest else None, "load_s": (counts["guest"] or {}).get("load_s"), **peaks_bytes(runs)}
     for name, value in values.items():
         said = float(line[name]) if line[name] else None
         yield Compared(f"{place}, {name}", said, value, CSV_ACCURACY * abs(value or 0.0))

@@ -80,7 +80,7 @@ Place = tuple[str, int, int]
 class Row:
     """One case in one batch size on one number of devices: `runs` are all runs of the very same job, oldest first.
 
-    Times are those of all runs. What has no mean (memory, loading, the output) is that of `record`, the median run.
+    Times are those of all runs, peaks of memory the medians of their runs. All else (loading, the output) is that of `record`, the median run.
     """
 
     case: str
@@ -224,19 +224,21 @@ class Row:
         stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
         return [str(difference) for difference in self.record.host.get("differences") or []] + stand_in
 
-    def peak_used_bytes(self) -> dict[str, int]:
-        """{GPU UUID: the most it held during the run, as the host's NVML saw it}, without GPUs that gave no sample."""
-        return peak_used_bytes(self.record)
+    def peaks_of_gpus_bytes(self) -> list[int]:
+        """The most that its GPUs held, the fullest first: of each place in this order the middle of the runs with samples of most GPUs. [] without any."""
+        sampled = [sorted(peak_used_bytes(run).values(), reverse=True) for run in self._runs_with_memory]
+        most = max(map(len, sampled), default=0)
+        return [statistics.median_low(peaks) for peaks in zip(*(peaks for peaks in sampled if len(peaks) == most), strict=True)]
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
-        """The most that any of its GPUs held; None without a sample."""
-        return peak_of_a_gpu_bytes(self.record)
+        """The most that any of its GPUs held, of the middle run; None without a sample."""
+        return next(iter(self.peaks_of_gpus_bytes()), None)
 
     @property
     def peak_resident_bytes(self) -> int | None:
-        """The most memory of the host that its measured processes held together; None where the guest did not tell it."""
-        return self.guest.memory.get("peak_rss_bytes") if self.guest else None
+        """The most memory of the host that its measured processes held together, of the middle run; None where no guest told it."""
+        return _middle(run.guest.memory.get("peak_rss_bytes") for run in self._runs_with_memory if run.guest)
 
     @property
     def cold_ms(self) -> float | None:
@@ -245,9 +247,14 @@ class Row:
         return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
 
     def torch_peak_bytes(self, name: str) -> int | None:
-        """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes"."""
-        devices = (self.guest.memory.get("devices") or []) if self.guest else []
-        return max((device[name] for device in devices), default=None)
+        """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes", of the middle run."""
+        devices = [run.guest.memory.get("devices") or [] for run in self._runs_with_memory if run.guest]
+        return _middle(max((device[name] for device in of_run), default=None) for of_run in devices)
+
+    @property
+    def _runs_with_memory(self) -> Sequence[Record]:
+        """The runs whose memory the row shows: those that count, or the one that it shows where none came to its end."""
+        return (self.undisturbed() or self.ok_runs) if self.status == "ok" else [self.record]
 
     def unusable(self, new_tokens: int | None = None) -> str:
         """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
@@ -350,6 +357,12 @@ def peak_used_bytes(record: Record) -> dict[str, int]:
     """{GPU UUID: the most it held during a run}, without GPUs that gave no sample."""
     sampled = record.host.get("gpu_memory") or []
     return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
+
+
+def _middle(values: Iterable[int | None]) -> int | None:
+    """The lower median, which is one of the values; None without any."""
+    told = [value for value in values if value is not None]
+    return statistics.median_low(told) if told else None
 
 
 def peak_of_a_gpu_bytes(record: Record) -> int | None:

@@ -12,7 +12,7 @@ from scripts import articles, results
 from scripts.errors import UsageError
 from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
-from scripts.report.views import VIEWS, token_table
+from scripts.report.views import VIEWS, overview, token_table
 from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
@@ -307,6 +307,21 @@ def test_accelerate_stops_gaining_below_the_bound(at_128: float, word: str) -> N
     part = verdict.parts[0]
     assert (part.name, part.word) == ("accelerate stops gaining", word) and "the bound is 1.5" in part.sentence
     assert verdict.word == (HOLDS if word == HOLDS else IN_PART)
+
+
+def test_a_claim_whose_parts_came_out_differently_has_each_with_its_word_and_its_gain() -> None:
+    records = changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, 3.69 / 1.6))
+    verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
+    (line,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.5]" in line]
+    first, second, third = line.partition("**holds in part**: ")[2].split("; ")
+    assert re.fullmatch(
+        r"accelerate stops gaining: refuted, accelerate-fp16 in batch 128 1\.6\S* \(.* to .*\) × accelerate-fp16 in batch 32, published 1\.09", first
+    )
+    assert re.fullmatch(r"ds-inference goes on: holds, ds-inference in batch 128 2\.3\S* \(.* to .*\) × ds-inference in batch 32, published 2\.33", second)
+    assert third.startswith("ds-zero goes on: holds, ds-zero in batch 128 ") and third.endswith(" × ds-zero in batch 32, published 3.95")
+    (proportion,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.7]" in line]
+    assert re.search(r"near proportion: ds-zero in batch 128 .* × ds-zero in batch 1, published 124\.44", proportion)
+    assert re.search(r"more than accelerate: ds-zero 8\.4\S* \(.*\) × the gain of accelerate-fp16, published 12\.36", proportion)
 
 
 @pytest.mark.parametrize(("case", "at_32", "place"), [("ds-inference", 0.63, 1), ("ds-zero", 4.62, 2)])

@@ -682,6 +682,32 @@ def test_the_peak_of_a_disturbed_run_may_hold_the_memory_of_others() -> None:
     assert judge_runs([FITS], runs).word == HOLDS
 
 
+def test_a_row_shows_the_memory_of_the_middle_run() -> None:
+    """One load that took twice the memory, or a disturbed run, is not what the row shows; the verdict still takes the most of any run that counts."""
+    runs = marked(repeated(record(job("int8"), 50.0, peak_gib=10.0), 6), 6)
+    for run, gib in zip(runs, (10, 10, 20, 11, 12, 60), strict=True):
+        run.host["gpu_memory"][0]["peak_used_bytes"] = gib * synthetic.GIB
+        assert run.guest
+        run.guest.memory = {"devices": [{"peak_allocated_bytes": gib - 1, "peak_reserved_bytes": gib}], "peak_rss_bytes": 7 * gib}
+    (row,) = group_of(runs).rows
+    assert (row.peak_of_a_gpu_bytes, row.peak_resident_bytes) == (11 * synthetic.GIB, 77)
+    assert (row.torch_peak_bytes("peak_allocated_bytes"), row.torch_peak_bytes("peak_reserved_bytes")) == (10, 11)
+    (of_four,) = group_of(runs[:4]).rows
+    assert of_four.peak_of_a_gpu_bytes == 10 * synthetic.GIB, "the lower of two in the middle: a reading, no mean"
+
+
+def test_of_several_gpus_each_place_in_the_order_of_fullness_has_its_middle_run() -> None:
+    runs = repeated(record(job("deepspeed", 2), 50.0), 3)
+    for run, (one, other) in zip(runs, ((9, 5), (4, 8), (7, 6)), strict=True):
+        for gpu, gib in zip(run.host["gpu_memory"], (one, other), strict=True):
+            gpu["peak_used_bytes"] = gib * synthetic.GIB
+    runs[0].host["gpu_memory"][1]["peak_used_bytes"] = None
+    (row,) = group_of(runs).rows
+    assert row.peaks_of_gpus_bytes() == [7 * synthetic.GIB, 4 * synthetic.GIB], "the run without a sample of its second GPU is left out"
+    runs[0].host["gpu_memory"][1]["peak_used_bytes"] = 5 * synthetic.GIB
+    assert row.peaks_of_gpus_bytes() == [8 * synthetic.GIB, 5 * synthetic.GIB]
+
+
 def test_the_run_that_counts_is_an_undisturbed_one() -> None:
     runs = marked(repeated(record(job("int8"), 50.0), 4), 2, 3, 4)
     (row,) = group_of(runs).rows

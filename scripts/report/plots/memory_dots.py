@@ -32,7 +32,7 @@ def _size(dot: Dot) -> float:
 def _dots(row: Row) -> list[Dot]:
     if row.record.job.device == "cpu":
         return [_dot(named(row), row.peak_resident_bytes)] if row.peak_resident_bytes else []
-    peaks = list(row.peak_used_bytes().values())
+    peaks = row.peaks_of_gpus_bytes()
     return [_dot(f"{named(row)}, GPU {number + 1} of {len(peaks)}" if len(peaks) > 1 else named(row), peak) for number, peak in enumerate(peaks)]
 
 

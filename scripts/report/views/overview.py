@@ -43,10 +43,28 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
 
 
 def _facts(judged: Judged) -> list[str]:
-    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio; a claim with several names the part."""
+    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio; a claim with several names the part.
+
+    A claim whose parts came out differently has all of them, each with its word: "slower in batch 1: holds, accelerate-fp16 1.97 × …".
+    """
+    apart = judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1
+    if apart:
+        return _parts_apart(judged)
     found = {(published, part.number): part for published, part in _published_parts(judged)}
     named = len(found) > 1
     return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
+
+
+def _parts_apart(judged: Judged) -> list[str]:
+    """Each part with its word and its number; a number that two neighbours share stands behind the second."""
+    parts = [(relation.published(part), part) for relation, of_relation in judged.verdict.judged for part in of_relation]
+    lines = []
+    for (published, part), (_, following) in zip(parts, [*parts[1:], (None, None)], strict=True):
+        why = f" ({part.why})" if part.why else ""
+        number = _fact(*published, part) if published else part.number
+        told = f", {number}" if number and not (following and following.number == part.number) else ""
+        lines.append(f"{part.name}: {part.word}{why}{told}")
+    return lines
 
 
 def _fact(published: float, over: str, part: Part) -> str:

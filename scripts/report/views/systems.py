@@ -14,7 +14,7 @@ from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of
 
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that a GPU held, torch's cache of freed memory included; *in use*: the most "
-    "that torch had allocated at once."
+    "that torch had allocated at once; both of the middle run."
 )
 
 

@@ -1,5 +1,6 @@
 """`from_batch`, `to_batch`: what a case gains from a larger batch, by itself or beside another case."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -43,6 +44,9 @@ class Gain(Relation, frozen=True, kw_only=True):
             return self.share_of_linear * self.to_batch / self.from_batch
         return self.gain_below or self.gain_at_least or 0.0
 
+    def published(self, part: Part) -> tuple[float, str] | None:
+        return (self.ratio, self._in_batch(self.from_batch)) if self.ratio else None
+
     def names(self) -> list[str]:
         return [f"{self.case} gains {'less than' if self.gain_below is not None else 'at least'} {self.bound:g} times"]
 
@@ -52,7 +56,11 @@ class Gain(Relation, frozen=True, kw_only=True):
         value, beside = pairs.ratio_in_words(pair, self.ratio)
         words = f"{pairs.on(small)}: its ms/token fall {value} times from batch {self.from_batch} to {self.to_batch}{beside}, the bound is {self.bound:g}"
         where = parts.below(self.bound) if self.gain_below is not None else Range(least=self.bound)
-        return [pair.part(where, words)]
+        cases = (self._in_batch(self.to_batch), self._in_batch(self.from_batch))
+        return [dataclasses.replace(pair.part(where, words), cases=cases)]
+
+    def _in_batch(self, size: int) -> str:
+        return f"{self.case} in batch {size}"
 
 
 class GainOver(Relation, frozen=True, kw_only=True):
@@ -70,6 +78,9 @@ class GainOver(Relation, frozen=True, kw_only=True):
 
     def rows(self) -> Sequence[Named]:
         return [(case, size) for case in self.cases() for size in (self.from_batch, self.to_batch)]
+
+    def published(self, part: Part) -> tuple[float, str] | None:
+        return (self.ratio, f"the gain of {self.gains_more_than}") if self.ratio else None
 
     def names(self) -> list[str]:
         return [f"gains at least {self.at_least:g} times as much as {self.gains_more_than}"]
