@@ -1,6 +1,5 @@
 """DeepSpeed-Inference with kernel injection: fused CUDA layers, weights split over the GPUs, one process per GPU."""
 
-import contextlib
 import os
 import time
 from importlib import metadata
@@ -40,16 +39,17 @@ def load(job):
     kernels_s = _load_kernels()
     # The article does not pass low_cpu_mem_usage. Without it every rank spends minutes on filling layers with random float16
     # values, which the checkpoint then overwrites. The argument changes only the loading time.
+    # Most of the loading is DeepSpeed's transposes of the weights on the CPU. A model on the GPU would load in a quarter of the time, and
+    # take nearly twice its memory meanwhile: too much for a card of 24 GB.
     model = pretrained.load_model(job, low_cpu_mem_usage=True)
     host_memory = _resident_bytes()
-    with _each_layer_on_gpu(pretrained.first_device(job)):
-        engine = deepspeed.init_inference(
-            model=model,
-            mp_size=job.device_count,
-            dtype=getattr(torch, job.load["dtype"]),
-            replace_method=job.load.get("replace_method", "auto"),
-            replace_with_kernel_inject=job.load.get("replace_with_kernel_inject", True),
-        )
+    engine = deepspeed.init_inference(
+        model=model,
+        mp_size=job.device_count,
+        dtype=getattr(torch, job.load["dtype"]),
+        replace_method=job.load.get("replace_method", "auto"),
+        replace_with_kernel_inject=job.load.get("replace_with_kernel_inject", True),
+    )
     layer = type(pretrained.layers_of(engine)[0])
     injected = "DeepSpeedTransformerInference" in {base.__name__ for base in layer.__mro__}
     if not injected:
@@ -64,34 +64,6 @@ def load(job):
     if "torch_records" in job.load:
         used["torch_records"] = job.load["torch_records"]
     return Loaded(model=engine, device=pretrained.first_device(job), used=used)
-
-
-@contextlib.contextmanager
-def _each_layer_on_gpu(device):
-    """Within it DeepSpeed gets each layer on the GPU when its turn to be replaced has come: it then transposes the weights there.
-
-    On the CPU these transposes take most of the loading. The whole model on the GPU would take twice its memory meanwhile, too much for a card
-    of 24 GB; so the layers come one at a time. DeepSpeed 0.7.7 to 0.19.8 begin each replacement with `policy(layer, …)`.
-    """
-    from deepspeed.module_inject import replace_module, replace_policy
-
-    own = {policy: policy.__init__ for policy in replace_policy.replace_policies}
-
-    def moving(init):
-        def begin(self, layer, *arguments, **named):
-            init(self, layer if layer is None else layer.to(device), *arguments, **named)  # None: a policy asked for its layer class
-
-        return begin
-
-    for policy, init in own.items():
-        policy.__init__ = moving(init)
-    try:
-        yield
-    finally:
-        for policy, init in own.items():
-            policy.__init__ = init
-        if hasattr(replace_module, "container_g"):
-            replace_module.container_g = None  # the first layer's weights, kept for checkpoints that DeepSpeed would load itself
 
 
 def _load_kernels():
