@@ -18,7 +18,7 @@ def refuse_in_use(path: Path = IN_USE) -> None:
     with contextlib.suppress(OSError):  # no such folder, or a disk without locks
         lock = locks.take(path, locks.FOR_EVERYBODY)
         if not lock:
-            raise PreflightError(f"a command of the kit runs from {path.parents[1]}; wait for its end, or end it, and type make clean again")
+            raise PreflightError(f"a command of the kit runs from {path.parents[1]}; wait for its end, or end it, and type the same again")
         lock.close()
 
 

@@ -5,7 +5,6 @@ are added to it. pip installs uv, and uv installs the other tools, all by their 
 archive.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -13,8 +12,9 @@ import time
 from pathlib import Path
 
 from scripts import pins, surroundings
+from scripts.commands import clean
 from scripts.errors import KitError, PreflightError, UsageError, run_command
-from scripts.machine import installs
+from scripts.machine import installs, locks
 from scripts.paths import ROOT
 from scripts.pins import uv
 
@@ -32,16 +32,22 @@ def kept_files() -> list[str]:
 
 
 def install(group: str) -> None:
-    """Install a group unless it is installed; raises KitError with the message of pip or uv."""
+    """Install a group unless it is installed.
+
+    Raises KitError with the message of pip or uv, and PreflightError where a command of the kit runs with the tools that would be replaced.
+    """
     loaded = pins.load(keys_checked=False)
     known = loaded.host["groups"]
     if group not in known:
         raise UsageError(f"there is no group of tools {group!r}, allowed are {', '.join(known)}; try python -m scripts.commands.tools run")
     if VENV.is_symlink():  # venv --clear would empty what the link leads to, and only then refuse the link
         raise UsageError(f"{VENV} is a link to {VENV.resolve()}, allowed is a folder of its own; type rm {VENV} and the same again")
-    with (ROOT / ".venv.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_current(VENV / f".{group}", loaded.host_lock(group)):
+    if _is_current(group, loaded):
+        return
+    with locks.held(ROOT / ".venv.lock", why="another make installs tools"):
+        if not _is_current(group, loaded):
+            if group == "run":
+                clean.refuse_in_use(VENV / clean.IN_USE.name)
             about = known[group]
             print(f"installing {about['summary']} into .venv, once: {installs.sizes(about['download_mb'], about['disk_mb'])}", file=sys.stderr)
             began = time.monotonic()
@@ -52,7 +58,8 @@ def install(group: str) -> None:
             print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
-def _is_current(marker: Path, lock: Path) -> bool:
+def _is_current(group: str, loaded: pins.Pins) -> bool:
+    marker, lock = VENV / f".{group}", loaded.host_lock(group)
     return marker.exists() and marker.stat().st_mtime_ns > lock.stat().st_mtime_ns
 
 

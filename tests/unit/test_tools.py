@@ -1,6 +1,8 @@
 """How the tools come into .venv: from locks that agree, with the user's settings of pip, and never in silence."""
 
 import ast
+import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,8 @@ import pytest
 
 from scripts import pins
 from scripts.commands import tools, variables
-from scripts.errors import UsageError
-from scripts.machine import installs, steps
+from scripts.errors import PreflightError, UsageError
+from scripts.machine import installs, locks, steps
 from scripts.pins import requirement_files, uv
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,3 +151,44 @@ def test_a_linked_environment_is_refused_before_anything_in_it_is_removed(tmp_pa
     with pytest.raises(UsageError, match=".venv is a link to .*shared, allowed is a folder of its own"):
         tools.install("run")
     assert (tmp_path / "shared" / "tool").exists()
+
+
+@pytest.fixture
+def of_old_tools(tmp_path, monkeypatch):
+    """A folder whose tools are older than their lock."""
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".run").touch()
+    os.utime(tmp_path / ".venv" / ".run", (0, 0))
+    monkeypatch.setattr(tools, "ROOT", tmp_path)
+    monkeypatch.setattr(tools, "VENV", tmp_path / ".venv")
+    return tmp_path
+
+
+def test_tools_are_not_replaced_while_a_command_of_the_kit_runs_with_them(of_old_tools, monkeypatch, capsys):
+    made = []
+    monkeypatch.setattr(tools, "_make_environment", made.append)
+    monkeypatch.setattr(tools, "_fill", lambda *_: None)
+    with locks.shared(of_old_tools / ".venv" / ".in-use"):
+        with pytest.raises(PreflightError, match=f"a command of the kit runs from {of_old_tools}; wait for its end, or end it, and type the same again"):
+            tools.install("run")
+    assert not made and capsys.readouterr().err == ""
+    tools.install("run")
+    assert len(made) == 1 and "installing" in capsys.readouterr().err
+    assert not (of_old_tools / ".venv.lock").exists()
+
+
+def test_tools_that_are_installed_need_no_lock(of_old_tools, monkeypatch):
+    """A kit in a folder that its user cannot write to works, once its tools are there."""
+    (of_old_tools / ".venv" / ".run").touch()
+    monkeypatch.setattr(tools.locks, "held", lambda *_, **__: pytest.fail("no lock is needed"))
+    tools.install("run")
+
+
+def test_tools_that_another_make_installed_meanwhile_are_not_installed_twice(of_old_tools, monkeypatch):
+    def wait(*_, **__):
+        (of_old_tools / ".venv" / ".run").touch()
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(tools.locks, "held", wait)
+    monkeypatch.setattr(tools, "_make_environment", lambda _: pytest.fail("the tools are there"))
+    tools.install("run")
