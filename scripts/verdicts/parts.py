@@ -32,6 +32,17 @@ class Range:
         """The ends that are numbers."""
         return [end for end in (self.least, self.most) if math.isfinite(end)]
 
+    @property
+    def in_words(self) -> str:
+        """ "below 1.5", "at least 1.5", "3.06 to 4.79"; "" of ABOVE_ONE, which "faster" says."""
+        least, most = (stats.number(end, 2).rstrip("0").rstrip(".") if math.isfinite(end) else "" for end in (self.least, self.most))
+        if self == ABOVE_ONE:
+            return ""
+        if least and most:
+            return f"{least} to {most}"
+        words = {True: ("above", "below"), False: ("at least", "at most")}[self.is_open]
+        return f"{words[0]} {least}" if least else f"{words[1]} {most}"
+
     def _holds(self, value: float) -> bool:
         return self.least < value < self.most if self.is_open else self.least <= value <= self.most
 

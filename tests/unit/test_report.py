@@ -231,7 +231,7 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
     assert re.search(
-        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: faster: holds; 3\.83 times: refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
+        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: faster: holds; 3\.83 times \(3\.06 to 4\.79\): refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
         below,
     ), below
     assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; all 25 results" in first
@@ -325,6 +325,8 @@ def test_the_picture_of_all_claims_has_a_line_for_each_and_no_claim_without_a_ve
     untested = all_claims.Line("1.2 B is right.", "not tested")
     with_ratio, without = all_claims.plot([holds, untested]), all_claims.plot([untested])
     assert without is None and with_ratio and with_ratio == all_claims.plot([holds, untested])
+    assert "Of 2 claims: 1 holds, 1 not tested" in with_ratio
+    assert "Of 3 claims: 3 hold in part" in (all_claims.plot([dataclasses.replace(holds, word="holds in part")] * 3) or "")
     color = COLOURS["holds"][0]
     assert color in with_ratio and with_ratio.count(color) > (all_claims.plot([dataclasses.replace(holds, measured=None)]) or "").count(color)
 
@@ -508,10 +510,11 @@ def test_a_report_judges_each_group_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -> None:
     runs = synthetic.repeated(record(job("int8"), 50.0), 3)
     runs[0].host["conditions"] = {"marks": ["foreign load: <b>"], "disturbed": ["foreign load: <b>"]}
-    runs[1].host["conditions"] = {"marks": ["throttled: a"], "disturbed": []}
+    for run, mark in zip(runs[1:], "ab", strict=True):
+        run.host["conditions"] = {"marks": [f"throttled: {mark}"], "disturbed": []}
     text = page(tmp_path, runs)
     assert "- int8 on 1: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
-    assert "- int8 on 1: 1 of 3 runs are marked and count: throttled: a" in text
+    assert "- int8 on 1: 2 of 3 runs are marked and count, the first: throttled: a" in text
 
 
 def test_the_environment_names_gpus_commits_and_images_of_all_runs(tmp_path: Path) -> None:

@@ -708,6 +708,22 @@ def test_of_several_gpus_each_place_in_the_order_of_fullness_has_its_middle_run(
     assert row.peaks_of_gpus_bytes() == [8 * synthetic.GIB, 5 * synthetic.GIB]
 
 
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (parts.ABOVE_ONE, ""),
+        (parts.below(1.5), "below 1.5"),
+        (parts.Range(least=2, is_open=True), "above 2"),
+        (parts.Range(least=102.4), "at least 102.4"),
+        (parts.Range(most=1.25), "at most 1.25"),
+        (parts.size(60), "48 to 75"),
+        (parts.size(3.83), "3.06 to 4.79"),
+    ],
+)
+def test_what_a_claim_says_of_a_ratio_in_words(where: parts.Range, words: str) -> None:
+    assert where.in_words == words
+
+
 def test_the_run_that_counts_is_an_undisturbed_one() -> None:
     runs = marked(repeated(record(job("int8"), 50.0), 4), 2, 3, 4)
     (row,) = group_of(runs).rows

@@ -31,9 +31,12 @@ def plot(lines: Sequence[Line]) -> str | None:
         return None
     bottom = HEAD + ROW * len(lines)
     count = collections.Counter(line.word for line in lines)
-    title = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
+    title = ", ".join(f"{count[word]} {_verb(word, count[word])}" for word in SIGNS if count[word])
     picture = Picture(
-        bottom + FOOT, f"Of {len(lines)} claims: {title}", "Vertical line: the published ratio. Sign: the measured ratio with its 95 % interval.", _told(lines)
+        bottom + FOOT,
+        f"Of {len(lines)} claims: {title}",
+        "Vertical line: the published ratio. Sign: the measured ratio with its 95 % interval, of several that of the claim's first part.",
+        _told(lines),
     )
     scale = scales.for_values([*numbers, 1.0], 24 + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
     axis(picture, scale, HEAD, bottom, "times as fast, or another ratio of the claim; logarithmic")
@@ -41,6 +44,11 @@ def plot(lines: Sequence[Line]) -> str | None:
     for place, line in enumerate(lines):
         _draw(picture, scale, HEAD + ROW * (place + 0.5), line)
     return picture.svg()
+
+
+def _verb(word: str, count: int) -> str:
+    """ "1 holds in part", "2 hold in part"."""
+    return word if count == 1 else word.replace("holds", "hold")
 
 
 def _numbers(line: Line) -> list[float]:

@@ -45,7 +45,7 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
 def _facts(judged: Judged) -> list[str]:
     """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio; a claim with several names the part.
 
-    A claim whose parts came out differently has all of them, each with its word: "slower in batch 1: holds, accelerate-fp16 1.97 × …".
+    A claim whose parts came out differently has all of them, each with its word: "near in batch 128 (at most 1.25): refuted, …".
     """
     apart = judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1
     if apart:
@@ -63,7 +63,8 @@ def _parts_apart(judged: Judged) -> list[str]:
         why = f" ({part.why})" if part.why else ""
         number = _fact(*published, part) if published else part.number
         told = f", {number}" if number and not (following and following.number == part.number) else ""
-        lines.append(f"{part.name}: {part.word}{why}{told}")
+        claimed = f" ({part.where.in_words})" if part.where and part.where.in_words else ""
+        lines.append(f"{part.name}{claimed}: {part.word}{why}{told}")
     return lines
 
 

@@ -14,7 +14,7 @@ from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of
 
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that a GPU held, torch's cache of freed memory included; *in use*: the most "
-    "that torch had allocated at once; both of the middle run."
+    "that torch had allocated at once; of several runs each is the middle one."
 )
 
 
@@ -115,4 +115,6 @@ def _marked(group: Group) -> Iterator[Markdown]:
         marked = [run for run in row.ok_runs if marks_of(run) and not disturbed_by(run)]
         for runs, mark_of, what in ((disturbed, disturbed_by, "judge nothing"), (marked, marks_of, "count")):
             if runs:
-                yield Markdown("- {}: {} of {} runs are marked and {}: {}").format(cells.on(row), len(runs), len(row.ok_runs), what, mark_of(runs[0])[0])
+                yield Markdown("- {}: {} of {} runs are marked and {}{}: {}").format(
+                    cells.on(row), len(runs), len(row.ok_runs), what, ", the first" if len(runs) > 1 else "", mark_of(runs[0])[0]
+                )
