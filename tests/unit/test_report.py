@@ -517,6 +517,19 @@ def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -
     assert "- int8 on 1: 2 of 3 runs are marked and count, the first: throttled: a" in text
 
 
+def test_runs_with_uncommitted_changes_are_named(tmp_path: Path) -> None:
+    def told(*dirty: bool) -> list[str]:
+        runs = [*synthetic.repeated(record(job("int8"), 50.0), 3), record(job("deepspeed", 1), 10.0)]
+        for run, is_dirty in zip(runs, dirty, strict=True):
+            run.host["dirty"] = is_dirty
+        return re.findall(r"uncommitted changes, so the commit is not all of the code: (.*)", page(tmp_path, runs))
+
+    assert told(False, False, False, False) == []
+    assert told(True, False, True, False) == ["int8 on 1, 2 of 3 runs"]
+    assert told(True, False, False, True) == ["int8 on 1, 1 of 3 runs; deepspeed on 1, 1 of 1 runs"]
+    assert told(True, True, True, True) == ["all runs"]
+
+
 def test_the_environment_names_gpus_commits_and_images_of_all_runs(tmp_path: Path) -> None:
     runs = synthetic.repeated(record(job("deepspeed", 1), 10.0), 2)
     runs[1].host["gpus"][0]["uuid"], runs[1].host["commit"] = "GPU-other", "0ther00000000000"

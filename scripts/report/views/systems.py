@@ -105,7 +105,7 @@ def remarks(group: Group) -> Markdown:
         if row.empty_devices:
             held = gpus(row.count - row.empty_devices)
             notes.append(Markdown("- {}: its library put the whole model on {} and left {} empty").format(cells.on(row), held, row.empty_devices))
-    return lines(*notes, *_marked(group))
+    return lines(*notes, *_marked(group), *_uncommitted(group))
 
 
 def _marked(group: Group) -> Iterator[Markdown]:
@@ -118,3 +118,14 @@ def _marked(group: Group) -> Iterator[Markdown]:
                 yield Markdown("- {}: {} of {} runs are marked and {}{}: {}").format(
                     cells.on(row), len(runs), len(row.ok_runs), what, ", the first" if len(runs) > 1 else "", mark_of(runs[0])[0]
                 )
+
+
+def _uncommitted(group: Group) -> Iterator[Markdown]:
+    """The rows with runs whose commit is not their code."""
+    runs = [run for row in group.rows for run in row.ok_runs]
+    of_rows = [(row, sum(bool(run.host.get("dirty")) for run in row.ok_runs)) for row in group.rows]
+    if not any(count for _, count in of_rows):
+        return
+    told = Markdown("; ").join(Markdown("{}, {} of {} runs").format(cells.on(row), count, len(row.ok_runs)) for row, count in of_rows if count)
+    all_of_them = sum(count for _, count in of_rows) == len(runs)
+    yield Markdown("- the kit had uncommitted changes, so the commit is not all of the code: {}").format("all runs" if all_of_them else told)
