@@ -141,12 +141,9 @@ def _answers(folder):
 def judge(answers, logits, readings, plain, floors):
     """The verdict: {passed, reason, regret, logits_error, allowed, plain, steps, calls, not_seen}; for sampled tokens without regret to plain.
 
-    With `only_unseen_were_slow` nothing speaks against the row but the time of its calls with unseen prompts.
-
     answers and logits: the files of the measuring job; plain: {regret_p90, regret_max, prompt, late} of plain transformers.
     """
     faults, not_seen, verdict = _rows(answers) + _counts(answers), ["tokens are sampled, so no reference can judge them"], {}
-    slow = _slow_with_unseen_prompts(answers) if answers["greedy"] else []
     timed, left_out = _chosen(_timed(answers))
     if answers["greedy"]:
         verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, answers["prompts"], timed, readings)}
@@ -163,9 +160,6 @@ def judge(answers, logits, readings, plain, floors):
             faults += _too_far(verdict["logits_error"], verdict["allowed"]["logits_error"])
     steps = sum(len(answer["tokens"]) for answer in timed)
     calls = sum(len(part["digests"]) for part in answers["runs"])
-    if slow and not faults:
-        verdict["only_unseen_were_slow"] = True
-    faults += slow
     return dict(verdict, passed=not faults, reason="; ".join(faults), steps=steps, calls=calls, not_seen=not_seen)
 
 
@@ -223,21 +217,15 @@ def _counts(answers):
 
 
 def _repeats(answers):
-    """Timed calls that differ among themselves or from the call whose logits were kept."""
+    """Timed calls that differ among themselves or from the call whose logits were kept, or whose answer was stored."""
     faults, longest = [], timed_tokens.longest_of(answers["runs"])
     faults += ["the timed calls of {new_tokens} new tokens made different tokens".format(**part) for part in answers["runs"] if len(set(part["digests"])) > 1]
     if answers["again"].get("digest", longest["digests"][0]) != longest["digests"][0]:
         faults.append("the call whose logits are judged made other tokens than the timed calls")
+    if answers["fresh"] and timed_tokens.slow(longest["timed_ms"], answers["fresh"]):
+        timed_ms, fresh_ms = timed_tokens.pace_ms(longest["timed_ms"]), min(call["ms"] for call in answers["fresh"])
+        faults.append("timed calls took {:.3g} ms, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, fresh_ms))
     return faults
-
-
-def _slow_with_unseen_prompts(answers):
-    """Timed calls whose answers were stored, by the time that an answer to another prompt takes."""
-    timed = timed_tokens.longest_of(answers["runs"])["timed_ms"]
-    if not answers["fresh"] or not timed_tokens.slow(timed, answers["fresh"]):
-        return []
-    timed_ms, fresh_ms = timed_tokens.pace_ms(timed), min(call["ms"] for call in answers["fresh"])
-    return ["timed calls took {:.3g} ms, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, fresh_ms)]
 
 
 def _regret(answers, prompts, made, readings):

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,11 @@ class NotJudged(Exception):
     """The judge could not do its work, through no fault of the row: its verdict is open."""
 
 
-def judge(engine: Engine, job: Job, result: Result | None, work: Path, disturbed: Sequence[str], on_line: Callable[[str], None]) -> None:
+def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: Callable[[str], None]) -> None:
     """Judge what a measuring job left in its work folder, and put the verdict into its result's check; nothing where it left nothing.
 
     The tokens stay beside the result. What the guest left and cannot be judged has not passed. Raises NotJudged where the judge itself fails:
-    a full disk or an engine that stops says nothing about the row. Nor do slow calls with unseen prompts, where nothing else speaks against the
-    row, and the machine was disturbed while it ran: `disturbed` holds the marks.
+    a full disk or an engine that stops says nothing about the row.
     """
     tokens, logits = work / timed_tokens.TOKENS, work / timed_tokens.LOGITS
     if result is None or result.status != "ok" or not result.check or not os.path.lexists(tokens):
@@ -59,8 +58,6 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, disturbed
         raise NotJudged(first_line(error)) from error
     else:
         verdict = _verdict(engine, job, dtype, [tokens, logits], work.parent / tokens.name, on_line)
-    if disturbed and result.check["passed"] and verdict.get("only_unseen_were_slow") is True:
-        raise NotJudged(f"{verdict['reason']}, or the machine was too busy ({disturbed[0]})")
     result.check["judged"] = verdict
     if result.check["passed"] and not verdict["passed"]:
         result.check.update(passed=False, reason=verdict["reason"])

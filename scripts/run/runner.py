@@ -169,17 +169,16 @@ def _measure(ready: Ready, folder: Path) -> Record:
             result, status, reason = engines.answer(job, work, outcome, engine.gpus, resumed)
             if result is None:
                 answers.keep_rejected(work, folder)
-            state = watch.summary(result.phases.get("measure") if result else None)
             began = time.monotonic()
             try:
-                judging.judge(engine, job, result, work, state["disturbed"], display.line)
+                judging.judge(engine, job, result, work, display.line)
             except judging.NotJudged as error:
                 status, reason = "failed", f"its tokens were not judged: {error}"
             except (KeyboardInterrupt, SystemExit) as error:  # a stopping signal: what was measured is stored first
                 status, reason, stopped = "failed", "its tokens were not judged: the command was stopped", error
             judge_s = time.monotonic() - began
         _keep_traces(work, folder)
-        facts["conditions"] = state
+        facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
         facts["shared_with"] = engine.asked.shared_with
         of_calls = windows.of_calls(result.measurements, result.figures.get("longer") or []) if result else []
         facts |= {"energy": watch.energy(of_calls), "busy": watch.busy(of_calls)}

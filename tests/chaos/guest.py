@@ -81,12 +81,6 @@ def fewer_calls(job):
     return answer
 
 
-def slow_with_unseen(job, path):
-    """A judge's verdict against the time of calls with unseen prompts alone; nothing of any other job."""
-    if job["kind"] == "judge":
-        put(path, json.dumps(dict(good(job), check={"passed": False, "reason": "their answers were kept", "only_unseen_were_slow": True})))
-
-
 #: How an answer is left at `path`. Only `good` is an answer.
 WRITING = {
     "good": lambda job, path: put_whole(path, json.dumps(good(job))),
@@ -105,7 +99,6 @@ WRITING = {
     "negative-time": lambda job, path: put(path, json.dumps(false(job, load_s=-1.0))),
     "fewer-calls": lambda job, path: put(path, json.dumps(fewer_calls(job))),
     "failed": lambda job, path: put(path, json.dumps(false(job, status="failed", reason="a\x1b[2J\nb" + "x" * 50000))),
-    "slow-with-unseen": slow_with_unseen,
     "link": lambda job, path: os.symlink("/etc/hostname", path),
     "hard-link": lambda job, path: (put(path + ".other", json.dumps(false(job))), os.link(path + ".other", path)),
     "pipe": lambda job, path: os.mkfifo(path),

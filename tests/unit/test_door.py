@@ -72,7 +72,7 @@ def test_traces_answers_and_tokens_that_are_no_plain_files_do_not_stop_the_run(w
     runner._keep_traces(work, work.parent)
     resume.keep(work)
     result = a_result(check={"passed": True, "reason": ""})
-    judging.judge(None, a_job(), result, work, [], print)
+    judging.judge(None, a_job(), result, work, print)
     assert os.listdir(work.parent) == ["work"]
     assert not result.check["passed"] and "tokens.json" in result.check["reason"]
     assert OUTPUTS in capsys.readouterr().err

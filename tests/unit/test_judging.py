@@ -27,7 +27,7 @@ def write(folder, **changes):
     (folder / timed_tokens.TOKENS).write_text(json.dumps({**told, **changes}))
 
 
-def judged(monkeypatch, work, verdict, disturbed=(), **check):
+def judged(monkeypatch, work, verdict, **check):
     def judgement(engine, job, dtype, floors, left, on_line):
         asked.update(dtype=dtype, floors=floors)
         if isinstance(verdict, Exception):
@@ -37,7 +37,7 @@ def judged(monkeypatch, work, verdict, disturbed=(), **check):
     asked = {}
     monkeypatch.setattr(checkpoints, "judgement", judgement)
     result = a_result(check={"passed": True, "reason": "", **check}, used={"dtype": "float16"})
-    judging.judge(None, a_job(), result, work, disturbed, print)
+    judging.judge(None, a_job(), result, work, print)
     return result.check, asked
 
 
@@ -61,17 +61,6 @@ def test_a_verdict_for_the_tokens_leaves_the_check_as_it_is_and_stands_in_it(mon
 def test_a_judge_that_cannot_work_says_nothing_about_the_row(monkeypatch, work, fault, words):
     with pytest.raises(judging.NotJudged, match=f"^{words}$"):
         judged(monkeypatch, work, fault)
-
-
-def test_slow_calls_with_unseen_prompts_say_nothing_on_a_busy_machine_unless_something_else_speaks_against_the_row(monkeypatch, work):
-    slow = {"passed": False, "reason": "their answers were kept", "only_unseen_were_slow": True}
-    busy = ["foreign load: 2.0 of 2 cores computed just after it ended", "another"]
-    with pytest.raises(judging.NotJudged, match=r"^their answers were kept, or the machine was too busy \(foreign load: 2.0 of 2 cores .*\)$"):
-        judged(monkeypatch, work, slow, busy)
-    assert not judged(monkeypatch, work, slow)[0]["passed"]
-    assert not judged(monkeypatch, work, slow, busy, passed=False)[0]["passed"], "a check that has not passed stays so"
-    assert not judged(monkeypatch, work, {"passed": False, "reason": "other tokens"}, busy)[0]["passed"]
-    assert judged(monkeypatch, work, {"passed": True, "reason": ""}, busy)[0]["passed"]
 
 
 def test_tokens_that_cannot_be_read_say_nothing_about_the_row(monkeypatch, work):
