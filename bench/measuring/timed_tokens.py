@@ -28,8 +28,11 @@ LOGIT_ROWS = 8
 #: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call.
 FRESH = 3
 
-#: Calls with unseen prompts: so many always, and at most so many where all of them are slow, with a pause in which a busy host may calm down.
-FRESH_CALLS, MOST_FRESH_CALLS, PAUSE_S = 2, 8, 0.25
+#: Calls with unseen prompts: so many always, and at most so many where all of them are slow.
+FRESH_CALLS, MOST_FRESH_CALLS = 2, 8
+
+#: The pause before the first call more, in which a busy host may calm down. Each further pause is twice as long, 8 s at most.
+PAUSE_S = 0.25
 
 #: Calls that took so many seconds together tell enough: a burst of a busy host is shorter.
 MOST_FRESH_S = 60
@@ -209,11 +212,11 @@ def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
     """Calls with unseen prompts; none where every rotation of the prompts is the prompts."""
     batches = unseen(batch)
     fresh = [_fresh(job, loaded, form, run, rotated, clock) for rotated in itertools.islice(batches, FRESH_CALLS)]
-    for rotated in itertools.islice(batches, MOST_FRESH_CALLS - FRESH_CALLS):
+    for more, rotated in enumerate(itertools.islice(batches, MOST_FRESH_CALLS - FRESH_CALLS)):
         enough = not slow(timed_ms, fresh) or sum(call["ms"] for call in fresh) > 1000 * MOST_FRESH_S
         if ranks.gather(enough)[0]:  # the first rank decides for all, which would wait for each other otherwise
             break
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S * 2**more)
         fresh.append(_fresh(job, loaded, form, run, rotated, clock))
     return fresh
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from scripts import surroundings
@@ -13,15 +14,23 @@ from scripts.paths import ROOT
 IN_USE = ROOT / ".venv" / ".in-use"
 
 
-def refuse_in_use(path: Path = IN_USE) -> None:
-    """Raise PreflightError where a command of the kit runs: it would lose its interpreter."""
+@contextlib.contextmanager
+def not_in_use(path: Path = IN_USE) -> Iterator[None]:
+    """Within it no command of the kit begins with the tools. Raises PreflightError where one runs: it would lose its interpreter."""
+    lock = None
     with contextlib.suppress(OSError):  # no such folder, or a disk without locks
         lock = locks.take(path, locks.FOR_EVERYBODY)
         if not lock:
             raise PreflightError(f"a command of the kit runs from {path.parents[1]}; wait for its end, or end it, and type the same again")
-        lock.close()
+    with lock or contextlib.nullcontext():
+        yield
+
+
+def main() -> None:
+    with not_in_use():
+        pass
 
 
 if __name__ == "__main__":
     surroundings.use(os.environ)
-    run_command(refuse_in_use)
+    run_command(main)

@@ -5,6 +5,7 @@ are added to it. pip installs uv, and uv installs the other tools, all by their 
 archive.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -46,16 +47,19 @@ def install(group: str) -> None:
         return
     with locks.held(ROOT / ".venv.lock", why="another make installs tools"):
         if not _is_current(group, loaded):
-            if group == "run":
-                clean.refuse_in_use(VENV / clean.IN_USE.name)
-            about = known[group]
-            print(f"installing {about['summary']} into .venv, once: {installs.sizes(about['download_mb'], about['disk_mb'])}", file=sys.stderr)
-            began = time.monotonic()
-            if group == "run":
-                _make_environment(loaded.host_lock("installer"))
-            _fill(loaded.host_lock(group), about["disk_mb"], kept_files() if group == "run" else [])
-            (VENV / f".{group}").touch()
-            print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
+            with clean.not_in_use(VENV / clean.IN_USE.name) if group == "run" else contextlib.nullcontext():
+                _install(group, loaded)
+
+
+def _install(group: str, loaded: pins.Pins) -> None:
+    about = loaded.host["groups"][group]
+    print(f"installing {about['summary']} into .venv, once: {installs.sizes(about['download_mb'], about['disk_mb'])}", file=sys.stderr)
+    began = time.monotonic()
+    if group == "run":
+        _make_environment(loaded.host_lock("installer"))
+    _fill(loaded.host_lock(group), about["disk_mb"], kept_files() if group == "run" else [])
+    (VENV / f".{group}").touch()
+    print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
 def _is_current(group: str, loaded: pins.Pins) -> bool:

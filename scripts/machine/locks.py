@@ -119,13 +119,27 @@ def held(path: Path, mode: int = FOR_EVERYBODY, why: str = "") -> Iterator[None]
 
 @contextlib.contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Hold a lock beside others that hold it so, which `take` cannot take meanwhile; nothing is held where the disk gives no such lock."""
+    """Hold a lock beside others that hold it so, which `take` cannot take meanwhile; nothing is held where the disk gives no such lock.
+
+    Where another process has taken it, for a look or for longer, it is tried for a moment.
+    """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             descriptor = _open(path, FOR_EVERYBODY)
             held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _share(descriptor)
         yield
+
+
+def _share(descriptor: int) -> None:
+    deadline = time.monotonic() + MOMENT_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(MOMENT_S / 10)
 
 
 def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:

@@ -55,6 +55,11 @@ class Line:
         return value if isinstance(value, (bool, int, float, str)) else None
 
 
+def _output_right(line: Line) -> Value:
+    passed = line.check("passed")
+    return None if passed and line.row.status != "ok" else passed
+
+
 @dataclass(frozen=True)
 class Column:
     """A name with its unit, what it means, and its value of a line: None where there is none."""
@@ -90,7 +95,7 @@ COLUMNS = (
     Column("batch_size", "sequences a call", lambda line: line.row.batch_size),
     Column("new_tokens", "asked of each sequence of a timed call; empty where none was timed", lambda line: line.new_tokens or None),
     Column("status", "ok, or why the row has no time", lambda line: line.row.status),
-    Column("output_right", "whether the output check passed; empty where nothing was checked", lambda line: line.check("passed")),
+    Column("output_right", "whether the output check passed; empty where nothing was checked, or where the run did not end well", _output_right),
     Column("logits_relative_error", "of the last prompt position, against plain transformers in float32", lambda line: line.check("logits_relative_error")),
     Column("runs", "that timed such calls", lambda line: len(line.row.run_means_ms(line.new_tokens)) if line.new_tokens else 0),
     Column("mean_ms", "mean call: over the runs; of one run over its calls", lambda line: _of(line.summary, "mean")),

@@ -34,9 +34,9 @@ class Range:
 
     @property
     def in_words(self) -> str:
-        """ "below 1.5", "at least 1.5", "3.06 to 4.79"; "" of ABOVE_ONE, which "faster" says."""
-        least, most = (stats.number(end, 2).rstrip("0").rstrip(".") if math.isfinite(end) else "" for end in (self.least, self.most))
-        if self == ABOVE_ONE:
+        """ "below 1.5", "at least 1.5", "3.064 to 4.787"; "" of ABOVE_ONE, which "faster" says, and of all numbers."""
+        least, most = (f"{end:.4g}" if math.isfinite(end) else "" for end in (self.least, self.most))
+        if self == ABOVE_ONE or not self.ends:
             return ""
         if least and most:
             return f"{least} to {most}"

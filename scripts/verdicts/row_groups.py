@@ -233,7 +233,7 @@ class Row:
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
         """The most that any of its GPUs held, of the middle run; None without a sample."""
-        return next(iter(self.peaks_of_gpus_bytes()), None)
+        return _middle(peak_of_a_gpu_bytes(run) for run in self._runs_with_memory)
 
     @property
     def peak_resident_bytes(self) -> int | None:
@@ -253,7 +253,7 @@ class Row:
 
     @property
     def _runs_with_memory(self) -> Sequence[Record]:
-        """The runs whose memory the row shows: those that count, or the one that it shows where none came to its end."""
+        """The runs whose memory the row shows: those that count, or the latest where it did not end well."""
         return (self.undisturbed() or self.ok_runs) if self.status == "ok" else [self.record]
 
     def unusable(self, new_tokens: int | None = None) -> str:

@@ -327,6 +327,17 @@ def test_a_claim_whose_parts_came_out_differently_has_each_with_its_word_and_its
     assert re.search(r"more than accelerate: ds-zero 8\.4\S* \(.*\) × the gain of accelerate-fp16, published 12\.36", proportion)
 
 
+def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equal() -> None:
+    published = {(one.job.case, row_groups.batch_size_of(one)): one for one in published_cells()}
+    of_128 = cell("accelerate-int8", 128, 3.38 * 89.6 / 34.04)
+    records = [of_128 if place == ("accelerate-int8", 128) else one for place, one in published.items()]
+    verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
+    (line,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.6]" in line]
+    assert re.search(
+        r"slower in batch 1: holds, accelerate-fp16 2\.63 \(.*\) × accelerate-int8, published 2\.63.*; near in batch 128 .*: refuted, .* 2\.63 \(", line
+    )
+
+
 @pytest.mark.parametrize(("case", "at_32", "place"), [("ds-inference", 0.63, 1), ("ds-zero", 4.62, 2)])
 @pytest.mark.parametrize(("gain", "word"), [(1.6, HOLDS), (1.4, REFUTED)])
 def test_deepspeed_goes_on_gaining_above_the_bound(case: str, at_32: float, place: int, gain: float, word: str) -> None:

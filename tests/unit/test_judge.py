@@ -322,6 +322,14 @@ def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_
     assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
 
 
+def test_the_pauses_for_a_busy_host_grow_to_eight_seconds(monkeypatch):
+    slept = []
+    monkeypatch.setattr(timed_tokens, "PAUSE_S", 0.25)
+    monkeypatch.setattr(timed_tokens.time, "sleep", slept.append)
+    unseen(40)
+    assert slept == [0.25, 0.5, 1, 2, 4, 8]
+
+
 def test_slow_calls_are_not_repeated_for_ever():
     assert [call["ms"] for call in unseen(40_000)] == [40_000, 40_000]
 

@@ -46,14 +46,28 @@ def test_a_lock_that_is_held_is_not_taken_and_names_its_holder(tmp_path: Path) -
 
 def test_make_clean_waits_for_every_command_of_the_kit(tmp_path: Path) -> None:
     path = tmp_path / "kit" / ".venv" / ".in-use"
-    clean.refuse_in_use(path)  # there is no such folder, so no command runs from it
+    with clean.not_in_use(path):  # there is no such folder, so no command runs from it
+        pass
     path.parent.mkdir(parents=True)
     with locks.shared(path):
         with locks.shared(path):
             pass
         with pytest.raises(PreflightError, match=f"a command of the kit runs from {tmp_path / 'kit'}; wait for its end"):
-            clean.refuse_in_use(path)
-    clean.refuse_in_use(path)
+            with clean.not_in_use(path):
+                pytest.fail("a command runs")
+    with clean.not_in_use(path):
+        assert locks.take(path) is None, "no command begins meanwhile"
+
+
+def test_a_command_that_begins_while_somebody_looks_at_the_lock_holds_it_a_moment_later(tmp_path: Path) -> None:
+    path = tmp_path / ".in-use"
+    looked = locks.take(path)
+    assert looked
+    threading.Timer(locks.MOMENT_S / 4, looked.close).start()
+    with locks.shared(path):
+        assert locks.take(path) is None
+    with locks.take(path) as taken, locks.shared(path):  # for longer: the command goes on without it
+        assert taken
 
 
 def test_a_command_holds_the_lock_of_make_clean_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

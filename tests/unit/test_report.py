@@ -1,4 +1,5 @@
 import copy
+import csv
 import dataclasses
 import functools
 import json
@@ -18,13 +19,13 @@ from scripts import articles, paths, results, stats
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.report import page as page_text
-from scripts.report.plots import all_claims
+from scripts.report.plots import all_claims, memory_dots
 from scripts.report.text import Markdown
 from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.report.view import View
 from scripts.report.views import VIEWS
 from scripts.results import Record
-from scripts.verdicts import judging
+from scripts.verdicts import judging, row_groups
 from tests import reports, synthetic
 from tests.synthetic import job, record
 
@@ -231,7 +232,7 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
     assert re.search(
-        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: faster: holds; 3\.83 times \(3\.06 to 4\.79\): refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
+        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*: faster: holds; 3\.83 times \(3\.064 to 4\.787\): refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
         below,
     ), below
     assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; all 25 results" in first
@@ -515,6 +516,25 @@ def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -
     text = page(tmp_path, runs)
     assert "- int8 on 1: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
     assert "- int8 on 1: 2 of 3 runs are marked and count, the first: throttled: a" in text
+
+
+def test_the_output_of_a_run_that_was_not_judged_to_its_end_is_open(tmp_path: Path) -> None:
+    open_row = dataclasses.replace(record(job("int8"), 50.0), status="failed", reason="its tokens were not judged: the disk is full")
+    text = page(tmp_path, [open_row, record(job("deepspeed", 1), 10.0)])
+    table = text.partition("| output |")[2].partition("\n\n")[0]
+    outputs = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in table.splitlines()[2:]}
+    assert outputs == {"int8": "open", "deepspeed": "ok"}
+    (line,) = [line for line in csv.DictReader((tmp_path / "results.csv").open()) if line["case"] == "int8"]
+    assert line["output_right"] == ""
+
+
+def test_the_picture_of_memory_names_the_gpus_by_how_full_they_were() -> None:
+    runs = synthetic.repeated(record(job("deepspeed", 2), 10.0), 3)
+    for run in runs:
+        for gpu, gib in zip(run.host["gpu_memory"], (4, 9), strict=True):
+            gpu["peak_used_bytes"] = gib * synthetic.GIB
+    picture = memory_dots.plot(row_groups.build(runs, articles.load_all())[0]) or ""
+    assert re.search(r"fullest of 2 GPUs[^b]*?9\.00 GiB", picture, re.S) and re.search(r"fullest of 2 GPUs but 1.*?4\.00 GiB", picture, re.S)
 
 
 def test_runs_with_uncommitted_changes_are_named(tmp_path: Path) -> None:

@@ -171,7 +171,12 @@ def test_tools_are_not_replaced_while_a_command_of_the_kit_runs_with_them(of_old
     with locks.shared(of_old_tools / ".venv" / ".in-use"):
         with pytest.raises(PreflightError, match=f"a command of the kit runs from {of_old_tools}; wait for its end, or end it, and type the same again"):
             tools.install("run")
-    assert not made and capsys.readouterr().err == ""
+        monkeypatch.setattr(tools, "_is_current", lambda group, loaded: False)
+        filled = []
+        monkeypatch.setattr(tools, "_fill", lambda lock, *_: filled.append(lock.name))
+        tools.install("dev")  # tools that are added take none away
+        assert filled == ["dev.txt"] and "installing" in capsys.readouterr().err
+    assert not made
     tools.install("run")
     assert len(made) == 1 and "installing" in capsys.readouterr().err
     assert not (of_old_tools / ".venv.lock").exists()

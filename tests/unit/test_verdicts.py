@@ -694,6 +694,9 @@ def test_a_row_shows_the_memory_of_the_middle_run() -> None:
     assert (row.torch_peak_bytes("peak_allocated_bytes"), row.torch_peak_bytes("peak_reserved_bytes")) == (10, 11)
     (of_four,) = group_of(runs[:4]).rows
     assert of_four.peak_of_a_gpu_bytes == 10 * synthetic.GIB, "the lower of two in the middle: a reading, no mean"
+    assert of_four.peak_resident_bytes == 70
+    (failed,) = group_of([*runs[:-1], dataclasses.replace(runs[-1], status="oom")]).rows
+    assert failed.peak_of_a_gpu_bytes == 60 * synthetic.GIB, "a row whose latest run did not end well shows that run"
 
 
 def test_of_several_gpus_each_place_in_the_order_of_fullness_has_its_middle_run() -> None:
@@ -704,6 +707,7 @@ def test_of_several_gpus_each_place_in_the_order_of_fullness_has_its_middle_run(
     runs[0].host["gpu_memory"][1]["peak_used_bytes"] = None
     (row,) = group_of(runs).rows
     assert row.peaks_of_gpus_bytes() == [7 * synthetic.GIB, 4 * synthetic.GIB], "the run without a sample of its second GPU is left out"
+    assert row.peak_of_a_gpu_bytes == 8 * synthetic.GIB, "all runs have a fullest GPU"
     runs[0].host["gpu_memory"][1]["peak_used_bytes"] = 5 * synthetic.GIB
     assert row.peaks_of_gpus_bytes() == [8 * synthetic.GIB, 5 * synthetic.GIB]
 
@@ -717,7 +721,8 @@ def test_of_several_gpus_each_place_in_the_order_of_fullness_has_its_middle_run(
         (parts.Range(least=102.4), "at least 102.4"),
         (parts.Range(most=1.25), "at most 1.25"),
         (parts.size(60), "48 to 75"),
-        (parts.size(3.83), "3.06 to 4.79"),
+        (parts.size(3.83), "3.064 to 4.787"),
+        (parts.Range(), ""),
     ],
 )
 def test_what_a_claim_says_of_a_ratio_in_words(where: parts.Range, words: str) -> None:

@@ -33,7 +33,12 @@ def _dots(row: Row) -> list[Dot]:
     if row.record.job.device == "cpu":
         return [_dot(named(row), row.peak_resident_bytes)] if row.peak_resident_bytes else []
     peaks = row.peaks_of_gpus_bytes()
-    return [_dot(f"{named(row)}, GPU {number + 1} of {len(peaks)}" if len(peaks) > 1 else named(row), peak) for number, peak in enumerate(peaks)]
+    return [_dot(f"{named(row)}, {_place(number, len(peaks))}" if len(peaks) > 1 else named(row), peak) for number, peak in enumerate(peaks)]
+
+
+def _place(number: int, count: int) -> str:
+    """ "fullest of 4 GPUs", "fullest of 4 GPUs but 1", …"""
+    return f"fullest of {count} GPUs" + (f" but {number}" if number else "")
 
 
 def _dot(name: str, size_bytes: int) -> Dot:

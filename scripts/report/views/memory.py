@@ -63,7 +63,9 @@ def _regret(row: Row) -> str:
 
 
 def _output(row: Row) -> Markdown:
-    return Markdown("not checked" if not row.check else "ok" if row.output_is_right else "**FAILED**")
+    if row.check and row.output_is_right:
+        return Markdown("ok" if row.status == "ok" else "open")  # of a run that was not judged to its end
+    return Markdown("**FAILED**" if row.check else "not checked")
 
 
 VIEW = View("memory", section, summary="Memory and output check", plot=memory_dots.plot, title="Peak memory", folded=True)

@@ -56,16 +56,22 @@ def _facts(judged: Judged) -> list[str]:
 
 
 def _parts_apart(judged: Judged) -> list[str]:
-    """Each part with its word and its number; a number that two neighbours share stands behind the second."""
-    parts = [(relation.published(part), part) for relation, of_relation in judged.verdict.judged for part in of_relation]
-    lines = []
-    for (published, part), (_, following) in zip(parts, [*parts[1:], (None, None)], strict=True):
-        why = f" ({part.why})" if part.why else ""
-        number = _fact(*published, part) if published else part.number
-        told = f", {number}" if number and not (following and following.number == part.number) else ""
-        claimed = f" ({part.where.in_words})" if part.where and part.where.in_words else ""
-        lines.append(f"{part.name}{claimed}: {part.word}{why}{told}")
-    return lines
+    """Each part with its word and its number; a number that two parts of one relation share stands behind the last of them."""
+    told_parts = []
+    for relation, parts in judged.verdict.judged:
+        for part in parts:
+            published = relation.published(part)
+            number = _fact(*published, part) if published else part.number
+            is_last = part is [other for other in parts if other.number == part.number][-1]
+            told_parts.append(_part_apart(part, number if is_last else ""))
+    return told_parts
+
+
+def _part_apart(part: Part, number: str) -> str:
+    """ "near in batch 128 (at most 1.25): refuted, …"."""
+    why = f" ({part.why})" if part.why else ""
+    claimed = f" ({part.where.in_words})" if part.where and part.where.in_words else ""
+    return f"{part.name}{claimed}: {part.word}{why}" + (f", {number}" if number else "")
 
 
 def _fact(published: float, over: str, part: Part) -> str:

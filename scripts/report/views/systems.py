@@ -14,7 +14,7 @@ from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of
 
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that a GPU held, torch's cache of freed memory included; *in use*: the most "
-    "that torch had allocated at once; of several runs each is the middle one."
+    "that torch had allocated at once; of several runs each shows the middle one."
 )
 
 
