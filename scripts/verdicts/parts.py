@@ -40,8 +40,9 @@ class Range:
             return ""
         if least and most:
             return f"{least} to {most}"
-        words = {True: ("above", "below"), False: ("at least", "at most")}[self.is_open]
-        return f"{words[0]} {least}" if least else f"{words[1]} {most}"
+        if least:
+            return f"{'above' if self.is_open else 'at least'} {least}"
+        return f"{'below' if self.is_open else 'at most'} {most}"
 
     def _holds(self, value: float) -> bool:
         return self.least < value < self.most if self.is_open else self.least <= value <= self.most

@@ -123,6 +123,11 @@ class Row:
         """The ok runs that may judge, by the state of their machine; of those with timed calls of so many new tokens, where a number is given."""
         return self._undisturbed if new_tokens is None else _with_calls(self._undisturbed, new_tokens)
 
+    @property
+    def counted_runs(self) -> Sequence[Record]:
+        """The runs that count where no calls are asked for: the undisturbed ones, or all ok ones where each was disturbed."""
+        return self.undisturbed() or self.ok_runs
+
     def runs_of(self, new_tokens: int) -> Sequence[Record]:
         """The runs with timed calls of so many new tokens that count, oldest first: the undisturbed ones, or all ok ones where each was disturbed."""
         return self.undisturbed(new_tokens) or _with_calls(self.ok_runs, new_tokens)
@@ -254,7 +259,7 @@ class Row:
     @property
     def _runs_with_memory(self) -> Sequence[Record]:
         """The runs whose memory the row shows: those that count, or the latest where it did not end well."""
-        return (self.undisturbed() or self.ok_runs) if self.status == "ok" else [self.record]
+        return self.counted_runs if self.status == "ok" else [self.record]
 
     def unusable(self, new_tokens: int | None = None) -> str:
         """Why this row cannot support a claim, or "": each of its runs has to have a right output."""

@@ -47,8 +47,7 @@ def _facts(judged: Judged) -> list[str]:
 
     A claim whose parts came out differently has all of them, each with its word: "near in batch 128 (at most 1.25): refuted, …".
     """
-    apart = judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1
-    if apart:
+    if judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1:
         return _parts_apart(judged)
     found = {(published, part.number): part for published, part in _published_parts(judged)}
     named = len(found) > 1

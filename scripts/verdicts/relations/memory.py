@@ -28,7 +28,7 @@ class Memory(Relation, frozen=True, kw_only=True):
             words = f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB"
             return [Part("", REFUTED, "out of memory", words)]
         row = rows.usable(self.case)
-        peaks_bytes = [peak_used_bytes(run).values() for run in row.undisturbed() or row.ok_runs]
+        peaks_bytes = [peak_used_bytes(run).values() for run in row.counted_runs]
         if not all(peaks_bytes):
             raise NotTested(f"the memory of {self.case}'s GPUs was not sampled")
         peak_bytes = max(map(max, peaks_bytes))
