@@ -74,10 +74,14 @@ def test_whoever_reads_the_record_while_a_build_is_written_into_it_reads_the_ear
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def layer(**files):
-    """{path: fields} of a layer with these files, as rebuild reads it."""
+def layer(*folders, **files):
+    """{path: fields} of a layer with these folders and files, as rebuild reads it."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name in folders:
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE
+            tar.addfile(info)
         for name, (content, date) in files.items():
             info = tarfile.TarInfo(name)
             info.size, info.mtime = len(content), date
@@ -100,11 +104,26 @@ def test_the_order_of_a_layer_counts_too():
     assert rebuild.layer_differences(layer(a=(b"", 1), b=(b"", 1)), layer(b=(b"", 1), a=(b"", 1))) == ["the same entries in another order"]
 
 
+def test_a_folder_that_a_layer_lists_without_a_change_in_it_is_told_apart_from_one_that_holds_something():
+    one, other = layer("etc"), layer("etc", "run", "opt", **{"opt/new": (b"x", 1), "runner": (b"x", 1)})
+    assert rebuild.layer_differences(one, other) == [
+        "opt: only in the second",
+        "opt/new: only in the second",
+        "run: only in the second, a folder without a change in it",
+        "runner: only in the second",
+    ]
+    assert rebuild.layer_differences(layer("run"), layer()) == ["run: only in the first, a folder without a change in it"]
+
+
 class Images:
     """The images of a Docker that holds those which were built."""
 
     def __init__(self) -> None:
-        self.images, self.held = self, []
+        self.images, self.held, self.id = self, [], "sha256:0"
+
+    def get(self, tag):
+        assert tag in self.held
+        return self
 
     def remove(self, tag, force):
         if tag not in self.held:
@@ -166,3 +185,31 @@ def test_a_verb_of_images_that_is_ended_by_a_signal_first_clears_up(monkeypatch,
     monkeypatch.setattr(module, name, work)
     done = CliRunner().invoke(command_line, verb)
     assert (done.exit_code, cleared) == (128 + number, ["cleared"]), done.output
+
+
+LEFT_OUT = ["layer 5, etc: only in the second, a folder without a change in it", "layer 5, run: only in the second, a folder without a change in it"]
+OTHER = ["layer 5, etc/passwd: date"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "answer"),
+    [
+        ([[]], []),
+        ([OTHER], OTHER),
+        ([[*LEFT_OUT, *OTHER]], [*LEFT_OUT, *OTHER]),
+        ([LEFT_OUT, []], []),
+        ([LEFT_OUT, LEFT_OUT, []], []),
+        ([LEFT_OUT, OTHER], OTHER),
+        ([LEFT_OUT, LEFT_OUT, LEFT_OUT], LEFT_OUT),
+    ],
+)
+def test_a_pair_of_builds_is_made_again_only_where_folders_alone_were_left_out(monkeypatch, capsys, pairs, answer):
+    docker, to_come = Images(), list(pairs)
+    monkeypatch.setattr(rebuild, "connect", lambda: docker)
+    monkeypatch.setattr(build, "run_buildx", lambda image, tag, *options, wheels: docker.held.append(tag))
+    monkeypatch.setattr(rebuild, "compare", lambda client, first, second: to_come.pop(0))
+    assert rebuild.rebuild(pins.load().image("int8", "2023-02")) == answer
+    assert to_come == []
+    said = capsys.readouterr().out
+    assert said.count("sha256:0") == 2 * len(pairs)
+    assert said.count("built once more") == len(pairs) - 1
