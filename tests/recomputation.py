@@ -9,7 +9,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,17 +179,40 @@ def rates(runs: Sequence[Raw]) -> tuple[float | None, float | None]:
     return 1000 * raw["job"]["prompt"]["batch_size"] / mean_ms, tokens_per_s
 
 
-def peaks_bytes(runs: Sequence[Raw]) -> dict[str, float | None]:
-    """The most that a GPU held, as NVML saw it and as torch counted it: the lower median over the runs that count."""
+def middles(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
+    """The most that a GPU held, as NVML saw it and as torch counted it, loading, the first call and the least busy GPU's share: the lower median
+    over the runs that count."""
     ok = [raw for raw in runs if raw["status"] == "ok"]
     quiet = [raw for raw in ok if not (raw["host"].get("conditions") or {}).get("disturbed") and not raw["host"].get("shared_with")]
     shown = run_that_counts(runs)
     counted = (quiet or ok) if shown["status"] == "ok" else [shown]
     found: dict[str, float | None] = {}
-    for name, peak in (("gpu_peak_bytes", seen_peak), ("torch_peak_allocated_bytes", counted_peak)):
-        told = sorted(value for raw in counted if (value := peak(raw)) is not None)
-        found[name] = told[(len(told) - 1) // 2] if told else None
+    readings = {"gpu_peak_bytes": seen_peak, "torch_peak_allocated_bytes": counted_peak, "load_s": load_s, "cold_ms": first_call_ms}
+    for name, read in readings.items():
+        found[name] = lower_median(value for raw in counted if (value := read(raw)) is not None)
+    of_gpus = list(zip(*(shares for raw in counted if (shares := busy_shares(raw, new_tokens))), strict=True))
+    middle = [lower_median(share for share in of_gpu if share is not None) for of_gpu in of_gpus]
+    found["gpu_busy_share"] = min((share for share in middle if share is not None), default=None) if None not in middle else None
     return found
+
+
+def lower_median(values: Iterable[float]) -> float | None:
+    told = sorted(values)
+    return told[(len(told) - 1) // 2] if told else None
+
+
+def load_s(raw: Raw) -> float | None:
+    return (raw["guest"] or {}).get("load_s")
+
+
+def first_call_ms(raw: Raw) -> float | None:
+    return next((some["cold_ms"] for some in (raw["guest"] or {}).get("measurements") or [] if some.get("cold_ms") is not None), None)
+
+
+def busy_shares(raw: Raw, new_tokens: int) -> list[float | None]:
+    """Of each GPU the share of the time in which it ran a kernel; None where the result gives a reason instead."""
+    told = [one["gpus"] for one in raw["host"].get("busy") or [] if one["new_tokens"] == new_tokens]
+    return [gpu.get("share") if gpu["code"] == "ok" else None for gpu in (told or [[]])[0]]
 
 
 def seen_peak(raw: Raw) -> float | None:
@@ -209,7 +232,7 @@ def of_line(reports: Reports, line: Mapping[str, str]) -> Iterator[Compared]:
     longest = new_tokens == (timed_tokens(counts) or [0])[-1]
     values: dict[str, float | None] = {"runs": float(len(timed_runs(runs, new_tokens))) if new_tokens else 0.0}
     values |= times_ms(runs, new_tokens) if new_tokens else dict.fromkeys(("mean_ms", "std_ms", "p95_ms", "low_ms", "high_ms"))
-    values |= {"items_per_s": rates(runs)[0] if longest else None, "load_s": (counts["guest"] or {}).get("load_s"), **peaks_bytes(runs)}
+    values |= {"items_per_s": rates(runs)[0] if longest else None, **middles(runs, new_tokens)}
     for name, value in values.items():
         said = float(line[name]) if line[name] else None
         yield Compared(f"{place}, {name}", said, value, CSV_ACCURACY * abs(value or 0.0))

@@ -105,13 +105,13 @@ COLUMNS = (
     Column("high_ms", "its upper end", lambda line: line.interval.high),
     Column("published_mean_ms", "the article's mean, where it is of the same calls on as many GPUs", lambda line: line.published_ms),
     Column("items_per_s", "texts with their answers a second, of forms that answer batches", lambda line: line.items_per_s.value if line.items_per_s else None),
-    Column("load_s", "loading the model", lambda line: line.row.guest.load_s if line.row.guest else None),
-    Column("cold_ms", "the first call after loading", lambda line: line.row.cold_ms),
-    Column("gpu_busy_share", "of the calls' time, in which the GPU ran a kernel, by NVML; of the least busy GPU", _busy_share),
+    Column("load_s", "loading the model; the middle run", lambda line: line.row.load_s),
+    Column("cold_ms", "the first call after loading; the middle run", lambda line: line.row.cold_ms),
+    Column("gpu_busy_share", "of the calls' time, in which the GPU ran a kernel, by NVML; of the least busy GPU, the middle run", _busy_share),
     Column("gpu_peak_bytes", "the most that a GPU held, as the host's NVML saw it; the middle run", lambda line: line.row.peak_of_a_gpu_bytes),
     Column("torch_peak_allocated_bytes", "of the fullest GPU; the middle run", lambda line: line.row.torch_peak_bytes("peak_allocated_bytes")),
     Column("pins_id", "of the environment that was pinned", lambda line: line.row.record.host.get("pins_id")),
-    Column("run", "whose loading and output the line shows: a folder of reports/runs", lambda line: line.row.record.id),
+    Column("run", "whose output the line shows: a folder of reports/runs", lambda line: line.row.record.id),
     Column("page", "the page of its setting", lambda line: pages.of_setting(line.group)),
 )
 

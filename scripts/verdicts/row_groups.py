@@ -20,6 +20,7 @@ from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
 
 Item = TypeVar("Item")
+Number = TypeVar("Number", int, float)
 
 #: The slug of bench/articles/calibration.toml.
 CALIBRATION = "calibration"
@@ -80,7 +81,8 @@ Place = tuple[str, int, int]
 class Row:
     """One case in one batch size on one number of devices: `runs` are all runs of the very same job, oldest first.
 
-    Times are those of all runs, peaks of memory the medians of their runs. All else (loading, the output) is that of `record`, the median run.
+    Times are those of all runs. Peaks of memory, loading, the first call and the like are those of the middle run of `shown_runs`, each by itself.
+    All else (the output, outliers, drift) is that of `record`, the median run.
     """
 
     case: str
@@ -158,10 +160,11 @@ class Row:
         return (self.guest.figures if self.guest else None) or {}
 
     def busy_shares(self, new_tokens: int) -> list[float | str]:
-        """The share of the time in which each GPU ran a kernel while calls of so many new tokens were made, or the code of scripts/machine/busy.py
-        that says why it does not count; [] where nothing was told."""
-        told: list[dict[str, Any]] = next((one["gpus"] for one in self.record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
-        return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
+        """The share of the time in which each GPU ran a kernel while calls of so many new tokens were made, of the middle run; where none tells one,
+        the latest code of scripts/machine/busy.py that says why it does not count. [] where nothing was told."""
+        told = [shares for run in self.shown_runs if (shares := _busy_shares_of(run, new_tokens))]
+        of_gpus = [[shares[place] for shares in told if place < len(shares)] for place in range(max(map(len, told), default=0))]
+        return [_middle_share(of_gpu) for of_gpu in of_gpus]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -231,35 +234,42 @@ class Row:
 
     def peaks_of_gpus_bytes(self) -> list[int]:
         """The most that its GPUs held, the fullest first: of each place in this order the middle of the runs with samples of most GPUs. [] without any."""
-        sampled = [sorted(peak_used_bytes(run).values(), reverse=True) for run in self._runs_with_memory]
+        sampled = [sorted(peak_used_bytes(run).values(), reverse=True) for run in self.shown_runs]
         most = max(map(len, sampled), default=0)
         return [statistics.median_low(peaks) for peaks in zip(*(peaks for peaks in sampled if len(peaks) == most), strict=True)]
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:
         """The most that any of its GPUs held, of the middle run; None without a sample."""
-        return _middle(peak_of_a_gpu_bytes(run) for run in self._runs_with_memory)
+        return self.middle(peak_of_a_gpu_bytes)
 
     @property
     def peak_resident_bytes(self) -> int | None:
         """The most memory of the host that its measured processes held together, of the middle run; None where no guest told it."""
-        return _middle(run.guest.memory.get("peak_rss_bytes") for run in self._runs_with_memory if run.guest)
+        return self.middle(lambda run: run.guest.memory.get("peak_rss_bytes") if run.guest else None)
+
+    @property
+    def load_s(self) -> float | None:
+        """Loading the model, of the middle run."""
+        return self.middle(lambda run: run.guest.load_s if run.guest else None)
 
     @property
     def cold_ms(self) -> float | None:
-        """The first call after loading."""
-        calls = self.guest.measurements if self.guest else []
-        return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
+        """The first call after loading, of the middle run."""
+        return self.middle(cold_ms_of)
 
     def torch_peak_bytes(self, name: str) -> int | None:
         """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes", of the middle run."""
-        devices = [run.guest.memory.get("devices") or [] for run in self._runs_with_memory if run.guest]
-        return _middle(max((device[name] for device in of_run), default=None) for of_run in devices)
+        return self.middle(lambda run: max((device[name] for device in run.guest.memory.get("devices") or []), default=None) if run.guest else None)
 
     @property
-    def _runs_with_memory(self) -> Sequence[Record]:
-        """The runs whose memory the row shows: those that count, or the latest where it did not end well."""
+    def shown_runs(self) -> Sequence[Record]:
+        """The runs whose memory and loading the row shows: those that count, or the latest where it did not end well."""
         return self.counted_runs if self.status == "ok" else [self.record]
+
+    def middle(self, read: Callable[[Record], Number | None]) -> Number | None:
+        """The middle of what the shown runs tell, which is what one of them tells; None where none tells anything."""
+        return _middle(map(read, self.shown_runs))
 
     def unusable(self, new_tokens: int | None = None) -> str:
         """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
@@ -364,10 +374,28 @@ def peak_used_bytes(record: Record) -> dict[str, int]:
     return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
 
 
-def _middle(values: Iterable[int | None]) -> int | None:
+def _middle(values: Iterable[Number | None]) -> Number | None:
     """The lower median, which is one of the values; None without any."""
     told = [value for value in values if value is not None]
     return statistics.median_low(told) if told else None
+
+
+def cold_ms_of(record: Record) -> float | None:
+    """A run's first call after loading; None where the guest told none."""
+    calls = record.guest.measurements if record.guest else []
+    return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
+
+
+def _busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
+    """The shares of a run's GPUs, or their codes."""
+    told: list[dict[str, Any]] = next((one["gpus"] for one in record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
+    return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
+
+
+def _middle_share(told: Sequence[float | str]) -> float | str:
+    """The middle share of a GPU over its runs, or the latest code where no run tells a share."""
+    middle = _middle(share for share in told if not isinstance(share, str))
+    return told[-1] if middle is None else middle
 
 
 def peak_of_a_gpu_bytes(record: Record) -> int | None:

@@ -1,5 +1,6 @@
 """Which GPUs, loading, the cold call, the time of one further token, how fast the host was and how steady the samples are; ok rows only."""
 
+import functools
 import statistics
 import string
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
+from scripts.results import Record
 from scripts.verdicts.row_groups import Group, Row, gpu_uuids_of, series
 
 
@@ -26,11 +28,11 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("case", cells.case, words=True),
         Column(cells.devices(group), lambda row: row.count),
         Column("which GPUs", lambda row: which_gpus(row, letters), when=bool(letters)),
-        Column("load, s", lambda row: cells.decimal(row.guest.load_s if row.guest else None, 1)),
+        Column("load, s", lambda row: cells.decimal(row.load_s, 1)),
         Column("cold call, ms", lambda row: cells.significant(row.cold_ms)),
         Column("further token, ms (95 % interval)", further_token),
-        Column("the host starts an operator in, µs: before / after", launch, when=any(row.guest and row.guest.launch_us for row in group.rows)),
-        Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.record.host.get("busy") for row in group.rows)),
+        Column("the host starts an operator in, µs: before / after", launch, when=any(launch(row) != NONE for row in group.rows)),
+        Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.busy_shares(count) for row in group.rows for count in row.new_tokens)),
         Column("timed calls", lambda row: " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens)),
         Column("outliers", lambda row: " + ".join(str(stats.summarise(row.timed_ms(count)).outliers) for count in row.new_tokens)),
         Column("drift, %", lambda row: " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens)),
@@ -50,9 +52,12 @@ def section(group: Group, article: Article | None) -> Markdown:
 
 def launch(row: Row) -> str:
     """ "5.2 / 5.4": µs in which the row's host started one small operator, before the first call and after the last."""
-    launch_us = (row.guest.launch_us if row.guest else None) or {}
-    times_us = [time_us for when in ("before", "after") if (time_us := launch_us.get(when))]
+    times_us = [time_us for when in ("before", "after") if (time_us := row.middle(functools.partial(_launch_of_run_us, when=when)))]
     return " / ".join(stats.significant(time_us) for time_us in times_us) if len(times_us) == 2 else NONE
+
+
+def _launch_of_run_us(run: Record, when: str) -> float | None:
+    return (run.guest.launch_us or {}).get(when) if run.guest else None
 
 
 def kernel_runs(row: Row) -> str:

@@ -3,6 +3,7 @@
 Every cell is a number, or says why there is none.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ from scripts.report.plots import token_curves
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, code, lines
 from scripts.report.view import View
+from scripts.results import Record
 from scripts.verdicts import token_times
-from scripts.verdicts.row_groups import Group, Row, gpus
+from scripts.verdicts.row_groups import Group, Row, cold_ms_of, gpus
 from scripts.verdicts.token_times import METRIC
 
 WRONG = "✗"
@@ -133,7 +135,7 @@ def around_columns(group: Group) -> list[Column[Row]]:
     return [
         Column("case", lambda row: row.name, words=True),
         Column(cells.devices(group), lambda row: row.count),
-        Column("start to ready, s", lambda row: cells.decimal(_ready_s(row), 2)),
+        Column("start to ready, s", lambda row: cells.decimal(row.load_s, 2)),
         Column("first call, s", lambda row: cells.decimal(_first_s(row), 2)),
         Column("start to finish, s", lambda row: cells.decimal(_finish_s(row), 2)),
         Column("tokens of a call: counted / real", lambda row: " / ".join(str(token_times.tokens_of_a_call(row, formula)) for formula in token_times.FORMULAS)),
@@ -143,17 +145,17 @@ def around_columns(group: Group) -> list[Column[Row]]:
     ]
 
 
-def _ready_s(row: Row) -> float | None:
-    return row.guest.load_s if row.guest else None
-
-
 def _first_s(row: Row) -> float | None:
     return None if row.cold_ms is None else row.cold_ms / 1000
 
 
 def _finish_s(row: Row) -> float | None:
-    ready_s, first_s = _ready_s(row), _first_s(row)
-    return None if ready_s is None or first_s is None else ready_s + first_s
+    return row.middle(_finish_of_run_s)
+
+
+def _finish_of_run_s(run: Record) -> float | None:
+    ready_s, first_ms = run.guest.load_s if run.guest else None, cold_ms_of(run)
+    return None if ready_s is None or first_ms is None else ready_s + first_ms / 1000
 
 
 ALLOCATED = (("before", "allocated_bytes"), ("after", "allocated_bytes"), ("after", "peak_allocated_bytes"))
@@ -161,10 +163,14 @@ RESERVED = (("after", "reserved_bytes"), ("after", "peak_reserved_bytes"))
 
 
 def _memory(row: Row, numbers: Sequence[tuple[str, str]]) -> str:
-    """The most that a GPU held at each of these moments."""
-    memory = (row.figures.get("cycles") or {}).get("memory") or {}
-    held = [[device[name] for device in memory.get(when) or [] if isinstance(device.get(name), int)] for when, name in numbers]
-    return cells.beside(*(cells.gib(max(sizes, default=None)) for sizes in held))
+    """The most that a GPU held at each of these moments, of the middle run."""
+    return cells.beside(*(cells.gib(row.middle(functools.partial(_held_bytes, when=when, name=name))) for when, name in numbers))
+
+
+def _held_bytes(run: Record, when: str, name: str) -> int | None:
+    figures = (run.guest.figures if run.guest else None) or {}
+    memory = (figures.get("cycles") or {}).get("memory") or {}
+    return max((device[name] for device in memory.get(when) or [] if isinstance(device.get(name), int)), default=None)
 
 
 VIEW = View(

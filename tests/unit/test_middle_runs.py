@@ -1,0 +1,119 @@
+"""A row of several runs shows the middle of what its runs tell of loading, the first call, the parts of a run and the GPUs' load."""
+
+import copy
+
+import pytest
+
+from scripts.report import data
+from scripts.report.views import around, parts, token_table
+from scripts.verdicts import row_groups
+from tests import synthetic
+from tests.synthetic import job, record
+from tests.unit.test_limits import CONTROLLED, cells_of
+
+SHARES = "a kernel runs on the GPU, % of the time"
+
+
+def runs_of(count: int = 3) -> list[row_groups.Record]:
+    """Runs whose median by time is the last but one."""
+    return synthetic.repeated(record(job("deepspeed", 2, **CONTROLLED), (20.0, 2000.0)), count)
+
+
+def group_of(runs):
+    (group,) = row_groups.build(runs, {})
+    assert len(group.rows) == 1
+    return group
+
+
+def tell(runs, **lists):
+    """Each run's own of these numbers: of its guest, where that has such a field, else of its host."""
+    for name, values in lists.items():
+        for run, value in zip(runs, values, strict=True):
+            if hasattr(run.guest, name):
+                setattr(run.guest, name, value)
+            else:
+                run.host[name] = value
+
+
+def of_csv(group, name):
+    (column,) = (column for column in data.COLUMNS if column.name == name)
+    return {column.value(line) for line in data.lines_of(group, None)}
+
+
+def test_loading_and_the_first_call_are_those_of_the_middle_run():
+    runs = runs_of()
+    tell(runs, load_s=[9.0, 30.0, 20.0], launch_us=[{"before": 5, "after": 1}, {"before": 7, "after": 3}, {"before": 6, "after": 2}])
+    for run, cold_ms in zip(runs, (500.0, 900.0, 700.0), strict=True):
+        run.guest.measurements[0]["cold_ms"] = cold_ms
+    group = group_of(runs)
+    (line,) = cells_of(around.section(group, None), "deepspeed")
+    assert (line["load, s"], line["cold call, ms"]) == ("20.0", "700")
+    assert line["the host starts an operator in, µs: before / after"] == "6.00 / 2.00"
+    assert (of_csv(group, "load_s"), of_csv(group, "cold_ms")) == ({20.0}, {700.0})
+
+
+def test_a_disturbed_run_and_a_run_that_tells_nothing_do_not_count():
+    runs = runs_of(4)
+    tell(runs, load_s=[9.0, None, 20.0, 30.0])
+    runs[0].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
+    assert of_csv(group_of(runs), "load_s") == {20.0}
+
+
+def test_start_to_finish_is_the_middle_of_the_sums_and_not_the_sum_of_the_middles():
+    runs = runs_of()
+    tell(runs, load_s=[1.0, 2.0, 30.0])
+    for run, cold_ms in zip(runs, (90000.0, 2000.0, 1000.0), strict=True):
+        run.guest.measurements[0]["cold_ms"] = cold_ms
+    group = group_of(runs)
+    (line,) = ({column.header: column.cell(row) for column in token_table.around_columns(group)} for row in group.rows)
+    assert (line["start to ready, s"], line["first call, s"], line["start to finish, s"]) == ("2.00", "2.00", "31.00")
+
+
+def test_memory_at_each_moment_of_a_batch_is_that_of_the_middle_run():
+    runs = runs_of()
+    for run, gib in zip(runs, (1, 3, 2), strict=True):
+        devices = [{"allocated_bytes": size * synthetic.GIB, "peak_allocated_bytes": (size + 5) * synthetic.GIB} for size in (gib, gib - 1)]
+        run.guest.figures = {"cycles": {"memory": {"before": devices, "after": devices}}}
+    group = group_of(runs)
+    (line,) = ({column.header: column.cell(row) for column in token_table.around_columns(group)} for row in group.rows)
+    assert line["allocated before / after / peak of a GPU, GiB"] == "2.00 / 2.00 / 7.00"
+
+
+def test_each_part_of_a_run_is_that_of_its_middle_run():
+    runs = runs_of()
+    tell(runs, prepare_s=[0.1, 56.0, 0.2], wall_s=[60.0, 50.0, 40.0], began=[100.0] * 3)
+    tell(runs, phases=[{"import": [100.0 + start_s, 103.0], "load": [103.0, 103.0 + load_s]} for start_s, load_s in ((1, 9), (2, 3), (1.5, 5))])
+    group = group_of(runs)
+    (line,) = cells_of(parts.section(group, None), "deepspeed")
+    assert (line["prepare, s"], line["start, s"], line["import, s"], line["load, s"]) == ("0.2", "1.5", "1.5", "5.0")
+    assert line["whole run, s"] == "60.1"  # 60.1, 106.0 and 40.2
+    assert "need not add up" in parts.section(group, None)
+    assert "need not add up" not in parts.section(group_of(runs[:1]), None)
+
+
+def test_a_run_whose_duration_is_not_known_has_no_rest():
+    (run,) = runs_of(1)
+    run.host.pop("wall_s", None)
+    assert (parts.rest_s(run), parts.whole_s(run)) == (None, None)
+    assert not parts.section(group_of([run]), None)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown", "least"),
+    [
+        ([(0.2, 0.5), (0.4, 0.9), (0.3, 0.7)], "30, 70", 0.3),
+        ([(0.2, 0.5), (0.4, "too-short"), ("no-reading", 0.7)], "20, 50", 0.2),
+        ([("no-reading", 0.5), ("too-short", 0.6), ("too-short", 0.7)], "too-short, 60", None),
+        ([("too-short", 0.5), ("too-short", 0.6), ("no-reading", 0.7)], "no-reading, 60", None),
+        ([(0.2, 0.5), (), ()], "20, 50", 0.2),
+    ],
+)
+def test_the_load_of_each_gpu_is_that_of_the_middle_run_that_tells_it(told, shown, least):
+    runs = runs_of()
+    for run, shares in zip(runs, told, strict=True):
+        gpus = [{"code": share} if isinstance(share, str) else {"code": "ok", "share": share} for share in shares]
+        run.host["busy"] = [{"new_tokens": count, "gpus": copy.deepcopy(gpus)} for count in (1, 128)] if gpus else []
+    group = group_of(runs)
+    (line,) = cells_of(around.section(group, None), "deepspeed")
+    assert line[SHARES] == f"{shown} and {shown}"
+    assert of_csv(group, "gpu_busy_share") == {least}
