@@ -91,9 +91,36 @@ def test_each_part_of_a_run_is_that_of_its_middle_run():
     assert "need not add up" not in parts.section(group_of(runs[:1]), None)
 
 
-def test_a_run_whose_duration_is_not_known_has_no_rest():
+def stamped():
+    """A run of 60 s and its judge, whose calls take 25 s beside a second of start, 2 s of import, 9 s of load and 8 s of unseen prompts."""
     (run,) = runs_of(1)
-    run.host.pop("wall_s", None)
+    tell([run], prepare_s=[0.5], container_s=[0.25], wall_s=[60.0], judge_s=[5.0], began=[100.0])
+    phases = {"import": [101.0, 103.0], "load": [103.0, 112.0], "measure": [112.0, 140.0], "answers": [140.0, 148.0]}
+    tell([run], phases=[phases])
+    run.guest.measurements = [{"new_tokens": 1, "cold_ms": 4000.0, "warmup_ms": [500.0, 500.0], "timed_ms": [10000.0] * 2}]
+    return run
+
+
+def test_the_rest_of_a_run_is_what_no_part_claims_and_the_judge_belongs_to_the_whole():
+    (line,) = cells_of(parts.section(group_of([stamped()]), None), "deepspeed")
+    told = {"prepare": "0.5", "container": "0.2", "start": "1.0", "import": "2.0", "load": "9.0", "unseen prompts": "8.0", "judge": "5.0"}
+    assert {name: line[f"{name}, s"] for name in told} == told
+    assert (line["cold and warm-up calls, s"], line["timed calls, s"]) == ("5.0", "20.0")
+    assert (line["whole run, s"], line["rest, s"]) == ("65.8", "15.0")
+
+
+def test_only_parts_that_a_run_tells_have_a_column_and_a_meaning():
+    run = stamped()
+    shown = parts.section(group_of([run]), None)
+    assert "token by token" not in shown and "- *unseen prompts*: calls" in shown and "- *judge*: " in shown
+    run.guest.phases["tokens"] = [148.0, 150.0]
+    shown = parts.section(group_of([run]), None)
+    assert cells_of(shown, "deepspeed")[0]["token by token, s"] == "2.0" and "- *token by token*: " in shown
+
+
+def test_a_run_whose_duration_is_not_known_has_no_rest():
+    run = stamped()
+    del run.host["wall_s"]
     assert (parts.rest_s(run), parts.whole_s(run)) == (None, None)
     assert not parts.section(group_of([run]), None)
 
