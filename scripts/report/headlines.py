@@ -31,6 +31,12 @@ def _measured(claim: Lines) -> object:
     return f"{numbers[2].number} × {numbers[1]}" if numbers and numbers[2].ratio else claims.numbers(claim.headline)
 
 
+def _verdict(claim: Lines) -> Markdown:
+    """The verdict without the ratio that `_measured` shows."""
+    numbers = overview.ratio(claim.headline)
+    return overview.verdict(claim.headline, numbers[2].number if numbers else "")
+
+
 def _place(judged: Judged) -> Markdown:
     if judged.group is None or not any(part.has_rows for part in judged.verdict.parts):
         return Markdown(NONE)
@@ -42,7 +48,7 @@ COLUMNS: list[Column[Lines]] = [
     Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
     overview.PUBLISHED,
     Column("measured (95 % interval)", _measured, words=True),
-    Column("verdict", lambda claim: overview.verdict(claim.headline), words=True),
+    Column("verdict", _verdict, words=True),
     Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True),
     Column("measured on", lambda claim: _place(claim.headline), words=True),
 ]

@@ -12,7 +12,7 @@ from scripts import articles, results
 from scripts.errors import UsageError
 from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
-from scripts.report.views import VIEWS, overview, token_table
+from scripts.report.views import VIEWS, claims, overview, token_table
 from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
@@ -336,6 +336,27 @@ def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equa
     assert re.search(
         r"slower in batch 1: holds, accelerate-fp16 2\.63 \(.*\) × accelerate-int8, published 2\.63.*; near in batch 128 .*: refuted, .* 2\.63 \(", line
     )
+    (claim,) = [one.headline for one in verdicts.claims if one.headline.claim["id"] == "2.6"]
+    assert re.search(r": slower in batch 1: holds, 2\.63 \(.*\); near in batch 128: refuted, 2\.63 \(", overview.verdict(claim))
+    shown = claim.verdict.parts[0].number
+    assert "holds; near" in overview.verdict(claim, shown), "a number that stands beside the verdict is not said again"
+    cell_of_table = claims.numbers(claim)
+    assert re.search(r"^\*slower in batch 1: holds\* — accelerate-fp16 .*\. \*near in batch 128: refuted\* — accelerate-fp16 ", cell_of_table)
+    assert cell_of_table.count("2.63 times") == 2
+
+
+def test_a_part_without_rows_and_one_of_too_few_runs_say_so_beside_their_word() -> None:
+    rows = [one for one in published_cells() if one.job.case != "ds-zero"]
+    one_run = {("ds-inference", 32), ("ds-inference", 128)}
+    runs = [run for one in rows for run in ([one] if (one.job.case, row_groups.batch_size_of(one)) in one_run else synthetic.repeated(one))]
+    verdicts = judging.judge_article(row_groups.build(runs, {ARTICLE.slug: ARTICLE}), ARTICLE)
+    (claim,) = [one.headline for one in verdicts.claims if one.headline.claim["id"] == "2.5"]
+    first, second, third = str(claims.numbers(claim)).partition("*")[2].split(". *")
+    assert first.startswith("accelerate stops gaining: holds* — accelerate-fp16 ")
+    assert second.startswith("ds-inference goes on: not tested (1 run, 5 are needed)* — ds-inference ")
+    assert third == "ds-zero goes on: not tested* — ds-zero in batch 32 was not run in this setting (stack current)"
+    told_above = claims.numbers(claim, reason="1 run, 5 are needed")
+    assert "ds-inference goes on: not tested* — ds-inference " in told_above
 
 
 @pytest.mark.parametrize(("case", "at_32", "place"), [("ds-inference", 0.63, 1), ("ds-zero", 4.62, 2)])

@@ -57,30 +57,30 @@ def said_once(reason: str) -> Markdown:
 
 
 def numbers(judged: Judged, reason: str = "") -> Markdown:
-    """The parts with their words, then the numbers behind them; `reason` is told elsewhere."""
+    """What the verdict rests on: each part of several with its word before its sentence, once where parts share one; `reason` is told elsewhere."""
     parts = judged.verdict.parts
-    told = list(dict.fromkeys(part.explanation for part in parts)) or [judged.verdict.reason]
+    by_sentence: dict[str, list[Part]] = {}
+    for part in parts:
+        by_sentence.setdefault(part.explanation, []).append(part)
+    told = [Markdown.escape(sentence) for sentence in by_sentence or [judged.verdict.reason]]
     if any(part.word != NOT_TESTED or (part.has_rows and part.why != reason) for part in parts):
         if len(parts) > 1:
-            told.insert(0, in_short(parts, reason))
-        elif parts[0].why:
-            told.insert(0, parts[0].why)
-    return Markdown(". ").join(told + list(dict.fromkeys(_alike(part) for part in judged.alike)))
+            words = ("; ".join(_with_word(part, reason) for part in sharing) for sharing in by_sentence.values())
+            told = [Markdown("*{}* — {}").format(*pair) for pair in zip(words, by_sentence, strict=True)]
+        elif parts[0].has_rows and parts[0].why:
+            told.insert(0, Markdown.escape(parts[0].why))
+    return Markdown(". ").join([*told, *dict.fromkeys(_alike(part) for part in judged.alike)])
+
+
+def _with_word(part: Part, reason: str) -> str:
+    """ "3.83 times: refuted", "ds-zero goes on: not tested (1 run, 5 are needed)"."""
+    why = f" ({part.why})" if part.why and part.has_rows and part.why != reason else ""
+    return f"{part.name}: {part.word}{why}"
 
 
 def _alike(part: Part) -> str:
     """ "Like for like, controlled: 1.16 (1.12 to 1.19) × layer-parallel"."""
     return f"Like for like, controlled: {part.number}" + (f" × {part.cases[1]}" if part.cases else "")
-
-
-def in_short(parts: Sequence[Part], reason: str = "") -> str:
-    """ "faster: holds; 3.83 times: refuted, 2.9 (2.6 to 3.2)": a number that two neighbours share stands behind the second."""
-    words = []
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        why = f" ({part.why})" if part.why and part.has_rows and part.why != reason else ""
-        number = f", {part.number}" if part.number and not (following and following.number == part.number) else ""
-        words.append(f"{part.name}: {part.word}{why}{number}")
-    return "; ".join(words)
 
 
 def for_terminal(verdicts: ArticleVerdicts) -> list[str]:

@@ -1,7 +1,7 @@
 """The report's first screen: how many claims hold, all claims in one picture, the fastest systems, what qualifies them."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scripts.report.cells import NONE
 from scripts.report.plots import all_claims
@@ -13,6 +13,7 @@ from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.relations import pairs
+from scripts.verdicts.relations.base import Relation
 
 #: The picture's name below plots/.
 PICTURE = "claims"
@@ -55,15 +56,20 @@ def _facts(judged: Judged) -> list[str]:
 
 
 def _parts_apart(judged: Judged) -> list[str]:
-    """Each part with its word and its number; a number that two parts of one relation share stands behind the last of them."""
+    """Each part with its word and its number."""
     told_parts = []
+    for relation, part, is_shown in _with_numbers(judged):
+        published = relation.published(part)
+        number = _fact(*published, part) if published else part.number
+        told_parts.append(_part_apart(part, number if is_shown else ""))
+    return told_parts
+
+
+def _with_numbers(judged: Judged) -> Iterator[tuple[Relation, Part, bool]]:
+    """Each part with its relation, and whether its number stands behind it: a number that two parts of one relation share stands behind the last."""
     for relation, parts in judged.verdict.judged:
         for part in parts:
-            published = relation.published(part)
-            number = _fact(*published, part) if published else part.number
-            is_last = part is [other for other in parts if other.number == part.number][-1]
-            told_parts.append(_part_apart(part, number if is_last else ""))
-    return told_parts
+            yield relation, part, part is [other for other in parts if other.number == part.number][-1]
 
 
 def _part_apart(part: Part, number: str) -> str:
@@ -99,13 +105,24 @@ def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
     return all_claims.plot([_line(claim.headline) for claim in _claims(verdicts)])
 
 
-def verdict(judged: Judged) -> Markdown:
-    """The word; of a claim of several parts that came out differently each part's, and of a claim that was not tested though it has rows the reason."""
+def verdict(judged: Judged, shown: str = "") -> Markdown:
+    """The word; of a claim of several parts that came out differently each part's, and of a claim that was not tested though it has rows the reason.
+
+    `shown` is the number that stands beside it already.
+    """
     parts = judged.verdict.parts
     if any(part.has_rows for part in parts) and (why := _why_not_tested(judged)):
         return Markdown("{} ({})").format(claims.word(judged), why)
-    apart = [claims.in_short(parts)] if len({part.word for part in parts}) > 1 else []
-    return Markdown(": ").join([claims.word(judged), *apart])
+    if len({part.word for part in parts}) == 1 or not parts:
+        return claims.word(judged)
+    apart = "; ".join(_part_in_short(part, part.number if is_shown and part.number != shown else "") for _, part, is_shown in _with_numbers(judged))
+    return Markdown(": ").join([claims.word(judged), apart])
+
+
+def _part_in_short(part: Part, number: str) -> str:
+    """ "3.83 times: refuted, 2.9 (2.6 to 3.2)"."""
+    why = f" ({part.why})" if part.why and part.has_rows else ""
+    return f"{part.name}: {part.word}{why}" + (f", {number}" if number else "")
 
 
 def ratio(judged: Judged) -> tuple[float, str, Part] | None:
