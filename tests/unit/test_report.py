@@ -321,6 +321,19 @@ def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click
     assert "| case | status | dtype |" in folds and "published mean ± std, ms" in folds
 
 
+def test_the_picture_of_all_claims_shows_long_titles_whole_and_cuts_those_of_more_than_two_lines() -> None:
+    long = "1.1 A is faster than B in every batch size from one to one hundred and twenty-eight, while C goes on."
+    line = all_claims.Line(long, "holds", 2.0)
+    shown = all_claims.plot([line, dataclasses.replace(line, title="1.2 short.")]) or ""
+    texts = re.findall(r'<text [^>]*y="([0-9.]+)"[^>]*>([^<]*)</text>', shown)
+    heights = {words: float(y) for y, words in texts}
+    first, second = [words for _, words in texts if words in long and len(words) > 9]
+    assert f"{first} {second}" == long and heights[second] - heights[first] == 14
+    marks = sorted(float(y) for y, words in texts if words.endswith("holds"))
+    assert marks == [(heights[first] + heights[second]) / 2, heights["1.2 short."]] and heights["1.2 short."] - heights[second] == 22
+    assert "…" not in shown and "…" in (all_claims.plot([dataclasses.replace(line, title=long * 2)]) or "")
+
+
 def test_the_picture_of_all_claims_has_a_line_for_each_and_no_claim_without_a_verdict() -> None:
     holds = all_claims.Line("1.1 A is faster.", "holds", 2.0, stats.Estimate(2.5, 2.0, 3.0))
     untested = all_claims.Line("1.2 B is right.", "not tested")

@@ -2,15 +2,20 @@
 
 import collections
 import dataclasses
+import itertools
+import textwrap
 from collections.abc import Sequence
 
 from scripts import stats
 from scripts.report.plots import scales
 from scripts.report.plots.dots import FOOT, ROW, axis
 from scripts.report.plots.svg import HEAD, LETTER, WIDTH, Picture, cut, verdict_class
+from scripts.report.text import plain
 from scripts.report.verdict_marks import SIGNS
 
+#: The letters of a line of a title; a longer title takes a second line, and TITLE is what that line adds to the row.
 LONGEST = 60
+TITLE = 14
 RIGHT = 110.0
 
 
@@ -29,7 +34,9 @@ def plot(lines: Sequence[Line]) -> str | None:
     numbers = [number for line in lines for number in _numbers(line)]
     if not numbers:
         return None
-    bottom = HEAD + ROW * len(lines)
+    titles = [_wrapped(line.title) for line in lines]
+    heights = [ROW + TITLE * (len(title) - 1) for title in titles]
+    bottom = HEAD + sum(heights)
     count = collections.Counter(line.word for line in lines)
     title = ", ".join(f"{count[word]} {_verb(word, count[word])}" for word in SIGNS if count[word])
     picture = Picture(
@@ -41,9 +48,15 @@ def plot(lines: Sequence[Line]) -> str | None:
     scale = scales.for_values([*numbers, 1.0], 24 + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
     axis(picture, scale, HEAD, bottom, "times as fast, or another ratio of the claim; logarithmic")
     picture.line(scale.at(1), HEAD, scale.at(1), bottom, "ink")
-    for place, line in enumerate(lines):
-        _draw(picture, scale, HEAD + ROW * (place + 0.5), line)
+    for line, words, height, end in zip(lines, titles, heights, itertools.accumulate(heights), strict=True):
+        _draw(picture, scale, HEAD + end - height / 2, line, words)
     return picture.svg()
+
+
+def _wrapped(title: str) -> list[str]:
+    """A title in one line, or in two of which the second is cut."""
+    first, *others = textwrap.wrap(plain(title), LONGEST) or [""]
+    return [first, cut(" ".join(others), LONGEST)] if others else [first]
 
 
 def _verb(word: str, count: int) -> str:
@@ -56,8 +69,9 @@ def _numbers(line: Line) -> list[float]:
     return scales.finite([line.published, *measured])
 
 
-def _draw(picture: Picture, scale: scales.Scale, y: float, line: Line) -> None:
-    picture.text(14, y + 4, cut(line.title, LONGEST))
+def _draw(picture: Picture, scale: scales.Scale, y: float, line: Line, title: Sequence[str]) -> None:
+    for place, words in enumerate(title):
+        picture.text(14, y + 4 + TITLE * (place - (len(title) - 1) / 2), words)
     if line.published is not None:
         picture.line(scale.at(line.published), y - 7, scale.at(line.published), y + 7, "ink", 2)
     if line.measured:
