@@ -72,6 +72,7 @@ class Part:
     why       why it was not tested; "" where it was
     ratio     the number, where it is a ratio of two cases, `cases` their names, and `where` the claim places it
     differs   in what the compared rows differ beside the system
+    is_apart  whether the compared rows share no GPU in any run
     compared  the comparisons of an "every" part
     """
 
@@ -84,6 +85,7 @@ class Part:
     cases: tuple[str, str] | None = None
     where: Range | None = None
     differs: tuple[str, ...] = ()
+    is_apart: bool = False
     compared: tuple["Part", ...] = ()
 
     @property

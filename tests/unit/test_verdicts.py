@@ -412,6 +412,21 @@ def test_rows_on_different_gpus_say_so() -> None:
     assert "different GPUs" not in judge_runs([FASTER], [*repeated(fast), *runs]).parts[0].sentence
 
 
+def test_the_short_line_of_a_claim_says_that_its_rows_ran_on_different_gpus_and_in_what_they_differ() -> None:
+    def line(*slow_gpus: str, dtype: str = "float32") -> str:
+        fast, slow = pair(10.0, 30.0)
+        for gpu, uuid in zip(slow.host["gpus"], slow_gpus, strict=False):
+            gpu["uuid"] = uuid
+        fast.guest.used["dtype"] = dtype
+        groups = row_groups.build([*repeated(fast), *repeated(slow)], articles.load_all())
+        verdicts = judging.judge_article(groups, articles.find("inference-tools"))
+        return next(line for line in str(overview.claim_lines(verdicts)).splitlines() if "[1.5]" in line)
+
+    assert "published 3.83" in line() and "different GPUs" not in line()
+    assert line("GPU-another-1", "GPU-another-2").endswith("published 3.83 (on different GPUs)")
+    assert line("GPU-another-1", "GPU-another-2", dtype="float16").endswith("published 3.83 (the rows differ in dtype; on different GPUs)")
+
+
 def both_variants(scatter: float = 0.01) -> judging.ArticleVerdicts:
     """Published: float16 beside float32. Controlled: float16 on both sides, and less of a lead."""
     fast, slow = pair(10.0, 30.0)

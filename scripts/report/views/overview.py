@@ -83,8 +83,9 @@ def _fact(published: float, over: str, part: Part) -> str:
     if not part.number:
         return f"published {published:g} × {over}"
     subject = f"{part.cases[0]} " if part.cases else ""
-    differs = f" (the rows differ in {pairs.listed(part.differs)})" if part.differs else ""
-    return f"{subject}{part.number} × {over}, published {published:g}{differs}"
+    beside = [f"the rows differ in {pairs.listed(part.differs)}"] if part.differs else []
+    beside += ["on different GPUs"] if part.is_apart else []
+    return f"{subject}{part.number} × {over}, published {published:g}" + (f" ({'; '.join(beside)})" if beside else "")
 
 
 def _why_not_tested(judged: Judged) -> str:

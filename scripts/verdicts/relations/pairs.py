@@ -24,8 +24,9 @@ class Pair:
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
-        cases = (self.faster.case, self.slower.case)
-        return judged(where, self.ratio, self.why_not, sentence, cases=cases, differs=tuple(differences(self.faster, self.slower)))
+        rows = self.faster, self.slower
+        part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
+        return dataclasses.replace(part, is_apart=apart(*rows))
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
