@@ -35,12 +35,15 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
     shown = runs or results.RUNS
     if runs and not results.any_run(runs):
         raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
-    path = document.write(shown, out or _report_of(shown), with_rows=rows)
+    folder = out or _report_of(shown)
+    if format == "html":
+        from scripts.share import site  # its libraries serve nothing else
+
+        site.place_in(folder, shown)  # refused before anything is written
+    path = document.write(shown, folder, with_rows=rows)
     if not runs and results.TRIALS.is_dir():
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":
-        from scripts.share import site
-
         print(site.build(path.parent, shown))
 
 

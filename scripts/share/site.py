@@ -117,12 +117,17 @@ def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
             shutil.copyfile(path, target / path.name, follow_symlinks=False)
 
 
-def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> None:
-    """Put everything that a site is made of into `docs`; KitError for runs that a site of this report could not hold."""
-    # Where the report's own links lead to: its pages name the runs by their place relative to them.
+def place_in(report: Path, runs: Path) -> Path:
+    """Where the links of a report's pages lead to: the place of its runs relative to them. KitError where a site could not hold these runs."""
     place_of_runs = Path(os.path.relpath(runs, report))
     if ".." in place_of_runs.parts:
         raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} make report FORMAT=html")
+    return place_of_runs
+
+
+def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> None:
+    """Put everything that a site is made of into `docs`."""
+    place_of_runs = place_in(report, runs)
     rows = row_pages.of_runs(runs, place_of_runs.as_posix())
     for name, text in [*texts.items(), *rows.texts.items(), (row_pages.ALL, rows.overview)]:
         (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")

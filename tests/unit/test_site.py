@@ -88,6 +88,14 @@ def test_runs_that_lie_elsewhere_are_told(tmp_path):
         site.build(tmp_path / "out", tmp_path / "runs")
 
 
+def test_a_site_of_runs_that_lie_elsewhere_is_refused_before_a_page_of_the_report_is_written(tmp_path):
+    synthetic.write(tmp_path / "runs", [synthetic.record(synthetic.job("int8"))])
+    words = ["report", "--runs", tmp_path / "runs", "--out", tmp_path / "out", "--format", "html"]
+    done = subprocess.run([sys.executable, "-m", "scripts", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and re.fullmatch(r"error: the runs .* lie outside of .*; type OUT=.* make report FORMAT=html\n", done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_build_waits_for_another_and_leaves_one_whole_site_and_nothing_else(built, tmp_path):
     folder = built.parents[1]
     shutil.copytree(folder, tmp_path / "out")
