@@ -1,6 +1,7 @@
 """A row of several runs shows the middle of what its runs tell of loading, the first call, the parts of a run and the GPUs' load."""
 
 import copy
+import dataclasses
 
 import pytest
 
@@ -54,9 +55,16 @@ def test_loading_and_the_first_call_are_those_of_the_middle_run():
 
 def test_a_disturbed_run_and_a_run_that_tells_nothing_do_not_count():
     runs = runs_of(4)
-    tell(runs, load_s=[9.0, None, 20.0, 30.0])
+    tell(runs, load_s=[25.0, None, 20.0, 30.0])
     runs[0].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
     assert of_csv(group_of(runs), "load_s") == {20.0}
+
+
+def test_a_row_whose_latest_run_failed_shows_nothing_of_the_runs_before_it():
+    runs = runs_of()
+    failed = synthetic.record(runs[0].job, status="failed", reason="it broke")
+    failed.host["started_at"] = "2026-11-29T04:10:00Z"
+    assert of_csv(group_of([*runs, dataclasses.replace(failed, id=f"{failed.id[:-2]}09")]), "load_s") == {None}
 
 
 def test_start_to_finish_is_the_middle_of_the_sums_and_not_the_sum_of_the_middles():
@@ -118,6 +126,12 @@ def test_only_parts_that_a_run_tells_have_a_column_and_a_meaning():
     assert cells_of(shown, "deepspeed")[0]["token by token, s"] == "2.0" and "- *token by token*: " in shown
 
 
+def test_a_clock_that_was_set_back_makes_no_rest_negative():
+    run = stamped()
+    run.host["wall_s"] = 1.0
+    assert parts.rest_s(run) == 0.0
+
+
 def test_a_run_whose_duration_is_not_known_has_no_rest():
     run = stamped()
     del run.host["wall_s"]
@@ -133,6 +147,7 @@ def test_a_run_whose_duration_is_not_known_has_no_rest():
         ([("no-reading", 0.5), ("too-short", 0.6), ("too-short", 0.7)], "too-short, 60", None),
         ([("too-short", 0.5), ("too-short", 0.6), ("no-reading", 0.7)], "no-reading, 60", None),
         ([(0.2, 0.5), (), ()], "20, 50", 0.2),
+        ([(0.2,), (0.4, 0.9), (0.3, 0.7)], "30, 70", 0.3),
     ],
 )
 def test_the_load_of_each_gpu_is_that_of_the_middle_run_that_tells_it(told, shown, least):

@@ -67,7 +67,7 @@ def numbers(judged: Judged, reason: str = "") -> Markdown:
         if len(parts) > 1:
             words = ("; ".join(_with_word(part, reason) for part in sharing) for sharing in by_sentence.values())
             told = [Markdown("*{}* — {}").format(*pair) for pair in zip(words, by_sentence, strict=True)]
-        elif parts[0].has_rows and parts[0].why:
+        elif parts[0].why:
             told.insert(0, Markdown.escape(parts[0].why))
     return Markdown(". ").join([*told, *dict.fromkeys(_alike(part) for part in judged.alike)])
 
