@@ -44,6 +44,17 @@ def test_of_batches_those_that_make_further_tokens_go_first_then_those_with_late
     assert line_of(prompts, earlier, a_row("int8", 4096.0, 8))[1] == "int8: 4.00, 1 GPU, batch 8, alone, 1 run"
 
 
+def test_models_of_one_shape_are_named_where_both_have_a_line():
+    def told(*shapes):
+        rows = [a_row("int8", 1280.0, stack=stack) for stack, _ in zip(("current", "hopper", "2024-06"), shapes, strict=False)]
+        for row, shape in zip(rows, shapes, strict=True):
+            row.job.model["shape"] = shape
+        return str(fastest.section(row_groups.build(rows, {})))
+
+    assert " bloom-7b1 and bloomz-7b1 have one shape: " in told("bloomz-7b1", "bloom-7b1", "gpt-j-6B")
+    assert "one shape" not in told("bloomz-7b1", "gpt-j-6B", "llama-3-8B") + told("bloomz-7b1", "a-new-one", "another")
+
+
 def test_a_workload_is_no_batch():
     workload = a_row("int8", 1.0, 8)
     workload.guest.figures["workload"] = {"items": 4, "new_tokens": 400, "seconds": 1.0}

@@ -5,9 +5,11 @@ tokens, then those that compare systems, then those with weights that verdicts r
 the one with the fastest row. Of batches those come first that make further tokens, then those with such weights, then the fastest.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
+from bench.models import weights
 from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
@@ -68,7 +70,18 @@ def section(groups: Sequence[Group]) -> Markdown:
         single = [one for one in of_model if one.row.batch_size == 1]
         lines.append(Line(gpu, model, _fastest(_most_compared(single)), _fastest(_best_batch(of_model))))
     shown = table(COLUMNS, lines)
-    return blocks(shown, NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
+    notes = NOTE + _same_shape({line.model for line in lines}) + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")
+    return blocks(shown, notes) if lines else Markdown()
+
+
+def _same_shape(models: Set[str]) -> Markdown:
+    """Which of these models are equal but for their weights, so that a reader may look from one line to another."""
+    by_config: dict[str, list[str]] = {}
+    for name in sorted(models & weights.SHAPES.keys()):
+        by_config.setdefault(json.dumps(weights.SHAPES[name], sort_keys=True), []).append(name)
+    alike = [" and ".join(names) for names in by_config.values() if len(names) > 1]
+    said = [Markdown(" {} have one shape: their lines differ in article, prompt and settings.").format(names) for names in alike]
+    return Markdown("").join(said)
 
 
 def _most_compared(timed: Sequence[Timed]) -> Sequence[Timed]:
