@@ -12,7 +12,7 @@ from docker.errors import DockerException, ImageNotFound
 from scripts import paths, pins
 from scripts.containers import container, gpu_requests
 from scripts.errors import PreflightError
-from scripts.images import render
+from scripts.images import rebuild, render
 from scripts.pins import resolve
 from tests.fakes import pyxis as fake_pyxis
 from tests.fakes import slurm
@@ -105,6 +105,11 @@ def kit(tmp_path: Path, client: docker.DockerClient, image: str):
 def rendered(root: Path) -> pins.Image:
     resolve.write_all(render.expected(pins.load(root)))
     return pins.load(root).image("kit-test", "tiny")
+
+
+def differing(client: docker.DockerClient, first: str, second: str) -> list[str]:
+    """The differences between two builds, without the folders that the builder leaves out now and then (scripts/images/rebuild.py, PAIRS)."""
+    return [line for line in rebuild.compare(client, first, second) if not line.endswith(rebuild.UNCHANGED)]
 
 
 @pytest.fixture(scope="module")
