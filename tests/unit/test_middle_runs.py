@@ -120,7 +120,7 @@ def test_the_rest_of_a_run_is_what_no_part_claims_and_the_judge_belongs_to_the_w
 def test_only_parts_that_a_run_tells_have_a_column_and_a_meaning():
     run = stamped()
     shown = parts.section(group_of([run]), None)
-    assert "token by token" not in shown and "- *unseen prompts*: calls" in shown and "- *judge*: " in shown
+    assert "token by token" not in shown and "- *unseen prompts*: one more call " in shown and "- *judge*: " in shown
     run.guest.phases["tokens"] = [148.0, 150.0]
     shown = parts.section(group_of([run]), None)
     assert cells_of(shown, "deepspeed")[0]["token by token, s"] == "2.0" and "- *token by token*: " in shown
