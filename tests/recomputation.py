@@ -119,10 +119,12 @@ def timed_runs(runs: Sequence[Raw], new_tokens: int) -> list[Raw]:
 
 
 def run_that_counts(runs: Sequence[Raw]) -> Raw:
-    """The median run by the mean of its longest calls; of an even number the later of the two in the middle. The latest, where it has no time."""
+    """The median run by the mean of its longest calls; of an even number the later of the two in the middle. The latest that did not fail,
+    where it has no time; the latest where all failed."""
     timed = [raw for raw in runs if raw["status"] == "ok" and timed_tokens(raw)]
-    if runs[-1] not in timed:
-        return runs[-1]
+    latest = ([raw for raw in runs if raw["status"] != "failed"] or runs)[-1]
+    if latest not in timed:
+        return latest
     order = sorted(timed, key=lambda raw: numpy.mean(calls_ms(raw, timed_tokens(raw)[-1])))
     half = len(order) // 2
     middle = [order[half]] if len(order) % 2 else order[half - 1 : half + 1]

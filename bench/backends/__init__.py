@@ -91,13 +91,15 @@ class Loaded(Engine):
     def generate(self, input_ids, attention_mask=None, **arguments):
         import torch
 
-        arguments = token_times.for_library(arguments)
+        arguments, tell_the_last = token_times.for_library(arguments)
         with torch.no_grad():
             if attention_mask is None:
                 output = self.model.generate(input_ids, **arguments)
             else:
                 output = self.model.generate(input_ids=input_ids, attention_mask=attention_mask, **arguments)
-        return output[:, input_ids.shape[1] :]
+        made = output[:, input_ids.shape[1] :]
+        tell_the_last(made)
+        return made
 
     def last_logits(self, input_ids, attention_mask=None):
         """As in Engine; without a mask the model gets the mask of `generate` (int64 ones).

@@ -56,18 +56,30 @@ def measure_tokens(job, loaded, form, measurements):
 
 
 def for_library(arguments):
-    """Arguments of `generate` of the installed transformers: where it has no streamers yet, a stopping criterion that stops nothing does the same."""
+    """(arguments of `generate` for the installed transformers, a function that gets the tokens [rows, new tokens] which it then made).
+
+    Where the library has no streamers yet, a stopping criterion that stops nothing does the same. `generate` stops asking once a criterion ended
+    the call, and that of the length comes first: so the function tells the streamer the last token.
+    """
     import transformers
 
     if "streamer" not in arguments or compat.streams_tokens(transformers.__version__):
-        return arguments
-    streamer = arguments["streamer"]
+        return arguments, lambda made: None
+    streamer, told = arguments["streamer"], []
+
+    def tell(tokens):
+        streamer.put(tokens.cpu())
+        told.append(None)
 
     class Tell(transformers.StoppingCriteria):
         def __call__(self, input_ids, scores, **kwargs):
-            streamer.put(input_ids[:, -1].cpu())
+            tell(input_ids[:, -1])
             return False
+
+    def tell_the_last(made):
+        if len(told) == made.shape[1] - 1:
+            tell(made[:, -1])
 
     streamer.put(None)
     kept = {name: value for name, value in arguments.items() if name != "streamer"}
-    return dict(kept, stopping_criteria=transformers.StoppingCriteriaList([Tell()]))
+    return dict(kept, stopping_criteria=transformers.StoppingCriteriaList([Tell()])), tell_the_last

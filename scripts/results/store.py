@@ -263,7 +263,7 @@ def _expect_measured(job: Job, guest: Result | None) -> None:
     timed = [measurement["timed_ms"] for measurement in guest.measurements]
     # A form may measure other things than calls.
     _expect(job.kind != "measure" or ((timed or guest.figures) and all(timed)), "status ok without a timed call")
-    contradiction = answers.contradiction(guest)
+    contradiction = answers.contradiction(job, guest)
     _expect(not contradiction, f"damaged result.json: {contradiction}")
 
 

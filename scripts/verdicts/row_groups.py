@@ -112,6 +112,11 @@ class Row:
         """The runs with the status ok."""
         return [run for run in self.runs if run.status == "ok"]
 
+    @property
+    def failed_runs(self) -> Sequence[Record]:
+        """The runs that failed; what ran out of memory or time, or is unsupported, is none of them."""
+        return [run for run in self.runs if run.status == "failed"]
+
     @functools.cached_property
     def _undisturbed(self) -> Sequence[Record]:
         return [run for run in self.ok_runs if not disturbed_by(run)]
@@ -445,11 +450,13 @@ def median(items: Sequence[Item], key: Callable[[Item], float]) -> Item:
 def _median_run(runs: tuple[Record, ...]) -> Record:
     """The median of the undisturbed runs by the mean of its longest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
 
-    A single run on a busy machine then does not decide a row. Where the latest run has another status than ok, the latest run counts.
+    A single run on a busy machine then does not decide a row. Where the latest run ran out of memory or time, or is unsupported, it counts. A run that
+    failed counts only where all failed.
     """
     timed = [record for record in runs if record.status == "ok" and series(record)]
-    if runs[-1] not in timed:
-        return runs[-1]
+    latest = next((run for run in reversed(runs) if run.status != "failed"), runs[-1])
+    if latest not in timed:
+        return latest
     ended = [record for record in timed if not disturbed_by(record)] or timed
     return median(ended, lambda record: statistics.fmean(series(record)[max(series(record))]))
 

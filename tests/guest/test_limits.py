@@ -122,11 +122,22 @@ from bench.measuring import token_times
 from bench.backends import transformers
 from bench.job import parse_job
 import torch
+from transformers import StoppingCriteriaList
 job = parse_job({text!r})
 loaded = transformers.load(job)
 ids = torch.arange(8).repeat(2, 1)
-real, told = compat.streams_tokens, {{}}
-for name, streams in (("streamer", real), ("criterion", lambda version: False)):
+
+def no_longer_asked(criteria, input_ids, scores, **kwargs):
+    done = torch.zeros(len(input_ids), dtype=torch.bool)
+    for criterion in criteria:
+        done = done | criterion(input_ids, scores, **kwargs)
+        if done.all():
+            break
+    return done
+
+real, all_asked, told = compat.streams_tokens, StoppingCriteriaList.__call__, {{}}
+ways = {{"streamer": (real, all_asked), "criterion": (lambda version: False, all_asked), "as in 4.26": (lambda version: False, no_longer_asked)}}
+for name, (streams, StoppingCriteriaList.__call__) in ways.items():
     compat.streams_tokens, stamps = streams, token_times.Stamps()
     rows = loaded.generate(ids, do_sample=False, max_new_tokens=5, min_new_tokens=5, streamer=stamps).tolist()
     told[name] = [len(stamps.moments), rows]
@@ -139,6 +150,7 @@ def test_a_library_without_streamers_is_told_by_a_stopping_criterion(guest, chec
 
     told = guest.code(OLDER.format(text=to_json(tiny_job("gptj", checkpoints["gptj"]))))
     assert told["streamer"][0] == 5 and told["criterion"] == told["streamer"]
+    assert told["as in 4.26"] == told["streamer"], "the criterion of the length ends the call before the last token is told"
 
 
 REFUSED = """

@@ -55,6 +55,14 @@ def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: 
     assert answered(tmp_path, good(figures={"longer": longer})) == ("ok", "")
 
 
+def test_calls_of_several_ranks_may_overlap_in_their_window_and_those_of_one_process_may_not(tmp_path: Path) -> None:
+    overlapping = calls(timed_ms=[25.0] * 10, timed_at=[5.0, 5.2])
+    assert answered(tmp_path, good(**overlapping)) == ("ok", ""), "a rank begins a call while another ends the one before"
+    alone = good(**overlapping, memory={**good()["memory"], "devices": good()["memory"]["devices"][:1]})
+    status, reason = answered(tmp_path, alone, job=a_job(device_count=1))
+    assert (status, reason) == ("failed", "the guest's result is refused: its timed calls took 0.250 s and lie within 0.200 s")
+
+
 def part(name: str, **changes) -> dict:
     return {name: {**good()[name], **changes}}
 
@@ -98,7 +106,7 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
             "26,843,545,600 bytes of a GPU were reserved, it has 25,769",
         ),
         (part("memory", devices=[{"peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 7 * GIB}] * 2), "were allocated and only"),
-        (calls(timed_ms=[5000.0] * 10, timed_at=[5.0, 35.0]), r"50\.000 s.* 30\.000 s"),
+        (calls(timed_ms=[5000.0] * 10, timed_at=[5.0, 29.0]), r"50\.000 s.* 24\.000 s"),
         (part("check", logits_relative_error=0.03), "passed = True with an error of 0.03 where 0.02 is allowed"),
         (part("check", logits_relative_error=None), "passed = True with an error of None"),
         (part("check", tolerance=0.5), "has the tolerance 0.5, the job's is 0.02"),

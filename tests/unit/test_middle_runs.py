@@ -60,11 +60,13 @@ def test_a_disturbed_run_and_a_run_that_tells_nothing_do_not_count():
     assert of_csv(group_of(runs), "load_s") == {20.0}
 
 
-def test_a_row_whose_latest_run_failed_shows_nothing_of_the_runs_before_it():
+@pytest.mark.parametrize(("status", "load_s"), [("failed", 20.0), ("oom", None)])
+def test_a_row_whose_latest_run_ran_out_of_memory_shows_nothing_of_the_runs_before_it_and_after_a_failed_run_it_does(status, load_s):
     runs = runs_of()
-    failed = synthetic.record(runs[0].job, status="failed", reason="it broke")
-    failed.host["started_at"] = "2026-11-29T04:10:00Z"
-    assert of_csv(group_of([*runs, dataclasses.replace(failed, id=f"{failed.id[:-2]}09")]), "load_s") == {None}
+    tell(runs, load_s=[25.0, 20.0, 15.0])
+    broken = synthetic.record(runs[0].job, status=status, reason="it broke")
+    broken.host["started_at"] = "2026-11-29T04:10:00Z"
+    assert of_csv(group_of([*runs, dataclasses.replace(broken, id=f"{broken.id[:-2]}09")]), "load_s") == {load_s}
 
 
 def test_start_to_finish_is_the_middle_of_the_sums_and_not_the_sum_of_the_middles():

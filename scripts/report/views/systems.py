@@ -105,7 +105,17 @@ def remarks(group: Group) -> Markdown:
         if row.empty_devices:
             held = gpus(row.count - row.empty_devices)
             notes.append(Markdown("- {}: its library put the whole model on {} and left {} empty").format(cells.on(row), held, row.empty_devices))
-    return lines(*notes, *_marked(group), *_uncommitted(group))
+    return lines(*notes, *_failed_beside(group), *_marked(group), *_uncommitted(group))
+
+
+def _failed_beside(group: Group) -> Iterator[Markdown]:
+    """Rows with numbers, of whose runs some failed: how many, and the reason of the latest."""
+    for row in group.rows:
+        if row.status != "failed" and (failed := row.failed_runs):
+            reason = failed[-1].reason
+            yield Markdown("- {}: {} of {} runs failed and count for nothing{} — {}").format(
+                cells.on(row), len(failed), len(row.runs), ", the latest" if len(failed) > 1 else "", reason
+            )
 
 
 def _marked(group: Group) -> Iterator[Markdown]:
