@@ -30,6 +30,10 @@ TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 UNKNOWN := $(filter-out $(KNOWN),$(TYPED))
 $(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is not a variable of the kit)))
 
+# `GPUS 1` would run the target with a default, and only then say that there is no target GPUS.
+STRAY := $(firstword $(filter $(OPTIONS),$(MAKECMDGOALS)))
+$(if $(STRAY),$(error error: $(STRAY) is a variable and no target; type $(STRAY)=value, without blanks))
+
 # The verb of a single target refuses a variable that it does not read. ARCHIVES also serves the installation of the tools.
 export KIT_TYPED := $(if $(word 2,$(MAKECMDGOALS)),,$(filter-out ARCHIVES,$(filter $(OPTIONS),$(TYPED))))
 

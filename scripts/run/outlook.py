@@ -113,7 +113,7 @@ def summary(rows: list[Row]) -> str:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
-        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row is stored")
+        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row on such a device is stored")
     return ", ".join(parts)
 
 

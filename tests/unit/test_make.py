@@ -181,5 +181,11 @@ def test_a_misspelled_variable_stops_make_before_anything_runs(typed, near):
     assert f"{typed.partition('=')[0]} is not a variable of the kit; did you mean {near}?" in line
 
 
+def test_a_value_behind_a_blank_stops_make_before_anything_runs():
+    done = make("bench-deepspeed", "GPUS", "1")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "error: GPUS is a variable and no target; type GPUS=value, without blanks" in done.stderr
+
+
 def test_variables_that_the_kit_and_make_know_pass():
     assert make("--dry-run", "bench-deepspeed", "GPUS=2", "HF_TOKEN=x", "PYTHON=python3", "SHELL=bash").returncode == 0

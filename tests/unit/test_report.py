@@ -172,8 +172,8 @@ def test_three_runs_count_alike_and_a_failed_one_beside_them_is_told(tmp_path: P
     failed = [record(job("int8"), status="failed", reason=f"reason {number}", number=number, started_at=f"2026-11-2{number}T04:10:00Z") for number in (4, 5)]
     one, two = page(tmp_path / "one", [*runs, failed[0]]), page(tmp_path / "two", [*runs, *failed])
     assert all(re.search(r"\| int8 \|.*\| 3 \| 67 ± 17 \|", text) for text in (one, two))
-    assert "- int8 on 1: 1 of 4 runs failed and count for nothing — reason 4\n" in one
-    assert "- int8 on 1: 2 of 5 runs failed and count for nothing, the latest — reason 5\n" in two
+    assert "- int8 on 1: 1 of 4 runs failed and does not count — reason 4\n" in one
+    assert "- int8 on 1: 2 of 5 runs failed and do not count, the latest — reason 5\n" in two
     assert "- int8 on 1: failed — reason 5\n" in page(tmp_path / "all", failed)
 
 
@@ -183,7 +183,7 @@ def test_a_row_whose_latest_run_had_no_room_or_no_time_says_so(tmp_path: Path, s
     failed = record(job("int8"), status="failed", reason="it fell over", number=3, started_at="2026-11-25T04:10:00Z")
     for all_runs in (runs, [*runs, failed]):
         assert f"int8 on 1: {status} — the newest" in page(tmp_path / str(len(all_runs)), all_runs)
-    assert "- int8 on 1: 1 of 3 runs failed and count for nothing — it fell over" in page(tmp_path / "3", [*runs, failed])
+    assert "- int8 on 1: 1 of 3 runs failed and does not count — it fell over" in page(tmp_path / "3", [*runs, failed])
 
 
 def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The report's first screen: how many claims hold, all claims in one picture, the fastest systems, what qualifies them."""
 
 import collections
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from scripts.report.cells import NONE
@@ -121,9 +122,8 @@ def verdict(judged: Judged, shown: str = "") -> Markdown:
 
 
 def _part_in_short(part: Part, number: str) -> str:
-    """ "3.83 times: refuted, 2.9 (2.6 to 3.2)"."""
-    why = f" ({part.why})" if part.why and part.has_rows else ""
-    return f"{part.name}: {part.word}{why}" + (f", {number}" if number else "")
+    """As `_part_apart`, without the reason of a part that has no rows."""
+    return _part_apart(part if part.has_rows else dataclasses.replace(part, why=""), number)
 
 
 def ratio(judged: Judged) -> tuple[float, str, Part] | None:

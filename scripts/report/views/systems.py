@@ -113,9 +113,8 @@ def _failed_beside(group: Group) -> Iterator[Markdown]:
     for row in group.rows:
         if row.status != "failed" and (failed := row.failed_runs):
             reason = failed[-1].reason
-            yield Markdown("- {}: {} of {} runs failed and count for nothing{} — {}").format(
-                cells.on(row), len(failed), len(row.runs), ", the latest" if len(failed) > 1 else "", reason
-            )
+            count = "does not count" if len(failed) == 1 else "do not count, the latest"
+            yield Markdown("- {}: {} of {} runs failed and {} — {}").format(cells.on(row), len(failed), len(row.runs), count, reason)
 
 
 def _marked(group: Group) -> Iterator[Markdown]:
