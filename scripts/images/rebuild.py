@@ -50,17 +50,24 @@ def compare(client: docker.DockerClient, first: str, second: str) -> list[str]:
     layers = [image.attrs["RootFS"]["Layers"] for image in images]
     for number, (first_layer, second_layer) in enumerate(zip(*layers, strict=False), 1):
         if first_layer != second_layer:
-            lines += [f"layer {number}, {line}" for line in layer_differences(entries(first, first_layer), entries(second, second_layer))]
+            lines += [f"layer {number}, {line}" for line in _told(entries(first, first_layer), entries(second, second_layer))]
     if len(layers[0]) != len(layers[1]):
         lines.append("one has more layers than the other")
     return lines or ["only the description differs, no layer: the history or the date of creation"]
 
 
-def entries(tag: str, layer: str) -> dict[str, Entry]:
-    """{path: its FIELDS} of a layer, read from the image as Docker saves it."""
+def _told(first: dict[str, Entry] | None, second: dict[str, Entry] | None) -> list[str]:
+    """What tells two layers of different digests apart, at least one line."""
+    if first is None or second is None:
+        return ["not compared: `docker save` writes no file with the name of its digest"]
+    return layer_differences(first, second) or [f"other bytes, and equal entries by {', '.join(FIELDS)}"]
+
+
+def entries(tag: str, layer: str) -> dict[str, Entry] | None:
+    """{path: its FIELDS} of a layer, read from the image as Docker saves it; None where no file there has the name of the layer's digest."""
     process = subprocess.Popen(["docker", "save", tag], stdout=subprocess.PIPE)
     try:
-        return next(_layers(process.stdout, layer.partition(":")[2]), {})
+        return next(_layers(process.stdout, layer.partition(":")[2]), None)
     finally:
         process.kill()
         process.wait()
@@ -96,7 +103,13 @@ def layer_differences(first: dict[str, Entry], second: dict[str, Entry]) -> list
             lines.append(f"{path}: {', '.join(names)}")
     if not lines and list(first) != list(second):
         lines = ["the same entries in another order"]
-    return lines[:LISTED] + ([f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else [])
+    return lines[:LISTED] + _more(lines[LISTED:])
+
+
+def _more(lines: list[str]) -> list[str]:
+    """One line for those that are not listed, or none."""
+    unchanged = f", each {UNCHANGED}" if all(line.endswith(UNCHANGED) for line in lines) else ""
+    return [f"and {len(lines)} more{unchanged}"] if lines else []
 
 
 def _unchanged(path: str, layer: dict[str, Entry]) -> str:

@@ -135,12 +135,18 @@ def no_longer_asked(criteria, input_ids, scores, **kwargs):
             break
     return done
 
+class Kept(token_times.Stamps):
+    def put(self, tokens):
+        if self.saw_prompt:
+            streamed.append(tokens.tolist())
+        super().put(tokens)
+
 real, all_asked, told = compat.streams_tokens, StoppingCriteriaList.__call__, {{}}
 ways = {{"streamer": (real, all_asked), "criterion": (lambda version: False, all_asked), "as in 4.26": (lambda version: False, no_longer_asked)}}
 for name, (streams, StoppingCriteriaList.__call__) in ways.items():
-    compat.streams_tokens, stamps = streams, token_times.Stamps()
+    compat.streams_tokens, stamps, streamed = streams, Kept(), []
     rows = loaded.generate(ids, do_sample=False, max_new_tokens=5, min_new_tokens=5, streamer=stamps).tolist()
-    told[name] = [len(stamps.moments), rows]
+    told[name] = [len(stamps.moments), rows, list(zip(*streamed))]
 print(json.dumps(told))
 """
 
@@ -149,7 +155,9 @@ def test_a_library_without_streamers_is_told_by_a_stopping_criterion(guest, chec
     from bench.job import to_json
 
     told = guest.code(OLDER.format(text=to_json(tiny_job("gptj", checkpoints["gptj"]))))
-    assert told["streamer"][0] == 5 and told["criterion"] == told["streamer"]
+    count, rows, streamed = told["streamer"]
+    assert count == 5 and streamed == rows, "each step's tokens, in their order"
+    assert told["criterion"] == told["streamer"]
     assert told["as in 4.26"] == told["streamer"], "the criterion of the length ends the call before the last token is told"
 
 

@@ -55,12 +55,48 @@ def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: 
     assert answered(tmp_path, good(figures={"longer": longer})) == ("ok", "")
 
 
+def of_ranks(**changes) -> Job:
+    """A job of a backend that runs as a process for each GPU."""
+    return a_job(**{"backend": "deepspeed", "case": "deepspeed", "device_count": 2, **changes})
+
+
 def test_calls_of_several_ranks_may_overlap_in_their_window_and_those_of_one_process_may_not(tmp_path: Path) -> None:
     overlapping = calls(timed_ms=[25.0] * 10, timed_at=[5.0, 5.2])
-    assert answered(tmp_path, good(**overlapping)) == ("ok", ""), "a rank begins a call while another ends the one before"
+    assert answered(tmp_path, good(**overlapping), job=of_ranks()) == ("ok", ""), "a rank begins a call while another ends the one before"
+    for backend in ("layer-parallel", "tensor-parallel"):
+        status, reason = answered(tmp_path, good(**overlapping), job=a_job(backend=backend, device_count=2))
+        said = "the guest's result is refused: its timed calls took at least 0.250 s and lie within 0.200 s"
+        assert (status, reason) == ("failed", said), f"{backend} drives both GPUs from one process"
     alone = good(**overlapping, memory={**good()["memory"], "devices": good()["memory"]["devices"][:1]})
-    status, reason = answered(tmp_path, alone, job=a_job(device_count=1))
-    assert (status, reason) == ("failed", "the guest's result is refused: its timed calls took 0.250 s and lie within 0.200 s")
+    assert answered(tmp_path, alone, job=of_ranks(device_count=1))[0] == "failed", "a single rank"
+
+
+@pytest.mark.parametrize(
+    ("timed_ms", "refused"),
+    [
+        ([25.0] * 8, False),  # 0.1 s and 0.1 s
+        ([25.0] * 10, True),
+        ([40.0, 10.0] * 3, True),  # 0.15 s in all, 0.12 s of them in calls that never overlap
+        ([10.0, 40.0] * 3, True),
+        ([100.09], False),
+        ([100.2], True),
+    ],
+)
+@pytest.mark.parametrize("count", [2, 4])
+def test_of_several_ranks_every_other_call_begins_after_the_one_before_it_ended(tmp_path: Path, timed_ms: list[float], refused: bool, count: int) -> None:
+    answer = calls(timed_ms=timed_ms, timed_at=[5.0, 5.1])
+    memory = {**good()["memory"], "devices": good()["memory"]["devices"][:1] * count}
+    status, reason = answered(tmp_path, good(**answer, memory=memory), job=of_ranks(device_count=count, timed_runs=len(timed_ms)))
+    assert (status == "failed") == refused, reason
+    assert ("and lie within 0.100 s" in reason) == refused, reason
+
+
+def test_the_window_of_each_number_of_tokens_holds_its_calls(tmp_path: Path) -> None:
+    short = {**good()["measurements"][0], "timed_at": [5.0, 6.0]}
+    runs = [{"new_tokens": tokens, "arguments": {"do_sample": False}} for tokens in (1, 2)]
+    late = {**short, "new_tokens": 2, "timed_ms": [25.0] * 10, "timed_at": [5.0, 5.2]}
+    status, reason = answered(tmp_path, good(measurements=[short, late]), job=a_job(runs=runs))
+    assert status == "failed" and "took at least 0.250 s and lie within 0.200 s" in reason
 
 
 def part(name: str, **changes) -> dict:
@@ -92,9 +128,9 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"measurements": []}, r"are \[\], asked for"),
         (calls(timed_ms=[0.0] * 10), r"timed_ms\[0\]: Expected `float` >= 1e-09"),
         (calls(timed_ms=[True] * 10), r"timed_ms\[0\]: Expected `float`, got `bool`"),
-        (calls(timed_ms=[7000.0] * 10), "took 71.5.. s, its process lived 60.000 s"),
-        (calls(warmup_ms=[29_000.0, 30_000.0]), r"took 60\.5.. s, its process lived 60\.000 s"),
-        (calls(cold_ms=59_000.0), r"took 60\.5.. s, its process lived 60\.000 s"),
+        (calls(timed_ms=[7000.0] * 10), "took at least 71.5.. s, its process lived 60.000 s"),
+        (calls(warmup_ms=[29_000.0, 30_000.0]), r"took at least 60\.5.. s, its process lived 60\.000 s"),
+        (calls(cold_ms=59_000.0), r"took at least 60\.5.. s, its process lived 60\.000 s"),
         (calls(new_tokens=True), "new_tokens: Expected `int`, got `bool`"),
         ({"batch_size": 8}, "its batch size is 8, the job's is 1"),
         ({"batch_size": None}, "its batch size is None"),
@@ -237,13 +273,22 @@ def test_the_counts_of_a_workload_are_those_of_its_job(tmp_path: Path, items: in
 
 def test_a_phase_too_short_for_the_timed_calls_hides_no_disturbance(tmp_path: Path) -> None:
     long = {**calls(timed_ms=[1000.0] * 5), "load_s": 1.0}
-    job = a_job(warmup_runs=len(good()["measurements"][0].get("warmup_ms", [])), timed_runs=5)
+    counts = {"warmup_runs": len(good()["measurements"][0].get("warmup_ms", [])), "timed_runs": 5}
+    job = a_job(**counts)
     assert answered(tmp_path, good(**long, phases={"measure": [1000.0, 1006.0]}), job=job) == ("ok", "")
     assert answered(tmp_path, good(**long, phases={"measure": [1006.0, 1000.0]}), job=job) == ("ok", ""), "a clock that was set back"
     status, reason = answered(tmp_path, good(**long, phases={"measure": [1000.0, 1000.0]}), job=job)
-    assert status == "failed" and "its phase measure took 0.000 s, and its timed calls 5.000 s" in reason
+    assert status == "failed" and "its phase measure took 0.000 s, and its timed calls at least 5.000 s" in reason
     longer = {**calls(timed_ms=[10_000.0] * 5), "load_s": 1.0, "phases": {"measure": [1000.0, 1030.0]}}
     assert answered(tmp_path, good(**longer), job=job)[0] == "failed", "50 s of calls in 30 s, which no clock explains"
+    assert answered(tmp_path, good(**longer), job=of_ranks(**counts)) == ("ok", ""), "calls of two ranks overlap"
+
+
+def test_calls_of_ranks_that_overlap_are_not_longer_than_their_process_lived(tmp_path: Path) -> None:
+    answer = {**calls(timed_ms=[10_000.0] * 10), "load_s": 1.0}
+    assert answered(tmp_path, good(**answer), job=of_ranks()) == ("ok", "")
+    status, reason = answered(tmp_path, good(**answer))
+    assert status == "failed" and "loading and calls took at least 101.014 s, its process lived 60.000 s" in reason
 
 
 def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp_path: Path) -> None:

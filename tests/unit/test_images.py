@@ -115,6 +115,34 @@ def test_a_folder_that_a_layer_lists_without_a_change_in_it_is_told_apart_from_o
     assert rebuild.layer_differences(layer("run"), layer()) == ["run: only in the first, a folder without a change in it"]
 
 
+@pytest.mark.parametrize(("folders", "files", "last"), [(40, 0, None), (42, 0, "and 2 more, each a folder without a change in it"), (41, 1, "and 2 more")])
+def test_forty_entries_of_a_layer_are_listed_and_the_others_counted(folders: int, files: int, last: str | None) -> None:
+    other = layer(*(f"folder-{number:02}" for number in range(folders)), **{f"written-{number}": (b"x", 1) for number in range(files)})
+    lines = rebuild.layer_differences(layer(), other)
+    assert (len(lines), lines[-1]) == ((41, last) if last else (40, "folder-39: only in the second, a folder without a change in it"))
+
+
+class Saved:
+    """An image of one layer."""
+
+    def __init__(self, name: str) -> None:
+        self.id, self.attrs = name, {"Config": {}, "RootFS": {"Layers": [f"sha256:{name}"]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (dict, "layer 1, other bytes, and equal entries by type, mode, owner, group, date, size, link, content"),
+        (lambda: None, "layer 1, not compared: `docker save` writes no file with the name of its digest"),
+    ],
+)
+def test_a_layer_with_another_digest_is_told_even_where_its_entries_are_equal(monkeypatch, found, line):
+    monkeypatch.setattr(rebuild, "entries", lambda tag, digest: found())
+    client = types.SimpleNamespace(images=types.SimpleNamespace(get=Saved))
+    assert rebuild.compare(client, "one", "two") == [line]
+    assert rebuild.compare(client, "one", "one") == []
+
+
 class Images:
     """The images of a Docker that holds those which were built."""
 

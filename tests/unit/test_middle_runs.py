@@ -161,3 +161,20 @@ def test_the_load_of_each_gpu_is_that_of_the_middle_run_that_tells_it(told, show
     (line,) = cells_of(around.section(group, None), "deepspeed")
     assert line[SHARES] == f"{shown} and {shown}"
     assert of_csv(group, "gpu_busy_share") == {least}
+
+
+def test_the_median_run_is_chosen_by_its_longest_calls():
+    """By the calls of one new token the middle run is the first, by those of 128 the last."""
+    runs = [synthetic.record(runs_of(1)[0].job, means_ms, number=number) for number, means_ms in enumerate([(20.0, 2200.0), (10.0, 1800.0), (30.0, 2000.0)], 1)]
+    (row,) = group_of(runs).rows
+    assert row.record.number == 3
+
+
+def test_where_each_run_was_disturbed_all_of_them_are_shown():
+    runs = runs_of()
+    tell(runs, load_s=[25.0, 20.0, 15.0])
+    for run in runs:
+        run.host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
+    (row,) = group_of(runs).rows
+    assert (list(row.counted_runs), row.undisturbed()) == (runs, [])
+    assert of_csv(group_of(runs), "load_s") == {20.0}

@@ -173,8 +173,19 @@ def test_three_runs_count_alike_and_a_failed_one_beside_them_is_told(tmp_path: P
     one, two = page(tmp_path / "one", [*runs, failed[0]]), page(tmp_path / "two", [*runs, *failed])
     assert all(re.search(r"\| int8 \|.*\| 3 \| 67 ± 17 \|", text) for text in (one, two))
     assert "- int8 on 1: 1 of 4 runs failed and does not count — reason 4\n" in one
-    assert "- int8 on 1: 2 of 5 runs failed and do not count, the latest — reason 5\n" in two
-    assert "- int8 on 1: failed — reason 5\n" in page(tmp_path / "all", failed)
+    assert "- int8 on 1: 2 of 5 runs failed and do not count, the latest of these — reason 5\n" in two
+    all_failed = page(tmp_path / "all", failed)
+    assert "- int8 on 1: failed — reason 5\n" in all_failed and "do not count" not in all_failed
+
+
+def test_a_run_with_newer_pins_that_failed_is_its_row_and_hides_no_run(tmp_path: Path) -> None:
+    older = [record(job("int8"), 50.0, number=number, started_at=f"2026-11-2{number}T04:10:00Z") for number in (1, 2)]
+    newer = record(job("int8"), status="failed", reason="no such library", number=3, started_at="2026-11-24T04:10:00Z")
+    for run in older:
+        run.host["pins_id"] = "of older pins"
+    text = page(tmp_path, [*older, newer])
+    assert "- int8 on 1: failed — no such library\n" in text and not re.search(r"\| int8 \|.*\| 2 \| 50 ±", text)
+    assert all(run.id in (tmp_path / "runs.md").read_text() for run in [*older, newer])
 
 
 @pytest.mark.parametrize("status", ["oom", "timeout", "unsupported"])

@@ -109,11 +109,11 @@ def remarks(group: Group) -> Markdown:
 
 
 def _failed_beside(group: Group) -> Iterator[Markdown]:
-    """Rows with numbers, of whose runs some failed: how many, and the reason of the latest."""
+    """Rows of which some runs failed, and not all: how many, and the reason of the latest of these."""
     for row in group.rows:
         if row.status != "failed" and (failed := row.failed_runs):
             reason = failed[-1].reason
-            count = "does not count" if len(failed) == 1 else "do not count, the latest"
+            count = "does not count" if len(failed) == 1 else "do not count, the latest of these"
             yield Markdown("- {}: {} of {} runs failed and {} — {}").format(cells.on(row), len(failed), len(row.runs), count, reason)
 
 
