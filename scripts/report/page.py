@@ -230,7 +230,7 @@ def _nearest(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group
 def setting_page(
     group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str], calibrations: Sequence[Calibration]
 ) -> Markdown:
-    """One group: its plots, its main table, what failed, and every other number behind a click."""
+    """One group: its plots, its main table, what failed, its verdicts, and every other number behind a click."""
     runs, cannot_judge = runs_of([group]), group.cannot_judge()
     folds = []
     for view in VIEWS:
@@ -241,7 +241,6 @@ def setting_page(
         judged = verdicts.of_group(group) if verdicts else []
         judges = article and (article.claims or any(case.published for case in article.cases))
         folds.append(_folded("Speed-ups, published and measured", claims.speed_ups(group, judged)))
-        folds.append(_folded("Claims, judged on these rows", claims.of_group(judged)))
         return render(
             "setting",
             anchor=anchor(group.slug),
@@ -254,6 +253,8 @@ def setting_page(
             deviates=any(row.deviations() for row in group.rows),
             mark=MARK,
             noise=noise.section(group, calibrations, judged),
+            claims_anchor=anchor(matrix.claims_of(group)),
+            claims=claims.of_group(judged),
             folds=blocks(*folds),
         )
 

@@ -54,7 +54,12 @@ def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Mark
     """Of a claim that a group judges for several numbers of new tokens the first with rows: calls of fewest tokens."""
     lines = [judged for judged in (verdicts.of_group(group) if verdicts else []) if judged.claim["id"] == claim_id]
     with_rows = [judged for judged in lines if any(part.has_rows for part in judged.verdict.parts)]
-    return link(short(with_rows[0]), f"#{group.slug}") if with_rows else NONE
+    return link(short(with_rows[0]), f"#{claims_of(group)}") if with_rows else NONE
+
+
+def claims_of(group: Group) -> str:
+    """The anchor of the verdicts on a group's page."""
+    return f"claims-{group.slug}"
 
 
 def short(judged: Judged) -> str:
