@@ -8,6 +8,10 @@ from scripts.errors import PreflightError, UsageError
 REPORT = "profile.nsys-rep"
 KEPT = ("trace.json.gz", REPORT)
 
+#: The calls of CUDA, of NVTX and of the operating system, without samples of the processor, which nsys takes by default: the names in them would have to
+#: be found in torch's large libraries.
+WATCHED = ("--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none")
+
 
 def wrapper(engine: str) -> list[str]:
     """The command to put before the interpreter's; raises UsageError or PreflightError where it cannot be used."""
@@ -19,7 +23,7 @@ def wrapper(engine: str) -> list[str]:
             "nsys is not on the PATH: install NVIDIA Nsight Systems (the package nsight-systems-cli of NVIDIA's repository for your system), "
             "or type PROFILER=torch"
         )
-    return [program, "profile", "--trace=cuda,nvtx,osrt", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"]
+    return [program, "profile", *WATCHED, "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"]
 
 
 def command(wrapper: list[str], work_folder: str, program: list[str]) -> list[str]:
