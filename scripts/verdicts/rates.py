@@ -27,23 +27,32 @@ def figure(row: Row, name: str) -> Any:
 
 
 def items_per_s(row: Row) -> stats.Estimate | None:
-    """Items a second over the mean of the runs' mean calls, with its interval; of a workload the items of all its batches over their time."""
-    done = figure(row, "workload")
-    if done:
-        return stats.Estimate(done["items"] / done["seconds"])
+    """Items a second over the mean of the runs' mean calls, with its interval; of a workload its items over the mean of the runs' times."""
+    workloads = _workloads(row)
+    if workloads:
+        return _per(workloads[0]["items"], stats.over_runs([done["seconds"] for done in workloads]))
     if row.status != "ok" or not row.new_tokens:
         return None
-    mean = row.summary(row.new_tokens[-1]).interval
-    items = row.batch_size * 1000
-    low, high = (items / ms if ms else None for ms in (mean.high, mean.low))
-    return stats.Estimate(items / mean.value, low, high)
+    return _per(row.batch_size * 1000, row.summary(row.new_tokens[-1]).interval)
+
+
+def _per(items: float, time: stats.Estimate) -> stats.Estimate:
+    """Items over a time, with the interval that the time's gives; a bound of no time gives none."""
+    low, high = (items / end if end else None for end in (time.high, time.low))
+    return stats.Estimate(items / time.value, low, high)
+
+
+def _workloads(row: Row) -> list[dict[str, Any]]:
+    """What each run that counts made of its workload, oldest first: all of a row have the same texts."""
+    runs = row.counted_runs if figure(row, "workload") else ()
+    return [done for run in runs if run.guest and (done := (run.guest.figures or {}).get("workload"))]
 
 
 def tokens_per_s(row: Row) -> float | None:
     """New tokens a second, those after an answer's end not counted."""
-    done = figure(row, "workload")
-    if done:
-        return float(done["new_tokens"] / done["seconds"])
+    workloads = _workloads(row)
+    if workloads:
+        return sum(float(done["new_tokens"]) for done in workloads) / sum(float(done["seconds"]) for done in workloads)
     if row.status != "ok" or not row.new_tokens:
         return None
     longest = row.new_tokens[-1]

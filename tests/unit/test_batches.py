@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts import articles, results
+from scripts import articles, results, stats
 from scripts.report import document
 from scripts.report.plots import throughput
 from scripts.report.views import padding
@@ -95,6 +95,18 @@ def test_the_published_seven_hours_and_seven_minutes_are_rates_of_ten_thousand_i
 def test_a_workload_s_rate_is_of_all_its_batches() -> None:
     row = row_of(a_run("workload-naive", figures={"workload": WORKLOAD}))
     assert (rates.items_per_s(row).value, rates.tokens_per_s(row)) == (20.0, 2000.0)
+
+
+def test_of_several_runs_a_workload_s_rate_is_over_the_mean_of_their_times() -> None:
+    seconds = (100.0, 90.0, 110.0, 95.0, 155.0)
+    runs = [a_run("workload-naive", figures={"workload": {**WORKLOAD, "seconds": one}}, number=number) for number, one in enumerate(seconds, 1)]
+    row = row_of(*runs)
+    rate, time = rates.items_per_s(row), stats.over_runs(seconds)
+    assert (rate.value, rate.low, rate.high) == pytest.approx((2000 / 110, 2000 / time.high, 2000 / time.low))
+    assert rates.tokens_per_s(row) == pytest.approx(200_000 / 110)
+    assert (rates.items_per_s(row_of(*runs[:4])).value, rates.items_per_s(row_of(*runs[:4])).low) == (pytest.approx(2000 / 98.75), None)
+    runs[4].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
+    assert rates.items_per_s(row_of(*runs)).value == pytest.approx(2000 / 98.75)
 
 
 def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() -> None:

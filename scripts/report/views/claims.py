@@ -145,7 +145,9 @@ def everywhere(verdicts: ArticleVerdicts) -> Markdown:
 
 
 def of_group(judged: Sequence[Judged]) -> Markdown:
-    """Claim, new tokens, verdict and numbers within one group, those not tested included."""
+    """Claim, new tokens, verdict and numbers within one group, those not tested included; empty where no claim has a row there."""
+    if not any(part.has_rows for one in judged for part in one.verdict.parts):
+        return Markdown()
     reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
     return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged))
