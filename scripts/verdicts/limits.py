@@ -107,16 +107,22 @@ def _steps(row: Row) -> Distance | None:
     if model is None or row.new_tokens[-1] < 2:
         return None
     short, long = row.new_tokens[0], row.new_tokens[-1]
-    further = short == 1
-    whole_ms = statistics.fmean(row.timed_ms(long))
-    between_ms = _between_ms(row, long) if further else None
-    ms = between_ms or ((whole_ms - statistics.fmean(row.timed_ms(short))) / (long - short) if further else whole_ms / long)
+    between_ms = _between_ms(row, long)
+    further = bool(between_ms) or short == 1
+    ms = between_ms or _of_calls_ms(row, short, long)
     if ms <= 0:
         return None
-    context = _prompt_tokens(row) + (short + long) / 2
+    # The middle of the steps that the time is of: those after the first token, or all of a call.
+    context = _prompt_tokens(row) + (1 + long if further else long) / 2
     cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
     flop = work.step_flop(model, row.batch_size, context)
     return _distance(row, model, long, ms, cache, flop, further=further, stamped=bool(between_ms))
+
+
+def _of_calls_ms(row: Row, short: int, long: int) -> float:
+    """What each further token of a longer call takes, where the row has calls of one token; else a call over its tokens."""
+    whole_ms = statistics.fmean(row.timed_ms(long))
+    return (whole_ms - statistics.fmean(row.timed_ms(short))) / (long - short) if short == 1 else whole_ms / long
 
 
 def _between_ms(row: Row, new_tokens: int) -> float | None:

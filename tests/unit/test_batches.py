@@ -249,6 +249,8 @@ def test_each_form_and_batch_size_is_a_row_with_its_rate_and_hours_beside_the_pu
 
 def test_a_workload_tells_its_padding_and_what_it_decoded_in_vain(page: str) -> None:
     assert "| workload-naive b256 | 256 | 2,000 | 20.0 | 2000 | 8.33 min | 25.0 | 60.0 | yes |" in page
+    around = next(line for line in page.split("Around the calls")[1].splitlines() if line.startswith("| workload-naive b256 |"))
+    assert around.endswith("| — | — | — | — |"), "parts of a workload are no calls that can drift"
     assert "| workload-continuous b256 | 256 | 2,000 | 50.0 | 5000 | 3.33 min | 0.0 | 0.0 | yes |" in page
 
 

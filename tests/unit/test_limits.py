@@ -115,6 +115,23 @@ def test_calls_of_one_length_have_no_further_token():
     assert distances.steps(row_of((1, 128), 10.0, 9.0)) is None, "a longer call that took less time"
 
 
+@pytest.mark.parametrize(
+    ("new_tokens", "means_ms", "answered"), [((1, 128), (10.0, 1280.0), 64.5), ((128,), (1280.0,), 64), ((16, 128), (160.0, 1280.0), 64), ((2,), (20.0,), 1)]
+)
+def test_the_cache_is_that_of_the_middle_of_the_steps_that_are_timed(new_tokens, means_ms, answered):
+    run = float16(record(job("transformers", variant="controlled", new_tokens=new_tokens), means_ms, gpu_name="NVIDIA H200", spread=0))
+    step = distances.steps(group_of(run).rows[0])
+    context = run.guest.prompt_tokens + answered
+    assert (step.cache_bytes, step.flop) == (work.cache_bytes(BLOOM, "float16", 1, context), work.step_flop(BLOOM, 1, context))
+
+
+def test_stamped_tokens_go_first_also_where_all_calls_have_one_length():
+    run = float16(record(job("transformers", variant="controlled", new_tokens=(128,)), (1280.0,), gpu_name="NVIDIA H200", spread=0))
+    step = distances.steps(group_of(synthetic.probed(run, between_ms=8.0)).rows[0])
+    assert (step.ms, step.further, step.stamped) == (8.0, True, True)
+    assert step.cache_bytes == work.cache_bytes(BLOOM, "float16", 1, run.guest.prompt_tokens + 64.5)
+
+
 def test_the_prompt_of_padded_sentences_is_that_of_one_sequence_with_its_padding():
     run = float16(record(job("transformers", variant="controlled"), 10.0, gpu_name="NVIDIA H200"))
     run.job.prompt["batch_size"], run.guest.figures["padded_prompt_tokens"] = 4, 4 * 32

@@ -33,11 +33,16 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("further token, ms (95 % interval)", further_token),
         Column("the host starts an operator in, µs: before / after", launch, when=any(launch(row) != NONE for row in group.rows)),
         Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.busy_shares(count) for row in group.rows for count in row.new_tokens)),
-        Column("timed calls", lambda row: " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens)),
-        Column("outliers", lambda row: " + ".join(str(stats.summarise(row.timed_ms(count)).outliers) for count in row.new_tokens)),
-        Column("drift, %", lambda row: " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens)),
-        Column("means of repeated runs, ms", run_to_run),
+        Column("timed calls", lambda row: of_calls(row, " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens))),
+        Column("outliers", lambda row: of_calls(row, " + ".join(str(stats.summarise(row.timed_ms(count)).outliers) for count in row.new_tokens))),
+        Column("drift, %", lambda row: of_calls(row, " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens))),
+        Column("means of repeated runs, ms", lambda row: of_calls(row, run_to_run(row))),
     ]
+
+
+def of_calls(row: Row, words: str) -> str:
+    """What is told of the timed calls of a row; of a workload these are only its parts, some larger than others."""
+    return NONE if row.is_workload else words
 
 
 def which_gpus(row: Row, letters: dict[str, str]) -> str:
