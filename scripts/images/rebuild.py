@@ -59,7 +59,7 @@ def compare(client: docker.DockerClient, first: str, second: str) -> list[str]:
 def _told(first: dict[str, Entry] | None, second: dict[str, Entry] | None) -> list[str]:
     """What tells two layers of different digests apart, at least one line."""
     if first is None or second is None:
-        return ["not compared: `docker save` writes no file with the name of its digest"]
+        return ["not compared: `docker save` writes no file with the name of the layer's digest"]
     return layer_differences(first, second) or [f"other bytes, and equal entries by {', '.join(FIELDS)}"]
 
 

@@ -80,7 +80,7 @@ def _of_calls(result: Result) -> str:
 
 
 def _of_window(job: Job, measurement: dict[str, Any]) -> str:
-    """The window of timed calls, whose energy is told, holds all of them."""
+    """The window of the timed calls, whose energy is told, is long enough for them."""
     began, ended = measurement.get("timed_at") or (0.0, math.inf)
     calls_s = least_s(job, measurement["timed_ms"])
     words = f"its timed calls took at least {calls_s:.3f} s and lie within {ended - began:.3f} s"
@@ -94,15 +94,15 @@ def least_s(job: Job, calls_ms: Sequence[float]) -> float:
     call while another still ends the one before. It begins none before all ranks ended the one before that, because no call goes on without all
     ranks. So neither the first, third, fifth… calls overlap one another, nor the second, fourth, sixth…
     """
-    if job.device_count == 1 or not _has_ranks(job.backend):
+    if job.device_count == 1 or not _has_ranks(job):
         return sum(calls_ms) / 1000
     return max(sum(calls_ms[::2]), sum(calls_ms[1::2])) / 1000
 
 
-def _has_ranks(backend: str) -> bool:
-    """Has this backend a process for each GPU? One that the kit does not have (a stored result's, a test's) may have them."""
+def _has_ranks(job: Job) -> bool:
+    """Does this job run as a process for each GPU? Where the kit does not have its backend or its form, as of a stored result, it may."""
     try:
-        return bool(getattr(backends.find(backend), "RANKS", False))
+        return bool(getattr(backends.find(job.backend), "RANKS", False)) and forms.loads(forms.find(job.form))
     except (ImportError, ValueError):
         return True
 
@@ -206,8 +206,8 @@ WALL_S = {"seconds": 1.0, "wall_ms": 1e-3, "profiled_wall_ms": 1e-3, "first_ms":
 
 def _too_long(job: Job, result: Result, seen: Seen) -> str:
     """More time than the process lived; a resumed workload brings the times of earlier processes along."""
-    calls_ms = [ms for calls in result.measurements for ms in (calls.get("cold_ms") or 0, *calls.get("warmup_ms", []), *calls["timed_ms"])]
-    claimed_s = (result.load_s or 0) + (0 if seen.resumed else least_s(job, calls_ms))
+    calls_ms = [ms for calls in result.measurements for ms in (calls.get("cold_ms"), *calls.get("warmup_ms", []), *calls["timed_ms"])]
+    claimed_s = (result.load_s or 0) + (0 if seen.resumed else least_s(job, [ms for ms in calls_ms if ms is not None]))
     if claimed_s > seen.wall_s:
         return f"loading and calls took at least {claimed_s:.3f} s, its process lived {seen.wall_s:.3f} s"
     longest_s = 0 if seen.resumed else max(_walls_s(result.figures), default=0)

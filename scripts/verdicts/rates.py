@@ -3,6 +3,7 @@
 An item is one text with its answer. All rates are computed from the raw calls and figures of a row's runs.
 """
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,15 +31,15 @@ def items_per_s(row: Row) -> stats.Estimate | None:
     """Items a second over the mean of the runs' mean calls, with its interval; of a workload its items over the mean of the runs' times."""
     workloads = _workloads(row)
     if workloads:
-        return _per(workloads[0]["items"], stats.over_runs([done["seconds"] for done in workloads]))
-    if row.status != "ok" or not row.new_tokens:
+        return _per(statistics.fmean(done["items"] for done in workloads), stats.over_runs([done["seconds"] for done in workloads]))
+    if row.status != "ok" or not row.new_tokens or row.record.job.form in WORKLOAD_FORMS:
         return None
     return _per(row.batch_size * 1000, row.summary(row.new_tokens[-1]).interval)
 
 
 def _per(items: float, time: stats.Estimate) -> stats.Estimate:
-    """Items over a time, with the interval that the time's gives; a bound of no time gives none."""
-    low, high = (items / end if end else None for end in (time.high, time.low))
+    """Items over a time, with the interval that the time's gives; a bound that is no time, or a negative one, gives none."""
+    low, high = (items / end if end and end > 0 else None for end in (time.high, time.low))
     return stats.Estimate(items / time.value, low, high)
 
 
@@ -53,7 +54,7 @@ def tokens_per_s(row: Row) -> float | None:
     workloads = _workloads(row)
     if workloads:
         return sum(float(done["new_tokens"]) for done in workloads) / sum(float(done["seconds"]) for done in workloads)
-    if row.status != "ok" or not row.new_tokens:
+    if row.status != "ok" or not row.new_tokens or row.record.job.form in WORKLOAD_FORMS:
         return None
     longest = row.new_tokens[-1]
     runs = row.runs_of(longest)

@@ -269,7 +269,7 @@ class Row:
 
     @property
     def shown_runs(self) -> Sequence[Record]:
-        """The runs whose memory and loading the row shows: those that count, or the one of the row where that one did not end well."""
+        """The runs whose memory and loading the row shows: those that count, or `record` alone where it did not end well."""
         return self.counted_runs if self.status == "ok" else [self.record]
 
     def middle(self, read: Callable[[Record], Number | None]) -> Number | None:

@@ -61,7 +61,8 @@ def test_nsight_systems_wraps_the_run_where_it_is_installed(profile, tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "profile.nsys-rep").read_text() == "fake\n" and "under nsys" in done.stdout
     asked = (program.parent / "asked").read_text()
-    assert "--capture-range=cudaProfilerApi" in asked and "--sample=none" in asked and "-m bench" in asked
+    assert "--capture-range=cudaProfilerApi" in asked and "-m bench" in asked
+    assert "--trace=cuda,nvtx,osrt" in asked and "--sample=none" in asked and "--cpuctxsw=none" in asked
 
 
 def test_without_nsight_systems_it_says_what_to_install(profile, tmp_path):

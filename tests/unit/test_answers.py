@@ -91,6 +91,31 @@ def test_of_several_ranks_every_other_call_begins_after_the_one_before_it_ended(
     assert ("and lie within 0.100 s" in reason) == refused, reason
 
 
+@pytest.mark.parametrize(("backend", "least_s"), [("deepspeed", 0.02), ("layer-parallel", 0.03), ("gone", 0.02), ("a.b", 0.02), ("../x", 0.02), ("", 0.02)])
+def test_a_stored_run_of_a_backend_that_the_kit_lacks_may_have_been_of_ranks(backend: str, least_s: float) -> None:
+    assert answers.least_s(a_job(backend=backend), [10.0, 10.0, 10.0]) == pytest.approx(least_s)
+
+
+def test_a_form_without_a_model_runs_in_one_process_whatever_its_backend() -> None:
+    assert answers.least_s(of_ranks(form="fixed-kernel"), [10.0, 10.0]) == pytest.approx(0.02)
+
+
+def test_a_window_may_miss_a_thousandth_of_its_calls(tmp_path: Path) -> None:
+    for until, status in ((5.9991, "ok"), (5.998, "failed")):
+        assert answered(tmp_path, good(**calls(timed_ms=[100.0] * 10, timed_at=[5.0, until])))[0] == status
+
+
+def test_the_calls_of_ranks_alternate_over_all_numbers_of_tokens_and_one_that_was_not_made_is_none(tmp_path: Path) -> None:
+    """Six calls one after the other, of which at most three never overlap."""
+    one = {**good()["measurements"][0], "warmup_ms": [], "timed_ms": [10_000.0]}
+    measurements = [{**one, "new_tokens": tokens, "cold_ms": 10_000.0 if tokens == 1 else None} for tokens in (1, 2, 3, 4, 5)]
+    runs = [{"new_tokens": tokens, "arguments": {"do_sample": False}} for tokens in (1, 2, 3, 4, 5)]
+    job = of_ranks(runs=runs, warmup_runs=0, timed_runs=1)
+    answer = good(measurements=measurements, load_s=1.0)
+    assert answered(tmp_path, answer, ended(wall_s=32.0), job=job) == ("ok", "")
+    assert answered(tmp_path, answer, ended(wall_s=30.0), job=job)[0] == "failed"
+
+
 def test_the_window_of_each_number_of_tokens_holds_its_calls(tmp_path: Path) -> None:
     short = {**good()["measurements"][0], "timed_at": [5.0, 6.0]}
     runs = [{"new_tokens": tokens, "arguments": {"do_sample": False}} for tokens in (1, 2)]

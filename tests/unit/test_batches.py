@@ -109,6 +109,23 @@ def test_of_several_runs_a_workload_s_rate_is_over_the_mean_of_their_times() -> 
     assert rates.items_per_s(row_of(*runs)).value == pytest.approx(2000 / 98.75)
 
 
+def test_a_rate_has_no_bound_where_the_time_s_interval_reaches_zero() -> None:
+    runs = [a_run("workload-naive", figures={"workload": {**WORKLOAD, "seconds": one}}, number=number) for number, one in enumerate([10.0] * 4 + [100.0], 1)]
+    rate = rates.items_per_s(row_of(*runs))
+    assert rate.value == pytest.approx(2000 / 28) and rate.high is None and 0 < rate.low < rate.value
+
+
+def test_a_workload_that_tells_no_figure_has_no_rate_and_one_that_ran_out_of_time_none_either() -> None:
+    lost = a_run("workload-naive", figures={"calls": []})
+    assert (rates.items_per_s(row_of(lost)), rates.tokens_per_s(row_of(lost))) == (None, None)
+    timeout = a_run("workload-naive", status="timeout", reason="too long", number=2, started_at="2026-11-29T04:10:00Z")
+    row = row_of(a_run("workload-naive", figures={"workload": WORKLOAD}), timeout)
+    assert (rates.items_per_s(row), rates.tokens_per_s(row)) == (None, None)
+    without = a_run("workload-naive", figures={"calls": []}, number=2)
+    told = [a_run("workload-naive", figures={"workload": WORKLOAD}, number=number) for number in (1, 3, 4)]
+    assert rates.items_per_s(row_of(*told, without)).value == 20.0
+
+
 def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() -> None:
     calls = {"calls": [{"new_tokens": 256, "timed_tokens": [100] * 5}]}
     row = row_of(a_run("single", 5000.0, figures=calls))

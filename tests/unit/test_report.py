@@ -178,6 +178,19 @@ def test_three_runs_count_alike_and_a_failed_one_beside_them_is_told(tmp_path: P
     assert "- int8 on 1: failed — reason 5\n" in all_failed and "do not count" not in all_failed
 
 
+def test_a_setting_s_verdicts_stand_open_on_its_page_where_the_report_links_to(whole: Path) -> None:
+    links = re.findall(r"\]\(([\w.-]+\.md)#(claims-inference-tools-[\w-]+)\)", (whole / "REPORT.md").read_text())
+    assert links
+    for page_name, name in links:
+        text = (whole / page_name).read_text()
+        section = text.split(f'<a id="{name}"></a>')[1].split("<details>")[0]
+        assert "## Claims, judged on these rows" in section and "| 1.1 DeepSpeed-Inference is the fastest" in section
+
+
+def test_a_setting_in_which_no_claim_has_a_row_says_nothing_of_claims(tmp_path: Path) -> None:
+    assert "judged on these rows" not in page(tmp_path, [record(job("transformers", variant="controlled", new_tokens=(1, 128)), (10.0, 1280.0))])
+
+
 def test_a_run_with_newer_pins_that_failed_is_its_row_and_hides_no_run(tmp_path: Path) -> None:
     older = [record(job("int8"), 50.0, number=number, started_at=f"2026-11-2{number}T04:10:00Z") for number in (1, 2)]
     newer = record(job("int8"), status="failed", reason="no such library", number=3, started_at="2026-11-24T04:10:00Z")

@@ -13,7 +13,10 @@ from scripts.report.views.rate import MEMORY, rate_columns
 from scripts.verdicts import rates
 from scripts.verdicts.row_groups import Group, Row
 
-WORDS = Markdown("One workload of uneven texts and answers, each answer ended at the length drawn for it; texts of a static batch wait for its longest answer:")
+WORDS = Markdown(
+    "One workload of uneven texts and answers, each answer ended at the length drawn for it; texts of a static batch wait for its longest answer. "
+    "Rates are those of all runs:"
+)
 
 
 def _of(cell: Callable[[Mapping[str, Any]], object]) -> Callable[[Row], object]:
