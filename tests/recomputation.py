@@ -29,6 +29,9 @@ EARLIER_FORMS = {"cycles": "padded-sentences", "pipeline-schedule": "pipeline-pa
 #: Forms with a rate: calls of a batch, and streams of texts.
 OF_CALLS, OF_STREAMS = ("transformers-pipeline", "batch"), ("workload", "continuous", "engine-queue")
 
+#: Layers times the width of a layer's keys, by the models' published configurations.
+LAYERS_AND_KEYS = {"bloom-7b1": 30 * 4096, "bloomz-7b1": 30 * 4096, "gpt-j-6B": 28 * 4096, "llama-3-8B": 32 * 8 * 128}
+
 #: The head of the column with the ratios of a claim.
 BEHIND_CLAIMS = "its parts and the numbers behind it"
 
@@ -161,19 +164,19 @@ def tokens_of_a_call(raw: Raw, corrected: bool = False) -> int:
 
 
 def rates(runs: Sequence[Raw]) -> tuple[float | None, float | None]:
-    """(items/s, tokens/s) of the longest calls of a row's runs, or of the stream of texts of the run that counts."""
+    """(items/s, tokens/s) of the longest calls of a row's runs, or of their streams of texts."""
     raw = run_that_counts(runs)
     form = raw["job"].get("form") or "generate"
-    figures = (raw["guest"] or {}).get("figures") or {}
     if raw["status"] != "ok" or EARLIER_FORMS.get(form, form) not in OF_CALLS + OF_STREAMS:
         return None, None
-    stream = figures.get("workload")
-    if stream:
-        return stream["items"] / stream["seconds"], stream["new_tokens"] / stream["seconds"]
     longest = (timed_tokens(raw) or [0])[-1]
     timed = timed_runs(runs, longest)
     if not timed:
         return None, None
+    streams = [stream for one in timed if (stream := (one["guest"].get("figures") or {}).get("workload"))]
+    if streams:
+        seconds, items, tokens = ([stream[name] for stream in streams] for name in ("seconds", "items", "new_tokens"))
+        return float(numpy.mean(items)) / float(numpy.mean(seconds)), sum(tokens) / sum(seconds)
     mean_ms = float(numpy.mean([numpy.mean(calls_ms(one, longest)) for one in timed]))
     made = [some["timed_tokens"] for one in timed for some in one["guest"]["figures"].get("calls") or [] if some["new_tokens"] == longest]
     total_ms = sum(sum(calls_ms(one, longest)) for one in timed)
@@ -258,7 +261,7 @@ def printed(cell: str) -> tuple[float, float] | None:
 
 
 def of_tables(reports: Reports, page: Path) -> Iterator[Compared]:
-    """ms/token over batch sizes, the further token, and tokens/s of a setting's page."""
+    """ms/token over batch sizes, the further token, the cache of a step, and tokens/s of a setting's page."""
     for heads, rows in tables(page):
         for cells in rows:
             name = re.sub(r"<[^>]*>| †|\*", "", cells[0]).strip()
@@ -266,6 +269,8 @@ def of_tables(reports: Reports, page: Path) -> Iterator[Compared]:
                 yield from _ms_per_token(reports, page, name, dict(zip(heads, cells, strict=True)))
             elif "tokens/s" in heads or "wanted tokens/s" in heads:
                 yield from _tokens_per_s(reports, page, name, dict(zip(heads, cells, strict=True)))
+            elif "weights + cache to read, GB" in heads:
+                yield from _cache(reports, page, name, dict(zip(heads, cells, strict=True)))
             elif "cold call, ms" in heads:
                 yield from _further_token(reports, page, name, dict(zip(heads, cells, strict=True)))
 
@@ -294,6 +299,25 @@ def _tokens_per_s(reports: Reports, page: Path, name: str, cells: Mapping[str, s
     said = printed(cells.get("tokens/s") or cells.get("wanted tokens/s") or "")
     if said and line:
         yield Compared(f"{page.name}, tokens/s: {name}", said[0], rates(reports.runs_of(line))[1], said[1])
+
+
+def _cache(reports: Reports, page: Path, name: str, cells: Mapping[str, str]) -> Iterator[Compared]:
+    """Keys and values of all sequences in the middle of the steps that are timed: those after the first token where calls of one token or stamps
+    tell them, else all of a call."""
+    case, batch_size = _case_and_batch(name)
+    line = reports.line_of(page.name, case, int(cells.get("GPUs", "1")), batch_size)
+    said = printed(cells["weights + cache to read, GB"].partition(" + ")[2])
+    if said and line:
+        raw = reports.raw[line["run"]]
+        guest, shortest, longest = raw["guest"], timed_tokens(raw)[0], timed_tokens(raw)[-1]
+        figures = guest.get("figures") or {}
+        padded = figures.get("padded_prompt_tokens")
+        prompt = padded // batch_size if padded else guest["prompt_tokens"]
+        stamped = (figures.get("token_times") or {}).get("new_tokens") == longest
+        middle = (1 + longest) / 2 if stamped or shortest == 1 else longest / 2
+        values = 2 * LAYERS_AND_KEYS[raw["job"]["model"]["shape"]] * batch_size * (prompt + middle)
+        value_bytes = 4 if line["dtype"] == "float32" else 2
+        yield Compared(f"{page.name}, cache: {name} on {line['device_count']}", said[0], values * value_bytes / 1e9, said[1])
 
 
 def _further_token(reports: Reports, page: Path, name: str, cells: Mapping[str, str]) -> Iterator[Compared]:

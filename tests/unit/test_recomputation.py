@@ -49,6 +49,10 @@ def test_every_number_comes_out_again(numbers, apart, kind):
     assert [number for number in [*numbers[kind], *apart[kind]] if number.differs] == []
 
 
+def test_the_cache_of_every_decoding_row_takes_part(numbers):
+    assert sum(", cache: " in number.place for number in numbers["tables"]) >= 20
+
+
 def test_every_row_of_every_setting_takes_part(numbers):
     with (REPORTS / "results.csv").open(newline="") as stream:
         lines = list(csv.DictReader(stream))
