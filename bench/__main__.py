@@ -308,7 +308,7 @@ def main(job, job_path, result_path):
             result = Result(id=job.id, status="unsupported", reason=reason, environment=environment.describe())
             write_whole(result_path, to_json(result))
             return 0
-        if getattr(backend, "RANKS", False) and forms.loads(form) and not ranks.inside():
+        if backends.has_ranks(backend) and forms.loads(form) and not ranks.inside():
             return ranks.start(job.device_count, job_path, result_path)
     result = run(job, os.path.dirname(os.path.abspath(result_path)))
     say(status=result.status)

@@ -139,6 +139,11 @@ def arguments(module: types.ModuleType) -> "tuple[str, ...]":
     return ("dtype",) + getattr(module, "ARGUMENTS", ())
 
 
+def has_ranks(module: types.ModuleType) -> bool:
+    """Does this backend run as one process for each GPU?"""
+    return getattr(module, "RANKS", False)
+
+
 def gives(module: types.ModuleType) -> "tuple[str, ...]":
     """The abilities of a backend's engine."""
     return getattr(module, "GIVES", ABILITIES)

@@ -102,7 +102,7 @@ def least_s(job: Job, calls_ms: Sequence[float]) -> float:
 def _has_ranks(job: Job) -> bool:
     """Does this job run as a process for each GPU? Where the kit does not have its backend or its form, as of a stored result, it may."""
     try:
-        return bool(getattr(backends.find(job.backend), "RANKS", False)) and forms.loads(forms.find(job.form))
+        return backends.has_ranks(backends.find(job.backend)) and forms.loads(forms.find(job.form))
     except (ImportError, ValueError):
         return True
 

@@ -32,9 +32,14 @@ def items_per_s(row: Row) -> stats.Estimate | None:
     workloads = _workloads(row)
     if workloads:
         return _per(statistics.fmean(done["items"] for done in workloads), stats.over_runs([done["seconds"] for done in workloads]))
-    if row.status != "ok" or not row.new_tokens or row.record.job.form in WORKLOAD_FORMS:
+    if not _timed_calls(row):
         return None
     return _per(row.batch_size * 1000, row.summary(row.new_tokens[-1]).interval)
+
+
+def _timed_calls(row: Row) -> bool:
+    """Did it time calls of a batch? The calls of a workload are only its parts."""
+    return row.status == "ok" and bool(row.new_tokens) and row.record.job.form not in WORKLOAD_FORMS
 
 
 def _per(items: float, time: stats.Estimate) -> stats.Estimate:
@@ -54,7 +59,7 @@ def tokens_per_s(row: Row) -> float | None:
     workloads = _workloads(row)
     if workloads:
         return sum(float(done["new_tokens"]) for done in workloads) / sum(float(done["seconds"]) for done in workloads)
-    if row.status != "ok" or not row.new_tokens or row.record.job.form in WORKLOAD_FORMS:
+    if not _timed_calls(row):
         return None
     longest = row.new_tokens[-1]
     runs = row.runs_of(longest)

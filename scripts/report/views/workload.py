@@ -33,7 +33,7 @@ COLUMNS: list[Column[Row]] = [
     Column("workload", cells.case, words=True),
     Column("texts at once", lambda row: row.batch_size),
     Column("items", _of(lambda done: f"{done['items']:,}")),
-    *rate_columns("items/s (95 % interval over runs)", "wanted tokens/s"),
+    *rate_columns("wanted tokens/s"),
     Column("padding in prompts, %", _of(lambda done: missing_share(done["prompt_tokens"], done["padded_prompt_tokens"]))),
     Column("decoded beyond an answer's end, %", _of(lambda done: missing_share(done["new_tokens"], done["decode_rows"]))),
     Column("went on after a stop", _of(lambda done: "yes" if done["resumed"] else "no")),
