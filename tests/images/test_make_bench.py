@@ -14,6 +14,10 @@ from scripts.containers import container
 from scripts.images import build
 from tests.images.conftest import not_tested
 
+#: For one command. The first one makes weights while other tests restore images beside it: six minutes on a machine with a slow disk.
+PATIENCE_S = 900
+pytestmark = pytest.mark.timeout(2 * PATIENCE_S + 100)
+
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("STACK=current", "SCALE=tiny", "WEIGHTS=random")
 
@@ -70,7 +74,7 @@ def start(*arguments, **environment):
 
 def make(*arguments, **environment):
     process = start(*arguments, **environment)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, output
 
 
@@ -80,12 +84,15 @@ def results(places):
 
 @pytest.mark.usefixtures("prepared")
 def test_the_kit_itself_takes_at_most_five_seconds_before_the_first_call(places):
-    asked = time.time()
-    code, output = make("DEVICE=cpu", **places)
-    assert code == 0, output
-    phases = results(places)[0]["guest"]["phases"]
-    others = sum(ended - began for began, ended in (phases["import"], phases["load"]))
-    assert phases["measure"][0] - asked - others < 5
+    """The quickest of three: other tests run beside this one."""
+    asked = []
+    for _ in range(3):
+        asked.append(time.time())
+        code, output = make("DEVICE=cpu", "FORCE=1", **places)
+        assert code == 0, output
+    phases = [record["guest"]["phases"] for record in results(places)]
+    others = [sum(ended - began for began, ended in (of["import"], of["load"])) for of in phases]
+    assert min(of["measure"][0] - began - other for of, began, other in zip(phases, asked, others, strict=True)) < 5
 
 
 def test_a_job_runs_in_the_image_and_its_result_says_so(client, places):
@@ -114,7 +121,7 @@ def test_the_chosen_gpus_are_what_the_container_sees(fake_nvml, places):
     """The GPUs are make-believe, so torch finds none and the job fails; the device nodes are those that Docker gave it."""
     for arguments, nodes in ((["GPU_IDS=1,3"], ["/dev/nvidia1", "/dev/nvidia3"]), (["GPUS=2", "VARIANT=controlled"], ["/dev/nvidia0", "/dev/nvidia1"])):
         process = on_gpus(fake_nvml, places | {"NCCL_NVLS_ENABLE": "0"}, *arguments)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode != 0, output
         failed = [one for one in results(places) if one["status"] == "failed" and one["guest"]["environment"]["device_nodes"] == nodes]
         assert failed, (output, [(one["status"], one["reason"]) for one in results(places)])
@@ -125,7 +132,7 @@ def test_the_chosen_gpus_are_what_the_container_sees(fake_nvml, places):
 @pytest.mark.usefixtures("prepared", "cdi_gpus")
 def test_two_runs_at_once_get_different_gpus(fake_nvml, places):
     processes = [on_gpus(fake_nvml, places, "GPUS=2", f"VARIANT={variant}") for variant in ("published", "controlled")]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
     seen = [one["guest"]["environment"]["device_nodes"] for one in results(places) if one["status"] == "failed"]
     assert len(seen) == 2, outputs
     assert sorted(seen[0] + seen[1]) == [f"/dev/nvidia{index}" for index in range(4)]

@@ -70,7 +70,7 @@ def alive(pid):
         try:
             if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
                 return False
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # ESRCH: it went between open and read
             return False
         time.sleep(0.1)
     return True
