@@ -14,6 +14,7 @@ from scripts.report.text import Markdown, blocks, link, prose
 from scripts.report.views import claims, overview
 from scripts.results import rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
+from scripts.verdicts.row_groups import gpus
 
 README = ROOT / "README.md"
 
@@ -41,7 +42,7 @@ def _place(judged: Judged) -> Markdown:
     if judged.group is None or not any(part.has_rows for part in judged.verdict.parts):
         return Markdown(NONE)
     key = judged.group.key
-    return link(f"{key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
+    return link(f"{gpus(judged.verdict.most)}, {key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
 
 
 COLUMNS: list[Column[Lines]] = [

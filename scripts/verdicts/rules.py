@@ -22,13 +22,15 @@ class Verdict:
     """The word on a claim, and its parts.
 
     reason  why there are no parts
-    gpus    on how many GPUs it was judged where that is not the article's number: "on 1 GPU (the article: 8)"
+    most    on how many GPUs at most its rows ran
+    gpus    that, where it is not the article's number: "on 1 GPU (the article: 8)"
     fewer   how many GPUs fewer that is
     judged  each relation with its parts
     """
 
     word: str
     reason: str = ""
+    most: int = 0
     gpus: str = ""
     fewer: int = 0
     judged: Sequence[tuple[Relation, Sequence[Part]]] = dataclasses.field(default=(), repr=False)
@@ -60,7 +62,8 @@ def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: 
     rows = Rows(group, article, new_tokens, most)
     judged = [(relation, relation.judge(rows)) for relation in related]
     beside = f"on {gpus(most)} (the article: {in_article})" if most != in_article else ""
-    return Verdict(parts.claim([part.word for _, of_relation in judged for part in of_relation]), "", beside, in_article - most, judged)
+    word = parts.claim([part.word for _, of_relation in judged for part in of_relation])
+    return Verdict(word, most=most, gpus=beside, fewer=in_article - most, judged=judged)
 
 
 def _devices(named: Sequence[lookup.Named], group: Group, article: Article, new_tokens: int) -> tuple[int, int]:

@@ -51,9 +51,9 @@ def test_a_row_has_the_verdict_of_the_report_and_the_word_of_version_1(judged):
         assert version_1 == of[claim].version_1 != ""
 
 
-def of_five_runs(slow_ms):
+def of_five_runs(slow_ms, gpus=2):
     """The verdicts on DeepSpeed's row and layer parallelism's, five runs each."""
-    records = [synthetic.record(synthetic.job(case, 2), ms, spread=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", slow_ms))]
+    records = [synthetic.record(synthetic.job(case, gpus), ms, spread=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", slow_ms))]
     known = articles.load_all()
     return document.judged([run for one in records for run in synthetic.repeated(one)], known).verdicts
 
@@ -62,6 +62,11 @@ def test_the_parts_of_a_claim_that_came_out_differently_stand_beside_its_word():
     row = next(row for row in rows_of(of_five_runs(30.0)) if "3.83 times" in row)
     assert "| **holds in part**: faster: holds; 3.83 times (3.064 to 4.787): refuted |" in row and "| 3.83 × layer-parallel | 3.00 (2.9" in row
     assert "| **holds** |" in next(row for row in rows_of(of_five_runs(38.3)) if "3.83 times" in row)
+
+
+@pytest.mark.parametrize(("gpus", "words"), [(2, "[2 GPUs, SYNTHETIC GPU in a "), (1, "[1 GPU, SYNTHETIC GPU in a ")])
+def test_a_row_names_on_how_many_gpus_it_was_measured(gpus, words):
+    assert words in next(row for row in rows_of(of_five_runs(30.0, gpus)) if "3.83 times" in row)
 
 
 def test_a_number_that_two_parts_of_one_relation_share_stands_behind_the_second_alone():
