@@ -12,8 +12,9 @@ from scripts.machine import cores
 from scripts.run import cost, plan, several
 from scripts.run.options import Options
 from scripts.run.runner import Planned
-from scripts.verdicts import calibration, row_groups
+from scripts.verdicts import calibration, row_groups, run_facts
 from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
+from scripts.verdicts.row import CALIBRATION
 
 #: One place to run it without typing a stack: the demo's environment, which this engine brings along.
 STACK_OF_HOST = "demo"
@@ -28,18 +29,18 @@ def calibrate(slug: str, asked: Options) -> int:
     """
     for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
         if typed:
-            raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{row_groups.CALIBRATION} REPEATS=5 {pair}")
+            raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
     if asked.cases:
-        raise UsageError(f"CASES is {','.join(asked.cases)!r} with calibrate, which runs all cases of {row_groups.CALIBRATION}; leave CASES out")
+        raise UsageError(f"CASES is {','.join(asked.cases)!r} with calibrate, which runs all cases of {CALIBRATION}; leave CASES out")
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
-    asked = dataclasses.replace(asked, article=row_groups.CALIBRATION, weights="random", stack=own, repeats=repeats)
-    planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(row_groups.CALIBRATION).cases)), asked, every=True)
+    asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)
+    planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(CALIBRATION).cases)), asked, every=True)
     kernel = [case for case in planned if case.case.name == KERNEL]
     several.cores_of_one(kernel * asked.jobs, asked)  # raises for too many JOBS before anything runs
     measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
     failed = max((plan.EXIT_CODES[record.status] for record in measured), default=1)
-    lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == row_groups.CALIBRATION])
+    lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == CALIBRATION])
     if not lines:
         raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")
     if asked.jobs > 1:
@@ -90,7 +91,7 @@ def _spread(calibrated: Calibration) -> str:
 def _floor(calibrated: Calibration) -> str:
     if calibrated.noise_floor is None:
         return f"not known: {calibrated.runs} undisturbed runs, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
-    disturbed = sum(bool(row_groups.disturbed_by(run)) for run in calibrated.row.ok_runs)
+    disturbed = sum(bool(run_facts.disturbed_by(run)) for run in calibrated.row.ok_runs)
     beside = f"; {disturbed} of {len(calibrated.row.ok_runs)} runs are marked, so the machine is not quiet" if disturbed else ""
     return f"{stats.percent(calibrated.noise_floor)} %: rows of {calibrated.runs} runs that lie nearer to each other cannot be told apart{beside}"
 

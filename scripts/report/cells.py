@@ -6,7 +6,8 @@ from typing import Any
 from scripts import stats
 from scripts.report.text import Markdown
 from scripts.units import GIB
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 NONE = "—"
 MARK = "†"

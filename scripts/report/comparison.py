@@ -26,7 +26,8 @@ from scripts.report.text import Markdown, blocks, plain
 from scripts.verdicts import parts, row_groups
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 #: What rows may differ in when ACROSS names it, and the fields of a group's key and its kind of machine that it stands for.
 ACROSS = {

@@ -15,7 +15,8 @@ from scripts.articles import Article
 from scripts.report import pages, published
 from scripts.report.text import plain
 from scripts.verdicts import rates
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 CSV, JSON = "results.csv", "results.json"
 DIGITS = 6

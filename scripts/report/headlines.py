@@ -14,7 +14,7 @@ from scripts.report.text import Markdown, blocks, link, prose
 from scripts.report.views import claims, overview
 from scripts.results import rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
-from scripts.verdicts.row_groups import gpus
+from scripts.verdicts.row import gpus
 
 README = ROOT / "README.md"
 

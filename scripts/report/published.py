@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from scripts.articles import Article, Case
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 
 def by_case(group: Group, article: Article | None, metric: str = "mean_ms") -> dict[str, Case]:

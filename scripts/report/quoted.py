@@ -21,7 +21,7 @@ from scripts.report import file_numbers
 from scripts.results import Record
 from scripts.run import jobs
 from scripts.units import GIB
-from scripts.verdicts import row_groups
+from scripts.verdicts import run_facts
 
 PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md")
 
@@ -101,7 +101,7 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
         return digits(OF_A_ROW[kind](means[0]))
     ratio = stats.ratio_over_runs(*means)
     if kind.startswith("item_ratio"):
-        slower, faster = (row_groups.batch_size_of(of_id[0]) for of_id in runs)
+        slower, faster = (run_facts.batch_size_of(of_id[0]) for of_id in runs)
         ratio = stats.scaled(ratio, faster / slower)
     if not kind.endswith("_interval"):
         return digits(ratio.value)
@@ -131,7 +131,7 @@ def _of_files(words: Sequence[str]) -> float:
 
 def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
     """The mean call of each run."""
-    timed = [row_groups.series(run) for run in runs]
+    timed = [run_facts.series(run) for run in runs]
     counts = sorted({count for series in timed for count in series})
     if tokens is None and len(counts) > 1:
         raise ValueError(f"{name} timed calls of {' and '.join(map(str, counts))} tokens; try tokens={counts[0]}")
@@ -143,7 +143,7 @@ def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[flo
 
 
 def _peaks_bytes(runs: Sequence[Record], name: str) -> list[int]:
-    peaks = [peak for run in runs if (peak := row_groups.peak_of_a_gpu_bytes(run)) is not None]
+    peaks = [peak for run in runs if (peak := run_facts.peak_of_a_gpu_bytes(run)) is not None]
     if not peaks:
         raise ValueError(f"the memory of {name}'s GPUs was not sampled")
     return peaks

@@ -14,7 +14,8 @@ from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.views import systems
 from scripts.results import Record
 from scripts.verdicts import row_groups
-from scripts.verdicts.row_groups import Group, Row, gpus
+from scripts.verdicts.row import Row, gpus
+from scripts.verdicts.row_groups import Group
 
 #: The page that lists the rows of all settings.
 ALL = "rows.md"

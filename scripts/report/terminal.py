@@ -12,7 +12,8 @@ from scripts.report.cells import NONE
 from scripts.report.text import plain
 from scripts.report.views import around
 from scripts.results import Skipped
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 
 def show(groups: Sequence[Group], skipped: Sequence[Skipped], verdicts: Sequence[str]) -> None:

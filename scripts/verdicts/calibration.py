@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from scripts import stats
 from scripts.results import Record
-from scripts.verdicts.row_groups import CALIBRATION, Group, Row, series, uuids_of_runs
+from scripts.verdicts.row import CALIBRATION, Row
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import series, uuids_of_runs
 
 #: The cases: calls that do nothing, and the fixed piece of work.
 EMPTY, KERNEL = "empty", "fixed-kernel"

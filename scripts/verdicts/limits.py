@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from bench.measuring import work
 from bench.models import weights
 from scripts.machine import nominal_rates
-from scripts.verdicts import row_groups, token_times
-from scripts.verdicts.row_groups import Row
+from scripts.verdicts import token_times
+from scripts.verdicts.row import Row, median
 
 #: Forms whose calls are N steps of one batch; others answer workloads, or several sequences a prompt.
 FORMS = ("generate", "batch", "transformers-pipeline", "padded-sentences")
@@ -89,7 +89,7 @@ def prompt(row: Row) -> Distance | None:
 def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | None:
     """The distance of the run with the median time; None where the row has none."""
     found = _of_runs(row, of_run)
-    return dataclasses.replace(row_groups.median(found, lambda distance: distance.ms), row=row) if found else None
+    return dataclasses.replace(median(found, lambda distance: distance.ms), row=row) if found else None
 
 
 def _of_runs(row: Row, of_run: Callable[[Row], Distance | None]) -> Sequence[Distance]:

@@ -8,7 +8,9 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.verdicts import token_times
 from scripts.verdicts.parts import NotTested
-from scripts.verdicts.row_groups import Group, Row, disturbed_by
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import disturbed_by
 
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2

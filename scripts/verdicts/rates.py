@@ -9,7 +9,9 @@ from typing import Any
 
 from scripts import stats
 from scripts.results import Record
-from scripts.verdicts.row_groups import Group, Row, series
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import series
 
 #: Forms whose calls are as many items as the batch has.
 CALL_FORMS = ("transformers-pipeline", "batch")

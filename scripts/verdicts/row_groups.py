@@ -1,4 +1,4 @@
-"""From records to the rows that may stand in one table.
+"""From records to the groups of rows that may stand in one table.
 
 A group is everything measured under the same article, variant, stack, engine, device model, weights and scale. Numbers of
 different groups are never compared.
@@ -6,24 +6,15 @@ different groups are never compared.
 
 import collections
 import dataclasses
-import functools
 import re
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from bench.job import Result
 from bench.models import weights
-from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
-
-Item = TypeVar("Item")
-Number = TypeVar("Number", int, float)
-
-#: The slug of bench/articles/calibration.toml.
-CALIBRATION = "calibration"
+from scripts.verdicts.row import Row, gpus, rows_of
 
 #: Where a group's jobs ran, in words.
 ENGINES = {
@@ -73,224 +64,6 @@ class Key:
         return ENGINES.get(self.engine, self.engine)
 
 
-#: A row within its group: (case, batch size, devices).
-Place = tuple[str, int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One case in one batch size on one number of devices: `runs` are all runs of the very same job, oldest first.
-
-    Times are those of all runs. Peaks of memory, loading, the first call and the like are those of the middle run of `shown_runs`, each by itself.
-    All else (the output, outliers, drift) is that of `record`, the median run.
-    """
-
-    case: str
-    count: int
-    record: Record
-    runs: tuple[Record, ...]
-
-    @property
-    def batch_size(self) -> int:
-        return batch_size_of(self.record)
-
-    @property
-    def place(self) -> Place:
-        return self.case, self.batch_size, self.count
-
-    @property
-    def name(self) -> str:
-        """ "deepspeed", or "deepspeed b8" for a batch."""
-        return self.case + (f" b{self.batch_size}" if self.batch_size != 1 else "")
-
-    @property
-    def status(self) -> str:
-        return self.record.status
-
-    @functools.cached_property
-    def ok_runs(self) -> Sequence[Record]:
-        """The runs with the status ok."""
-        return [run for run in self.runs if run.status == "ok"]
-
-    @property
-    def failed_runs(self) -> Sequence[Record]:
-        """The runs that failed; what ran out of memory or time, or is unsupported, is none of them."""
-        return [run for run in self.runs if run.status == "failed"]
-
-    @functools.cached_property
-    def _undisturbed(self) -> Sequence[Record]:
-        return [run for run in self.ok_runs if not disturbed_by(run)]
-
-    @functools.cached_property
-    def _means_ms(self) -> dict[int, Sequence[float]]:
-        """{new tokens: what `run_means_ms` gives}: a report asks many times, and a row may have thousands of runs."""
-        return {}
-
-    def undisturbed(self, new_tokens: int | None = None) -> Sequence[Record]:
-        """The ok runs that may judge, by the state of their machine; of those with timed calls of so many new tokens, where a number is given."""
-        return self._undisturbed if new_tokens is None else _with_calls(self._undisturbed, new_tokens)
-
-    @property
-    def counted_runs(self) -> Sequence[Record]:
-        """The runs that count where no calls are asked for: the undisturbed ones, or all ok ones where each was disturbed."""
-        return self.undisturbed() or self.ok_runs
-
-    def runs_of(self, new_tokens: int) -> Sequence[Record]:
-        """The runs with timed calls of so many new tokens that count, oldest first: the undisturbed ones, or all ok ones where each was disturbed."""
-        return self.undisturbed(new_tokens) or _with_calls(self.ok_runs, new_tokens)
-
-    def run_means_ms(self, new_tokens: int) -> Sequence[float]:
-        """The mean timed call of each of these runs, in ms."""
-        if new_tokens not in self._means_ms:
-            self._means_ms[new_tokens] = [statistics.fmean(series(run)[new_tokens]) for run in self.runs_of(new_tokens)]
-        return self._means_ms[new_tokens]
-
-    @property
-    def guest(self) -> Result | None:
-        return self.record.guest
-
-    @property
-    def output_is_right(self) -> bool:
-        """Did the output pass a check?"""
-        return bool(self.check and self.check.get("passed"))
-
-    @property
-    def shown_tokens(self) -> list[int]:
-        """The numbers of new tokens that it timed, as tables show them: [0] for a row without a time."""
-        return (self.new_tokens if self.status == "ok" else []) or [0]
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """What the form measured beside the calls; {} for a row that has nothing."""
-        return (self.guest.figures if self.guest else None) or {}
-
-    def busy_shares(self, new_tokens: int) -> list[float | str]:
-        """The share of the time in which each GPU ran a kernel while calls of so many new tokens were made, of the middle run; where none tells one,
-        the latest code of scripts/machine/busy.py that says why it does not count. [] where nothing was told."""
-        told = [shares for run in self.shown_runs if (shares := _busy_shares_of(run, new_tokens))]
-        of_gpus = [[shares[place] for shares in told if place < len(shares)] for place in range(max(map(len, told), default=0))]
-        return [_middle_share(of_gpu) for of_gpu in of_gpus]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return self.record.job.options or {}
-
-    @property
-    def measured_without_calls(self) -> bool:
-        """Is the row ok without a timed call, so that its numbers stand in tables of their own?"""
-        return self.status == "ok" and not self.new_tokens and bool(self.figures)
-
-    @property
-    def check(self) -> dict[str, Any] | None:
-        return self.guest.check if self.guest else None
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the loaded model, as the guest reported it; without a report the dtype of the job."""
-        used = self.guest.used.get("dtype") if self.guest else None
-        return str(used or self.record.job.load.get("dtype", ""))
-
-    @property
-    def recipe(self) -> int:
-        """The recipe of its random weights; real weights count as the newest recipe."""
-        model = self.record.job.model
-        return weights.recipe_of(model) if model.get("weights") == "random" else weights.RECIPE
-
-    def version(self, package: str) -> str:
-        """The version of a package in the guest's environment; "" where the guest reported none."""
-        environment = self.guest.environment if self.guest else {}
-        return str((environment.get("packages") or {}).get(package, ""))
-
-    @property
-    def is_workload(self) -> bool:
-        """Are its calls the batches of a stream of texts, so that the time of a single call means nothing?"""
-        return bool(self.figures.get("workload"))
-
-    @property
-    def is_calibration(self) -> bool:
-        """Is it a row of `make calibrate`, without a model and an output?"""
-        return self.record.job.article == CALIBRATION
-
-    @property
-    def empty_devices(self) -> int:
-        """The number of its GPUs without a parameter; 0 where the guest reports none."""
-        held = self.guest.used.get("parameters_per_device") if self.guest else None
-        return self.count - len(held) if held and self.record.job.device == "cuda" else 0
-
-    @property
-    def new_tokens(self) -> list[int]:
-        return sorted(series(self.record))
-
-    def timed_ms(self, new_tokens: int) -> list[float]:
-        return series(self.record).get(new_tokens, [])
-
-    def summary(self, new_tokens: int) -> stats.Summary:
-        """The Summary of the runs' mean calls, with Student's interval from stats.LEAST_RUNS runs on, and the p95 of all calls. Of a single run it
-        is the Summary of its calls, without an interval, because the calls of one run do not show how runs scatter."""
-        means = self.run_means_ms(new_tokens)
-        calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
-        return dataclasses.replace(stats.summarise(calls if len(means) == 1 else means, stats.over_runs(means)), p95=stats.p95(calls))
-
-    def deviations(self) -> list[str]:
-        """Where the environment is not the pinned one, in words."""
-        image = self.record.host.get("image") or {}
-        stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
-        return [str(difference) for difference in self.record.host.get("differences") or []] + stand_in
-
-    def peaks_of_gpus_bytes(self) -> list[int]:
-        """The most that its GPUs held, the fullest first: of each place in this order the middle of the runs with samples of most GPUs. [] without any."""
-        sampled = [sorted(peak_used_bytes(run).values(), reverse=True) for run in self.shown_runs]
-        most = max(map(len, sampled), default=0)
-        return [statistics.median_low(peaks) for peaks in zip(*(peaks for peaks in sampled if len(peaks) == most), strict=True)]
-
-    @property
-    def peak_of_a_gpu_bytes(self) -> int | None:
-        """The most that any of its GPUs held, of the middle run; None without a sample."""
-        return self.middle(peak_of_a_gpu_bytes)
-
-    @property
-    def peak_resident_bytes(self) -> int | None:
-        """The most memory of the host that its measured processes held together, of the middle run; None where no guest told it."""
-        return self.middle(lambda run: run.guest.memory.get("peak_rss_bytes") if run.guest else None)
-
-    @property
-    def load_s(self) -> float | None:
-        """Loading the model, of the middle run."""
-        return self.middle(lambda run: run.guest.load_s if run.guest else None)
-
-    @property
-    def cold_ms(self) -> float | None:
-        """The first call after loading, of the middle run."""
-        return self.middle(cold_ms_of)
-
-    def torch_peak_bytes(self, name: str) -> int | None:
-        """The largest of its devices' "peak_allocated_bytes" or "peak_reserved_bytes", of the middle run."""
-        return self.middle(lambda run: max((device[name] for device in run.guest.memory.get("devices") or []), default=None) if run.guest else None)
-
-    @property
-    def shown_runs(self) -> Sequence[Record]:
-        """The runs whose memory and loading the row shows: those that count, or `record` alone where it did not end well."""
-        return self.counted_runs if self.status == "ok" else [self.record]
-
-    def middle(self, read: Callable[[Record], Number | None]) -> Number | None:
-        """The middle of what the shown runs tell, which is what one of them tells; None where none tells anything."""
-        return _middle(map(read, self.shown_runs))
-
-    def unusable(self, new_tokens: int | None = None) -> str:
-        """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
-        if self.status != "ok" and len(self.ok_runs) < stats.LEAST_RUNS:
-            return f"{self.name} {'failed' if self.status == 'failed' else f'is {self.status}'}: {self.record.reason}"
-        checks = [run.guest.check if run.guest else None for run in self.ok_runs]
-        if not all(checks):
-            return f"{self.name}'s output was not checked"
-        wrong = next((check for check in checks if check and not check.get("passed")), None)
-        if wrong:
-            return f"{self.name}'s {wrong_output(wrong)}: its numbers do not count"
-        if new_tokens is not None and not self.runs_of(new_tokens):
-            return f"{self.name} has no run of {new_tokens} new tokens"
-        return ""
-
-
 @dataclasses.dataclass(frozen=True)
 class Group:
     key: Key
@@ -330,155 +103,6 @@ class Group:
         return f"{case} ran on {gpus(rows[0].count)} {where}, not on {count}" if rows else f"{case} was not run {where}"
 
 
-def gpu_uuids_of(run: Record) -> list[str]:
-    """The GPUs that a run had, in their order; [] on a CPU."""
-    return [gpu["uuid"] for gpu in run.host.get("gpus") or []]
-
-
-def uuids_of_runs(runs: Iterable[Record]) -> set[str]:
-    """All GPUs that any of the runs had."""
-    return {uuid for run in runs for uuid in gpu_uuids_of(run)}
-
-
-def gpus(count: int) -> str:
-    """ "2 GPUs"."""
-    return f"{count} GPU{'s' * (count != 1)}"
-
-
-def apart(faster: Row, slower: Row) -> bool:
-    """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
-    uuids, slower_uuids = (uuids_of_runs(row.runs) for row in (faster, slower))
-    return bool(uuids and slower_uuids) and not uuids & slower_uuids
-
-
-def wrong_output(check: Mapping[str, Any]) -> str:
-    """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
-    judged = check.get("judged")
-    if judged and not judged["passed"]:
-        return f"output failed its check ({judged['reason']})"
-    error = check.get("logits_relative_error")
-    if error is not None:
-        return f"output differs by {stats.percent(error)} % from transformers'"
-    return f"output failed its check ({check.get('reason') or 'no reason given'})"
-
-
-def marks_of(record: Record) -> list[str]:
-    """What makes a run's times doubtful, by the state of its machine (scripts/machine/conditions.py)."""
-    return (record.host.get("conditions") or {}).get("marks") or []
-
-
-def disturbed_by(record: Record) -> list[str]:
-    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
-    disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
-    return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
-
-
-def peak_used_bytes(record: Record) -> dict[str, int]:
-    """{GPU UUID: the most it held during a run}, without GPUs that gave no sample."""
-    sampled = record.host.get("gpu_memory") or []
-    return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
-
-
-def _middle(values: Iterable[Number | None]) -> Number | None:
-    """The lower median, which is one of the values; None without any."""
-    told = [value for value in values if value is not None]
-    return statistics.median_low(told) if told else None
-
-
-def cold_ms_of(record: Record) -> float | None:
-    """A run's first call after loading; None where the guest told none."""
-    calls = record.guest.measurements if record.guest else []
-    return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
-
-
-def _busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
-    """The shares of a run's GPUs, or their codes."""
-    told: list[dict[str, Any]] = next((one["gpus"] for one in record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
-    return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
-
-
-def _middle_share(told: Sequence[float | str]) -> float | str:
-    """The middle share of a GPU over its runs, or the latest code where no run tells a share."""
-    middle = _middle(share for share in told if not isinstance(share, str))
-    return told[-1] if middle is None else middle
-
-
-def peak_of_a_gpu_bytes(record: Record) -> int | None:
-    """The most that any GPU of a run held; None without a sample."""
-    return max(peak_used_bytes(record).values(), default=None)
-
-
-def batch_size_of(record: Record) -> int:
-    """The sequences of a call."""
-    return record.job.prompt.get("batch_size") or 1
-
-
-def _with_calls(runs: Iterable[Record], new_tokens: int) -> Sequence[Record]:
-    """Those runs that timed calls of so many new tokens."""
-    return [run for run in runs if series(run).get(new_tokens)]
-
-
-def series(record: Record) -> dict[int, list[float]]:
-    """{new tokens: timed calls in ms} of a record."""
-    measurements = record.guest.measurements if record.guest else []
-    return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
-
-
-def key_of(record: Record) -> Key:
-    job = record.job
-    kind, scale = MachineKind.of(record.host, job.device), job.model.get("scale", "?")
-    return Key(job.article, job.stack, record.host["engine"], job.device, kind, _weights_words(job.model), scale, job.variant)
-
-
-def _weights_words(model: Mapping[str, Any]) -> str:
-    """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
-    words, recipe = model.get("weights", "?"), weights.recipe_of(model)
-    return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
-
-
-def _identity(record: Record) -> tuple[str | None, str]:
-    """Equal for records of a group that measured the same job with the same pins. Their ids may differ, because later versions put more into an id."""
-    return record.host.get("pins_id"), record.job.fingerprint()
-
-
-def median(items: Sequence[Item], key: Callable[[Item], float]) -> Item:
-    """The median of one or more items, oldest first; of an even number the later of the two in the middle."""
-    by_key = sorted(enumerate(items), key=lambda placed: key(placed[1]))
-    return max(by_key[(len(items) - 1) // 2 : len(items) // 2 + 1], key=lambda placed: placed[0])[1]
-
-
-def _median_run(runs: tuple[Record, ...]) -> Record:
-    """The median of the undisturbed runs by the mean of its longest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
-
-    A single run on a busy machine then does not decide a row. Where the latest run ran out of memory or time, or is unsupported, it counts. A run that
-    failed counts only where all failed.
-    """
-    timed = [record for record in runs if record.status == "ok" and series(record)]
-    latest = next((run for run in reversed(runs) if run.status != "failed"), runs[-1])
-    if latest not in timed:
-        return latest
-    ended = [record for record in timed if not disturbed_by(record)] or timed
-    return median(ended, lambda record: statistics.fmean(series(record)[max(series(record))]))
-
-
-def _rows(records: list[Record], article: Article | None) -> tuple[Row, ...]:
-    by_case: dict[tuple[str, int, int], list[Record]] = {}
-    for record in sorted(records, key=lambda record: (record.host["started_at"], record.number, record.id)):
-        by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
-    rows = []
-    for (case, count, _), same in by_case.items():
-        latest = _identity(same[-1])
-        runs = tuple(record for record in same if _identity(record) == latest)
-        rows.append(Row(case, count, _median_run(runs), runs))
-    order = {case.name: place for place, case in enumerate(article.cases if article else [])}
-    return tuple(sorted(rows, key=lambda row: (order.get(row.case, len(order)), row.case, row.count, row.batch_size)))
-
-
-def _slug(key: Key) -> str:
-    words = "-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant))
-    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
-
-
 def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Group]:
     """The groups of all measuring records: GPUs before CPUs, full before tiny, published before controlled."""
     by_key: dict[Key, list[Record]] = {}
@@ -512,5 +136,22 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
         slug = _slug(key)
         used[slug] += 1
         name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
-        groups.append(Group(key, name, _rows(by_key[key], articles.get(key.article))))
+        groups.append(Group(key, name, rows_of(by_key[key], articles.get(key.article))))
     return groups
+
+
+def key_of(record: Record) -> Key:
+    job = record.job
+    kind, scale = MachineKind.of(record.host, job.device), job.model.get("scale", "?")
+    return Key(job.article, job.stack, record.host["engine"], job.device, kind, _weights_words(job.model), scale, job.variant)
+
+
+def _weights_words(model: Mapping[str, Any]) -> str:
+    """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
+    words, recipe = model.get("weights", "?"), weights.recipe_of(model)
+    return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
+
+
+def _slug(key: Key) -> str:
+    words = "-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant))
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")

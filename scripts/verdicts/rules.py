@@ -14,7 +14,8 @@ from scripts.verdicts import lookup, parts, relations
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.relations import Relation
-from scripts.verdicts.row_groups import Group, gpus
+from scripts.verdicts.row import gpus
+from scripts.verdicts.row_groups import Group
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any
 from scripts import stats
 from scripts.articles import Article, Case
 from scripts.results import Record
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 FORMULAS = ("article", "corrected")
 #: The metric's name in an article's published numbers.

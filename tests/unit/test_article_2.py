@@ -16,7 +16,7 @@ from scripts.report.views import VIEWS, claims, overview, token_table
 from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
-from scripts.verdicts import judging, row_groups, rules, token_times
+from scripts.verdicts import judging, row_groups, rules, run_facts, token_times
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED
 from scripts.verdicts.row_groups import Group
 from tests import reports, synthetic
@@ -328,7 +328,7 @@ def test_a_claim_whose_parts_came_out_differently_has_each_with_its_word_and_its
 
 
 def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equal() -> None:
-    published = {(one.job.case, row_groups.batch_size_of(one)): one for one in published_cells()}
+    published = {(one.job.case, run_facts.batch_size_of(one)): one for one in published_cells()}
     of_128 = cell("accelerate-int8", 128, 3.38 * 89.6 / 34.04)
     records = [of_128 if place == ("accelerate-int8", 128) else one for place, one in published.items()]
     verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
@@ -348,7 +348,7 @@ def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equa
 def test_a_part_without_rows_and_one_of_too_few_runs_say_so_beside_their_word() -> None:
     rows = [one for one in published_cells() if one.job.case != "ds-zero"]
     one_run = {("ds-inference", 32), ("ds-inference", 128)}
-    runs = [run for one in rows for run in ([one] if (one.job.case, row_groups.batch_size_of(one)) in one_run else synthetic.repeated(one))]
+    runs = [run for one in rows for run in ([one] if (one.job.case, run_facts.batch_size_of(one)) in one_run else synthetic.repeated(one))]
     verdicts = judging.judge_article(row_groups.build(runs, {ARTICLE.slug: ARTICLE}), ARTICLE)
     (claim,) = [one.headline for one in verdicts.claims if one.headline.claim["id"] == "2.5"]
     first, second, third = str(claims.numbers(claim)).partition("*")[2].split(". *")

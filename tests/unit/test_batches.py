@@ -13,6 +13,7 @@ from scripts.report.views import padding
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import rates, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
+from scripts.verdicts.row import Row
 from tests import reports, synthetic
 from tests.synthetic import check, job, record
 
@@ -65,7 +66,7 @@ def judge(relation: dict, *records: results.Record, runs: int = 5, new_tokens: i
     return rules.judge({"relations": [relation]}, group_of(every), ARTICLE, new_tokens).parts
 
 
-def row_of(*runs: results.Record) -> row_groups.Row:
+def row_of(*runs: results.Record) -> Row:
     return group_of(runs).rows[0]
 
 

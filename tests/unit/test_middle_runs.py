@@ -7,6 +7,7 @@ import pytest
 
 from scripts.report import data
 from scripts.report.views import around, parts, token_table
+from scripts.results import Record
 from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.synthetic import job, record
@@ -15,7 +16,7 @@ from tests.unit.test_limits import CONTROLLED, cells_of
 SHARES = "a kernel runs on the GPU, % of the time"
 
 
-def runs_of(count: int = 3) -> list[row_groups.Record]:
+def runs_of(count: int = 3) -> list[Record]:
     """Runs whose median by time is the last but one."""
     return synthetic.repeated(record(job("deepspeed", 2, **CONTROLLED), (20.0, 2000.0)), count)
 

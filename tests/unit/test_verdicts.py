@@ -12,7 +12,7 @@ from scripts.errors import KitError
 from scripts.report.text import Markdown
 from scripts.report.views import claims, overview
 from scripts.results import Record
-from scripts.verdicts import judging, parts, relations, row_groups, rules
+from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED, Part, Range
 from scripts.verdicts.relations import pairs
@@ -261,7 +261,7 @@ def test_running_out_of_memory_once_speaks_against_fitting_where_there_was_enoug
 def test_of_several_gpus_the_fullest_counts() -> None:
     runs = repeated(record(job("int8", 2), peak_gib=9.0, memory_gib=80))
     runs[1].host["gpu_memory"][1]["peak_used_bytes"] = 25 * synthetic.GIB
-    assert row_groups.peak_of_a_gpu_bytes(runs[1]) == 25 * synthetic.GIB
+    assert run_facts.peak_of_a_gpu_bytes(runs[1]) == 25 * synthetic.GIB
     fits = {"case": "deepspeed", "peak_memory_below_bytes": 24 * synthetic.GIB}
     of_two = repeated(record(job("deepspeed", 2), peak_gib=9.0, memory_gib=80))
     assert judge_runs([fits], of_two).word == HOLDS

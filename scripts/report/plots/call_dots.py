@@ -7,15 +7,15 @@ from scripts.report import cells
 from scripts.report.plots import scales
 from scripts.report.plots.dots import FOOT, ROW, axis
 from scripts.report.plots.svg import HEAD, WIDTH, Picture
-from scripts.verdicts import row_groups
-from scripts.verdicts.row_groups import Row
+from scripts.verdicts import run_facts
+from scripts.verdicts.row import Row
 
 LEFT, RIGHT = 110.0, WIDTH - 150
 
 
 def plot(row: Row, setting: str) -> str | None:
     """A panel for each number of new tokens, a line a run; None where nothing was timed."""
-    panels = {count: [(run.number, row_groups.series(run)[count]) for run in row.runs_of(count)] for count in row.new_tokens}
+    panels = {count: [(run.number, run_facts.series(run)[count]) for run in row.runs_of(count)] for count in row.new_tokens}
     calls = {count: scales.finite([ms for _, timed in runs for ms in timed]) for count, runs in panels.items()}
     shown = [count for count in panels if calls[count]]
     if row.status != "ok" or not shown:

@@ -8,7 +8,8 @@ from scripts.report.plots import dots
 from scripts.report.plots.dots import Dot, Panel
 from scripts.report.plots.time_dots import named
 from scripts.units import GIB
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 MOST_DOTS = 60
 

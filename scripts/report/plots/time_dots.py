@@ -7,7 +7,8 @@ from scripts.articles import Article, Case
 from scripts.report import cells, published
 from scripts.report.plots import dots
 from scripts.report.plots.dots import Dot, Panel
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 
 def named(row: Row) -> str:

@@ -13,7 +13,9 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.results import Record
-from scripts.verdicts.row_groups import Group, Row, gpu_uuids_of, series
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import gpu_uuids_of, series
 
 
 def gpu_letters(group: Group) -> dict[str, str]:

@@ -15,7 +15,8 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.verdicts import lookup, rates, token_times
-from scripts.verdicts.row_groups import Group, Row, gpus
+from scripts.verdicts.row import Row, gpus
+from scripts.verdicts.row_groups import Group
 
 #: The batch size that the articles' tables end with.
 LARGEST = 128

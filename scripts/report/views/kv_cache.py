@@ -13,7 +13,8 @@ from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from scripts.report.text import Markdown, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
 from scripts.verdicts.judging import ArticleVerdicts, Judged
-from scripts.verdicts.row_groups import CALIBRATION, Group
+from scripts.verdicts.row import CALIBRATION
+from scripts.verdicts.row_groups import Group
 
 #: A setting in few words.
 SHORT = {

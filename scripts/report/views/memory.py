@@ -10,7 +10,8 @@ from scripts.report.plots import memory_dots
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 
 def columns(group: Group) -> list[Column[Row]]:

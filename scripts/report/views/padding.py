@@ -13,7 +13,8 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.verdicts import rates
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 WORDS = Markdown("Greedy answers of one batch of uneven texts against the same texts one at a time; the longest text has no padding:")
 

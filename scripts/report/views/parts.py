@@ -12,7 +12,8 @@ from scripts.report.text import Markdown, blocks, lines
 from scripts.report.view import View
 from scripts.results import Record
 from scripts.run import cost
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 #: {part of a run: its words}, in the order in which they happen; scripts/run/cost.py has all parts but the calls. What none claims is the rest.
 PARTS = {

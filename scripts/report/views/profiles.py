@@ -10,7 +10,8 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.results import Record
-from scripts.verdicts.row_groups import gpus, key_of
+from scripts.verdicts.row import gpus
+from scripts.verdicts.row_groups import key_of
 
 #: So many of the kernels that took longest are shown.
 SHOWN = 10

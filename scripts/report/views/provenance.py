@@ -12,7 +12,8 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, code, lines, link
 from scripts.report.views import around
 from scripts.results import Record, Skipped
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 #: The libraries whose versions stand in the table, beside Python and torch, where an environment has them.
 LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "deepspeed", "bminf", "numpy")

@@ -12,7 +12,8 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.verdicts import rates
-from scripts.verdicts.row_groups import Group, Place, Row
+from scripts.verdicts.row import Place, Row
+from scripts.verdicts.row_groups import Group
 
 
 def _items_per_s(row: Row) -> str:

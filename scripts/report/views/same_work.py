@@ -13,7 +13,8 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.report.views import matrix
 from scripts.verdicts import limits, lookup, rates, token_times
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 NOTE = Markdown(
     "Rows with the right output on the GPU of today's systems, in the batch sizes that both have. Where a system ran in several settings, weights of "

@@ -10,7 +10,8 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row, apart
+from scripts.verdicts.row import Row, apart
+from scripts.verdicts.row_groups import Group
 
 #: Backends that cut each layer over their devices.
 CUTTING = ("deepspeed", "tensor-parallel")

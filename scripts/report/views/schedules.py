@@ -12,7 +12,8 @@ from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 NOTES = Markdown(
     "*naive*: all sequences as one batch, stage after stage; *in turn*: micro-batches, one in the pipeline at a time; *rolling*: as many as stages. "

@@ -10,7 +10,9 @@ from scripts.report import cells, published
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
-from scripts.verdicts.row_groups import Group, Row, disturbed_by, gpus, marks_of, wrong_output
+from scripts.verdicts.row import Row, gpus
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import disturbed_by, marks_of, wrong_output
 
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that a GPU held, torch's cache of freed memory included; *in use*: the most "

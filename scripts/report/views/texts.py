@@ -10,7 +10,8 @@ from scripts.report import cells
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, code, lines
 from scripts.report.view import View
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 REFERENCE = "plain transformers, float32"
 WORDS = Markdown(

@@ -17,7 +17,9 @@ from scripts.report.text import Markdown, blocks, code, lines
 from scripts.report.view import View
 from scripts.results import Record
 from scripts.verdicts import token_times
-from scripts.verdicts.row_groups import Group, Row, cold_ms_of, gpus
+from scripts.verdicts.row import Row, gpus
+from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import cold_ms_of
 from scripts.verdicts.token_times import METRIC
 
 WRONG = "✗"

@@ -11,7 +11,8 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.verdicts import token_times
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 
 @dataclass(frozen=True)

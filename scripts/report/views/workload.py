@@ -11,7 +11,8 @@ from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.report.views.rate import MEMORY, rate_columns
 from scripts.verdicts import rates
-from scripts.verdicts.row_groups import Group, Row
+from scripts.verdicts.row import Row
+from scripts.verdicts.row_groups import Group
 
 WORDS = Markdown(
     "One workload of uneven texts and answers, each answer ended at the length drawn for it; texts of a static batch wait for its longest answer. "

@@ -9,7 +9,7 @@ import msgspec
 from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
-from scripts.verdicts.row_groups import Row
+from scripts.verdicts.row import Row
 
 
 class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -7,7 +7,7 @@ from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NotTested, Part
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import Row
+from scripts.verdicts.row import Row
 
 
 class Batching(Relation, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from scripts import stats
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.row_groups import wrong_output
+from scripts.verdicts.run_facts import wrong_output
 
 
 class Check(Relation, frozen=True, kw_only=True):

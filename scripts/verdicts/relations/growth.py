@@ -9,7 +9,7 @@ from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, NotTested, Part, decides
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
-from scripts.verdicts.row_groups import Row
+from scripts.verdicts.row import Row
 
 
 class Growth(Relation, frozen=True, kw_only=True):

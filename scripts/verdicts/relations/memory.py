@@ -8,7 +8,7 @@ from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.row_groups import peak_used_bytes
+from scripts.verdicts.run_facts import peak_used_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):

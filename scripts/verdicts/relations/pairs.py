@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scripts import stats
 from scripts.verdicts import lookup, token_times
 from scripts.verdicts.parts import NOT_TESTED, NotTested, Part, Range
-from scripts.verdicts.row_groups import Row, apart, gpus
+from scripts.verdicts.row import Row, apart, gpus
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""What one run tells: its calls, its GPUs, its peaks, and the marks of its machine."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scripts import stats
+from scripts.results import Record
+
+
+def series(record: Record) -> dict[int, list[float]]:
+    """{new tokens: timed calls in ms} of a record."""
+    measurements = record.guest.measurements if record.guest else []
+    return {call["new_tokens"]: call["timed_ms"] for call in reversed(measurements) if call["timed_ms"]}
+
+
+def with_calls(runs: Iterable[Record], new_tokens: int) -> Sequence[Record]:
+    """Those runs that timed calls of so many new tokens."""
+    return [run for run in runs if series(run).get(new_tokens)]
+
+
+def batch_size_of(record: Record) -> int:
+    """The sequences of a call."""
+    return record.job.prompt.get("batch_size") or 1
+
+
+def cold_ms_of(record: Record) -> float | None:
+    """A run's first call after loading; None where the guest told none."""
+    calls = record.guest.measurements if record.guest else []
+    return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
+
+
+def gpu_uuids_of(run: Record) -> list[str]:
+    """The GPUs that a run had, in their order; [] on a CPU."""
+    return [gpu["uuid"] for gpu in run.host.get("gpus") or []]
+
+
+def uuids_of_runs(runs: Iterable[Record]) -> set[str]:
+    """All GPUs that any of the runs had."""
+    return {uuid for run in runs for uuid in gpu_uuids_of(run)}
+
+
+def peak_used_bytes(record: Record) -> dict[str, int]:
+    """{GPU UUID: the most it held during a run}, without GPUs that gave no sample."""
+    sampled = record.host.get("gpu_memory") or []
+    return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
+
+
+def peak_of_a_gpu_bytes(record: Record) -> int | None:
+    """The most that any GPU of a run held; None without a sample."""
+    return max(peak_used_bytes(record).values(), default=None)
+
+
+def busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
+    """The shares of a run's GPUs, or their codes."""
+    told: list[dict[str, Any]] = next((one["gpus"] for one in record.host.get("busy") or [] if one["new_tokens"] == new_tokens), [])
+    return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
+
+
+def marks_of(record: Record) -> list[str]:
+    """What makes a run's times doubtful, by the state of its machine (scripts/machine/conditions.py)."""
+    return (record.host.get("conditions") or {}).get("marks") or []
+
+
+def disturbed_by(record: Record) -> list[str]:
+    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
+    disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
+    return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
+
+
+def wrong_output(check: Mapping[str, Any]) -> str:
+    """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
+    judged = check.get("judged")
+    if judged and not judged["passed"]:
+        return f"output failed its check ({judged['reason']})"
+    error = check.get("logits_relative_error")
+    if error is not None:
+        return f"output differs by {stats.percent(error)} % from transformers'"
+    return f"output failed its check ({check.get('reason') or 'no reason given'})"
