@@ -14,15 +14,15 @@ from scripts.report.text import Markdown, blocks, link, prose
 from scripts.report.views import claims, overview
 from scripts.results import rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
-from scripts.verdicts.row import gpus
 
 README = ROOT / "README.md"
 
 
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
-    """A row a headline: the published variant nearest to the article. Below them stands what their words mean, once."""
+    """A row a headline: the published variant nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
+    every = [claim for of_article in verdicts.values() for claim in of_article.claims]
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
-    note = Markdown("Verdicts by version {} of [the rules](docs/verdict-rules.md).").format(rules_version.VERSION)
+    note = Markdown("{} by version {} of [the rules](docs/verdict-rules.md).").format(overview.words_of(every), rules_version.VERSION)
     return blocks(with_header(COLUMNS, chosen), note if chosen else Markdown())
 
 
@@ -39,10 +39,10 @@ def _verdict(claim: Lines) -> Markdown:
 
 
 def _place(judged: Judged) -> Markdown:
-    if judged.group is None or not any(part.has_rows for part in judged.verdict.parts):
+    if judged.group is None or not judged.verdict.has_rows:
         return Markdown(NONE)
     key = judged.group.key
-    return link(f"{gpus(judged.verdict.most)}, {key.device_words}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
+    return link(f"{judged.verdict.most} × {key.model}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
 
 
 COLUMNS: list[Column[Lines]] = [
@@ -50,7 +50,6 @@ COLUMNS: list[Column[Lines]] = [
     overview.PUBLISHED,
     Column("measured (95 % interval)", _measured, words=True),
     Column("verdict", _verdict, words=True),
-    Column("version 1, on its rows", lambda claim: claim.version_1 or NONE, words=True),
     Column("measured on", lambda claim: _place(claim.headline), words=True),
 ]
 

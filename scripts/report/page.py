@@ -206,7 +206,7 @@ def article_page(slug: str, content: Content) -> Markdown:
     if verdicts and verdicts.claims:
         reason = claims.common_reason(claims.first_lines(verdicts))
         values |= {"claim_lines": overview.claim_lines(verdicts), "claims": claims.first_page(verdicts, reason)}
-        values |= {"reason": claims.said_once(reason), "verdicts": claims.everywhere(verdicts)}
+        values |= {"reason": claims.said_once(reason), "verdicts": claims.elsewhere_in_full(verdicts)}
     nearest = _nearest(groups, verdicts)
     return render(
         "article",

@@ -3,7 +3,8 @@
     <!-- ratio SLOWER FASTER -->3.41<!-- end -->
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
-number stands for all runs of its row that came to an end, also those that an earlier kit gave another id. `tokens=128` names the calls, where a
+number stands for all runs of its row that came to an end, also those that an earlier kit gave another id, and `…-01..02` for runs 1 and 2.
+`tokens=128` names the calls, where a
 run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest.
 A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
@@ -23,7 +24,7 @@ from scripts.run import jobs
 from scripts.units import GIB
 from scripts.verdicts import run_facts
 
-PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md")
+PAGES = (ROOT / "README.md", ROOT / "reports" / "FINDINGS.md", ROOT / "docs" / "limits.md")
 
 #: {what a number is: how many ids it needs}.
 KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2}
@@ -37,6 +38,8 @@ OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
 #: {what a number of a file is: how many words it needs}.
 FILE_KINDS = {"value": 2, "value_ratio": 4}
 OPTIONS = ("tokens", "decimals", "times", "per")
+#: Runs of a row by their numbers: "…-01..02".
+SEVERAL = re.compile(r"(.+)-(\d+)\.\.(\d+)")
 
 BEGIN = re.compile(rf"<!-- ({'|'.join([*KINDS, *OF_A_ROW, *FILE_KINDS])}) ([^>]*?) -->")
 NUMBER = re.compile(BEGIN.pattern + r"([^<]*)<!-- end -->")
@@ -89,11 +92,12 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     digits = _digits({name: int(value) for name, value in options.items()})
     if kind in FILE_KINDS:
         return digits(_of_files(ids))
-    if missing := [name for name in ids if not named.get(name)]:
+    found = {name: _runs(name, named) for name in ids}
+    if missing := [name for name in ids if not found[name]]:
         raise NoRun(f"there is no run {missing[0]}; try ls reports/runs reports/without-containers/runs")
-    if ambiguous := [name for name in ids if len({jobs.prefix_of(run) for run in named[name]}) > 1]:
+    if ambiguous := [name for name in ids if len({jobs.prefix_of(run) for run in found[name]}) > 1]:
         raise ValueError(f"{ambiguous[0]} stands for runs of two rows; name one run")
-    runs = [[run for run in named[name] if run.status == "ok"] for name in ids]
+    runs = [[run for run in found[name] if run.status == "ok"] for name in ids]
     if kind == "peak_gib":
         return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
     means = [_means_ms(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
@@ -108,6 +112,15 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     if ratio.low is None or ratio.high is None:
         raise ValueError(f"fewer than {stats.LEAST_RUNS} runs carry no interval")
     return f"{digits(ratio.low)} to {digits(ratio.high)}"
+
+
+def _runs(name: str, named: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
+    """The runs that an id stands for, or [] where any of them is not there."""
+    if not (several := SEVERAL.fullmatch(name)):
+        return named.get(name, [])
+    first, last = int(several[2]), int(several[3])
+    runs = [run for run in named.get(several[1], []) if first <= run.number <= last]
+    return runs if {run.number for run in runs} == {*range(first, last + 1)} else []
 
 
 def _digits(options: Mapping[str, int]) -> Callable[[float], str]:

@@ -114,7 +114,7 @@ def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequenc
     nearest = [judged for judged in published if judged.stack == published[0].stack]
     headline = _best(nearest) if nearest else Judged(claim, _untested(groups, bool(of_claim)))
     stack = headline.stack or (of_claim[0].stack if of_claim else "")
-    second = [judged for judged in of_claim if judged.is_controlled and judged.stack == stack and any(part.has_rows for part in judged.verdict.parts)]
+    second = [judged for judged in of_claim if judged.is_controlled and judged.stack == stack and judged.verdict.has_rows]
     controlled = _best([judged for judged in second if judged.is_twin_of(headline)] or second) if second else None
     others = [judged for judged in of_claim if judged is not headline and judged is not controlled]
     return Lines(headline, controlled, others, version_1)

@@ -41,6 +41,11 @@ class Verdict:
         return [part for _, of_relation in self.judged for part in of_relation]
 
     @property
+    def has_rows(self) -> bool:
+        """Are there rows for any of the parts, be they too few to judge it?"""
+        return any(part.has_rows for part in self.parts)
+
+    @property
     def some_part_was_judged(self) -> bool:
         return any(part.word != NOT_TESTED for part in self.parts)
 

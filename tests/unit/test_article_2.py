@@ -12,7 +12,7 @@ from scripts import articles, results
 from scripts.errors import UsageError
 from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
-from scripts.report.views import VIEWS, claims, overview, token_table
+from scripts.report.views import VIEWS, claims, matrix, overview, token_table
 from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
@@ -315,16 +315,26 @@ def test_a_claim_whose_parts_came_out_differently_has_each_with_its_word_and_its
     (line,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.5]" in line]
     first, second, third = line.partition("**holds in part**: ")[2].split("; ")
     assert re.fullmatch(
-        r"accelerate stops gaining \(below 1\.5\): refuted, accelerate-fp16 in batch 128 1\.6\S* \(.* to .*\) × accelerate-fp16 in batch 32, published 1\.09",
+        r"accelerate stops gaining \(below 1\.5\): refuted, accelerate-fp16 b128 1\.6\S* \(.* to .*\) × accelerate-fp16 b32, published 1\.09",
         first,
     )
-    assert re.fullmatch(
-        r"ds-inference goes on \(at least 1\.5\): holds, ds-inference in batch 128 2\.3\S* \(.* to .*\) × ds-inference in batch 32, published 2\.33", second
-    )
-    assert third.startswith("ds-zero goes on (at least 1.5): holds, ds-zero in batch 128 ") and third.endswith(" × ds-zero in batch 32, published 3.95")
+    assert re.fullmatch(r"ds-inference goes on \(at least 1\.5\): holds, ds-inference b128 2\.3\S* \(.* to .*\) × ds-inference b32, published 2\.33", second)
+    assert third.startswith("ds-zero goes on (at least 1.5): holds, ds-zero b128 ") and third.endswith(" × ds-zero b32, published 3.95")
     (proportion,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.7]" in line]
-    assert re.search(r"near proportion: ds-zero in batch 128 .* × ds-zero in batch 1, published 124\.44", proportion)
+    assert re.search(r"near proportion: ds-zero b128 .* × ds-zero b1, published 124\.44", proportion)
     assert re.search(r"more than accelerate: ds-zero 8\.4\S* \(.*\) × the gain of accelerate-fp16, published 12\.36", proportion)
+
+
+def test_a_cell_of_the_matrix_has_each_ratio_behind_the_signs_of_its_parts() -> None:
+    def in_cell(records: list[Record], claim_id: str) -> str:
+        verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
+        return next(matrix.short(one.headline) for one in verdicts.claims if one.headline.claim["id"] == claim_id)
+
+    goes_on = changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, 3.69 / 1.6))
+    assert re.fullmatch(r"◆ ✖ 1\.6\d* × accelerate-fp16 b32; ● 2\.3\d* × ds-inference b32; ● 3\.9\d* × ds-zero b32", in_cell(goes_on, "2.5"))
+    without_zero = [one for one in goes_on if one.job.case != "ds-zero"]
+    assert re.fullmatch(r"◆ ✖ 1\.6\d* × accelerate-fp16 b32; ● 2\.3\d* × ds-inference b32", in_cell(without_zero, "2.5")), "what was not tested has no place"
+    assert re.fullmatch(r"● 1\.09\d* × accelerate-fp16 b32", in_cell(published_cells(), "2.5")), "parts that agree need no signs, and the first ratio will do"
 
 
 def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equal() -> None:

@@ -163,7 +163,7 @@ def copy(tmp_path):
         ("size = 3.83", "sise = 3.83", r"\[claims\[1.5\].relations\[0\]\]: unknown key 'sise'; did you mean 'size'"),
         ('than = ["layer-parallel"', 'than = ["layer-paralel"', "claim 1.1: case 'layer-paralel' is unknown, known are"),
         ('slowest = "bminf"', 'slowest = "bmimf"', "claim 1.4: case 'bmimf' is unknown, known are"),
-        ("headline = true", "headlin = true", r"\[claims\[1.1\]\]: unknown key 'headlin'; did you mean 'headline'"),
+        ("headline = true", "headlin = true", r"\[claims\[1.2\]\]: unknown key 'headlin'; did you mean 'headline'"),
     ],
 )
 def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):

@@ -180,6 +180,7 @@ GROWS = {"case": "batch", "rate_grows_with_batch": True}
 def test_every_larger_batch_has_to_gain() -> None:
     (part,) = judge(GROWS, *sweep(10, 19, 30, 33))
     assert part.word == HOLDS and "from batch size 1 to 8 the least gain: batch size 8 makes 1.099 times" in part.sentence
+    assert part.cases == ("batch b8", "batch b4"), "the first page names what its ratio is of"
     (part,) = judge(GROWS, *sweep(10, 19, 18, 33))
     assert part.word == REFUTED and "batch size 4 makes 0.9" in part.sentence and part.sentence.endswith("; 2 of 3 steps hold")
 

@@ -19,11 +19,11 @@ def line_of(*records):
     """(what was fastest in batch 1, in larger batches), without the pages that the names lead to."""
     text = str(fastest.section(row_groups.build(list(records), articles.load_all())))
     (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1")]
-    return tuple(cell.strip().partition("](")[0].lstrip("[") + cell.strip().partition(")")[2] for cell in line.strip("|").split("|")[2:])
+    return tuple(cell.strip().partition("](")[0].replace("[", "") + cell.strip().partition(")")[2] for cell in line.strip("|").split("|")[2:])
 
 
 def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_tokens():
-    assert line_of(a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)) == ("—", "deepspeed: 0.078, 1 GPU, batch 128, alone, 1 run")
+    assert line_of(a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)) == ("—", "deepspeed: 0.078, 1 GPU, batch 128, the only system measured, 1 run")
 
 
 def test_systems_on_another_number_of_gpus_are_not_alike():
@@ -35,27 +35,28 @@ def test_systems_on_another_number_of_gpus_are_not_alike():
 
 def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
     compared = [a_row(case, call_ms, recipe=1) for case, call_ms in (("int8", 2560.0), ("deepspeed", 2816.0))]
-    assert line_of(a_row("int8", 1280.0), *compared)[0] == "int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1"
+    assert line_of(a_row("int8", 1280.0), *compared)[0] == "▼ int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1"
 
 
 def test_of_batches_those_that_make_further_tokens_go_first_then_those_with_later_weights():
     prompts, earlier = a_row("int8", 8.0, 8, new_tokens=1, variant="published"), a_row("int8", 2048.0, 8, recipe=1)
-    assert line_of(prompts, earlier)[1] == "int8: 2.00, 1 GPU, batch 8, alone, 1 run, recipe 1"
-    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8))[1] == "int8: 4.00, 1 GPU, batch 8, alone, 1 run"
+    assert line_of(prompts, earlier)[1] == "int8: 2.00, 1 GPU, batch 8, the only system measured, 1 run, recipe 1"
+    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8))[1] == "int8: 4.00, 1 GPU, batch 8, the only system measured, 1 run"
 
 
-def test_models_of_one_shape_are_named_where_both_have_a_line():
+def test_models_of_one_shape_share_a_line_with_the_fastest_of_both():
     def told(*shapes):
-        rows = [a_row("int8", 1280.0, stack=stack) for stack, _ in zip(("current", "hopper", "2024-06"), shapes, strict=False)]
+        rows = [a_row("int8", 1280.0 * place, stack=stack) for place, (stack, _) in enumerate(zip(("current", "hopper", "2024-06"), shapes, strict=False), 1)]
         for row, shape in zip(rows, shapes, strict=True):
             row.job.model["shape"] = shape
-        return str(fastest.section(row_groups.build(rows, {})))
+        return [line for line in str(fastest.section(row_groups.build(rows, {}))).splitlines() if "SYNTHETIC" in line]
 
-    assert " bloom-7b1 and bloomz-7b1 have one shape: " in told("bloomz-7b1", "bloom-7b1", "gpt-j-6B")
-    assert "one shape" not in told("bloomz-7b1", "gpt-j-6B", "llama-3-8B") + told("bloomz-7b1", "a-new-one", "another")
+    (both, other) = told("bloomz-7b1", "bloom-7b1", "gpt-j-6B")
+    assert both.startswith("| bloom-7b1 and bloomz-7b1 (one shape) |") and ": 10.0, " in both and other.startswith("| gpt-j-6B |")
+    assert "one shape" not in "".join(told("bloomz-7b1", "gpt-j-6B", "llama-3-8B") + told("bloomz-7b1", "a-new-one", "another"))
 
 
 def test_a_workload_is_no_batch():
     workload = a_row("int8", 1.0, 8)
     workload.guest.figures["workload"] = {"items": 4, "new_tokens": 400, "seconds": 1.0}
-    assert line_of(workload, a_row("deepspeed", 2048.0, 8))[1] == "deepspeed: 2.00, 1 GPU, batch 8, alone, 1 run"
+    assert line_of(workload, a_row("deepspeed", 2048.0, 8))[1] == "deepspeed: 2.00, 1 GPU, batch 8, the only system measured, 1 run"

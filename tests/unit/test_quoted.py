@@ -26,6 +26,8 @@ def number(marker, records=RUNS):
         (f"mean_ms {SLOWER}", "30.0"),
         (f"mean_ms {SLOWER}-03 decimals=2", "30.00"),
         (f"mean_ms {SLOWER}-05 decimals=2", "30.61"),
+        (f"mean_ms {SLOWER}-04..05 decimals=2", "30.45"),
+        (f"ratio {SLOWER}-01..02 {FASTER}-03..05 tokens=1 decimals=3", "2.926"),
         (f"mean_ms {FASTER} tokens=16 decimals=0", "90"),
         (f"mean_ms {SLOWER} decimals=2 times=3 per=1000", "0.09"),
         (f"fastest_ms {SLOWER} decimals=2", "29.41"),
@@ -55,6 +57,12 @@ def test_an_id_that_stands_for_two_rows_is_refused():
     with pytest.raises(KitError, match="stands for runs of two rows; name one run"):
         number(f"mean_ms {SLOWER} decimals=0", [*RUNS, other])
     assert number(f"mean_ms {SLOWER}-06 decimals=0", [*RUNS, other]) == "30"
+
+
+@pytest.mark.parametrize("numbers", ["05..06", "00..01", "03..02"])
+def test_some_runs_of_a_row_are_all_there_or_the_marker_is_refused(numbers):
+    with pytest.raises(KitError, match=rf"there is no run {SLOWER}-{numbers}; "):
+        number(f"mean_ms {SLOWER}-{numbers} decimals=0")
 
 
 def test_the_rest_of_the_page_stays_as_it_is():

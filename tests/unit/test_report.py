@@ -299,7 +299,7 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
     assert re.search(
-        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run \| — \|$",
+        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run \| — \|$",
         text,
         re.M,
     )
@@ -323,7 +323,7 @@ def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tm
 def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on_tells_the_fastest(tmp_path: Path) -> None:
     earlier = [record(job(case, recipe=1), time_ms) for case, time_ms in (("int8", 5.0), ("layer-parallel", 6.0))]
     text = page(tmp_path, [*earlier, record(job("int8"), 50.0), record(job("layer-parallel"), 60.0)])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[int8\]\(\S+\): 50\S* with the prompt", text, re.M)
+    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[int8\]\(\S+\): 50\S* with the prompt", text, re.M)
 
 
 def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs_that_ended_are_counted(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs
     failed = record(job("deepspeed", **decoding), status="failed", reason="RuntimeError: no", number=1)
     ended = record(job("deepspeed", **decoding), (20.0, 640.0), number=2)
     text = page(tmp_path, [*prompts, failed, ended, record(job("int8", **decoding), (20.0, 1280.0))])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(\S+\): 5\.0\d*, 1 GPU, of 2 systems, 1 run \|", text, re.M), text[:2500]
+    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[deepspeed\]\(\S+\): 5\.0\d*, 1 GPU, of 2 systems, 1 run \|", text, re.M), text[:2500]
 
 
 def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:

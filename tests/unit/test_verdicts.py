@@ -481,6 +481,28 @@ def test_the_article_s_own_libraries_come_before_their_port_and_that_before_toda
     assert "holds in 0 of 1" in claims.elsewhere(headline(today + own), ARTICLE.slug) and "holds in 1 of 1" in claims.elsewhere(headline(port + own), "x")
 
 
+def test_other_settings_are_told_in_full_once_and_only_where_they_have_rows() -> None:
+    def in_full(records: list[Record]) -> str:
+        return str(claims.elsewhere_in_full(judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)))
+
+    own, today = rows(10.0, 38.3, stack=ARTICLE.stack), rows(10.0, 9.0, stack="current")
+    assert in_full(own) == "", "the first page tells all"
+    told = [line for line in in_full(own + today).splitlines() if "current" in line]
+    assert [line.split(" ")[1] for line in told] == ["1.1", "1.5"] and "refuted" in told[1] and ARTICLE.stack not in in_full(own + today)
+
+
+def test_no_place_is_named_where_nothing_was_measured() -> None:
+    article = judging.judge_article(row_groups.build(rows(10.0, 38.3), {ARTICLE.slug: ARTICLE}), ARTICLE)
+    places = {one.headline.claim["id"]: str(claims.setting(one.headline)) for one in article.claims}
+    assert "SYNTHETIC GPU" in places["1.5"] and places["1.4"] == "—"
+
+
+def test_a_claim_is_told_with_the_length_of_its_calls() -> None:
+    of_one = judging.judge_article(row_groups.build(rows(10.0, 38.3), {ARTICLE.slug: ARTICLE}), ARTICLE)
+    assert str(overview.claim_lines(of_one)).startswith("Judged by calls of 1 new token, which is the time of the prompt and no speed of generation.\n\n- ")
+    assert str(overview.claim_lines(judging.judge_article([], ARTICLE))).startswith("- ")
+
+
 def test_the_port_of_another_article_s_libraries_is_no_nearer_than_today_s() -> None:
     article = dataclasses.replace(ARTICLE, stack="2023-05")
     of_stacks = [record for stack in ("hopper", "hopper-2023-05", "current") for record in rows(10.0, 38.3, stack=stack)]

@@ -20,7 +20,7 @@ def word(judged: Judged) -> Markdown:
     """ "**holds** on 1 GPU (the article: 8)"."""
     verdict = judged.verdict
     shown = Markdown("**{}**" if verdict.word != NOT_TESTED else "{}").format(verdict.word)
-    beside = verdict.gpus if any(part.has_rows for part in verdict.parts) else ""
+    beside = verdict.gpus if verdict.has_rows else ""
     return Markdown(" ").join([shown, beside]) if beside else shown
 
 
@@ -29,7 +29,8 @@ def title(judged: Judged) -> Markdown:
 
 
 def setting(judged: Judged) -> Markdown:
-    if judged.group is None:
+    """Where the rows of a verdict were measured; a dash where there are none."""
+    if judged.group is None or not judged.verdict.has_rows:
         return Markdown(NONE)
     key = judged.group.key
     words = f"{key.device_words}, {key.stack}, {key.weights} weights, {key.engine_words}, {key.variant}"
@@ -133,20 +134,18 @@ def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
     return table(columns, first_lines(verdicts))
 
 
-def everywhere(verdicts: ArticleVerdicts) -> Markdown:
-    """Every claim in every setting, where the first page does not tell all."""
-    judged = [one for claim in verdicts.claims for one in claim.all if one.group]
-    if not any(claim.others for claim in verdicts.claims):
-        return Markdown()
-    reason, headlines = common_reason(judged), {id(claim.headline) for claim in verdicts.claims}
-    claim = Column[Judged]("claim", lambda one: title(one) if id(one) in headlines else one.claim["id"], words=True)
-    columns = [claim, VERDICT, _numbers(reason), _version_1(judged), Column[Judged]("measured on", setting, words=True)]
-    return blocks(said_once(reason), table(columns, judged))
+def elsewhere_in_full(verdicts: ArticleVerdicts) -> Markdown:
+    """Every claim in each setting that has rows for it and no line on the first page."""
+    told = {id(judged) for judged in first_lines(verdicts)}
+    judged = [one for claim in verdicts.claims for one in claim.all if id(one) not in told and one.verdict.has_rows]
+    reason = common_reason(judged)
+    columns = [CLAIM, VERDICT, _numbers(reason), _version_1(judged), Column[Judged]("measured on", setting, words=True)]
+    return blocks(said_once(reason), table(columns, judged)) if judged else Markdown()
 
 
 def of_group(judged: Sequence[Judged]) -> Markdown:
     """Claim, new tokens, verdict and numbers within one group, those not tested included; empty where no claim has a row there."""
-    if not any(part.has_rows for one in judged for part in one.verdict.parts):
+    if not any(one.verdict.has_rows for one in judged):
         return Markdown()
     reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)

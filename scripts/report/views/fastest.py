@@ -6,7 +6,7 @@ the one with the fastest row. Of batches those come first that make further toke
 """
 
 import json
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.models import weights
@@ -14,7 +14,9 @@ from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
+from scripts.report.verdict_marks import SIGNS
 from scripts.verdicts import lookup, rates, token_times
+from scripts.verdicts.parts import NOT_TESTED
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
 
@@ -23,8 +25,8 @@ LARGEST = 128
 
 
 NOTE = Markdown(
-    f"Times of whole calls over their tokens. Systems that {stats.LEAST_RUNS} runs cannot tell apart stand together; with fewer runs a first place is not "
-    "tested."
+    f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: a row "
+    "has fewer runs. Rows of one cell may have run on different GPUs of one model; the link tells."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -39,9 +41,9 @@ class Timed:
     ms: float
 
     @property
-    def question(self) -> tuple[str, str, int]:
-        """What the rows of one line of the table share: GPU, model, batch size."""
-        return self.group.key.model, _shape(self.row), self.row.batch_size
+    def question(self) -> tuple[str, str]:
+        """What the rows of one line of the table share: GPU and model. Models of one shape are one."""
+        return self.group.key.model, _config(_shape(self.row))
 
 
 @dataclass(frozen=True)
@@ -66,23 +68,23 @@ def section(groups: Sequence[Group]) -> Markdown:
     """A line for each model on each GPU; empty where no row of full size ran on a GPU."""
     timed = [one for group in groups if not group.cannot_judge() for one in _timed(group)]
     lines = []
-    for gpu, model in sorted({one.question[:2] for one in timed}):
-        of_model = [one for one in timed if one.question[:2] == (gpu, model)]
+    for gpu, config in {one.question for one in timed}:
+        of_model = [one for one in timed if one.question == (gpu, config)]
         single = [one for one in of_model if one.row.batch_size == 1]
-        lines.append(Line(gpu, model, _fastest(_most_compared(single)), _fastest(_best_batch(of_model))))
-    shown = table(COLUMNS, lines)
-    notes = NOTE + _same_shape({line.model for line in lines}) + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")
-    return blocks(shown, notes) if lines else Markdown()
+        lines.append(Line(gpu, _models(of_model), _fastest(_most_compared(single)), _fastest(_best_batch(of_model))))
+    shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
+    return blocks(shown, NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
 
 
-def _same_shape(models: Set[str]) -> Markdown:
-    """Which of these models are equal but for their weights, so that a reader may look from one line to another."""
-    by_config: dict[str, list[str]] = {}
-    for name in sorted(models & weights.SHAPES.keys()):
-        by_config.setdefault(json.dumps(weights.SHAPES[name], sort_keys=True), []).append(name)
-    alike = [" and ".join(names) for names in by_config.values() if len(names) > 1]
-    said = [Markdown(" {} have one shape: their lines differ in article, prompt and settings.").format(names) for names in alike]
-    return Markdown("").join(said)
+def _config(shape: str) -> str:
+    """The configuration of a shape, equal for models that differ in their weights alone; the name of one that the kit does not know."""
+    return json.dumps(weights.SHAPES[shape], sort_keys=True) if shape in weights.SHAPES else shape
+
+
+def _models(timed: Sequence[Timed]) -> str:
+    """ "bloom-7b1 and bloomz-7b1 (one shape)"."""
+    names = sorted({_shape(one.row) for one in timed})
+    return " and ".join(names) + (" (one shape)" if len(names) > 1 else "")
 
 
 def _most_compared(timed: Sequence[Timed]) -> Sequence[Timed]:
@@ -106,18 +108,20 @@ def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
 
 
 def _fastest(group: Sequence[Timed]) -> Markdown:
-    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 2 to 5 runs", where the runs cannot tell the second from the first."""
+    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 5 runs", where the runs cannot tell the second from the first."""
     if not group:
         return Markdown(NONE)
     best = _best(group)
     batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
-    others = f"of {_systems(group)} systems" if _systems(group) > 1 else "alone"
+    others = f"of {_systems(group)} systems" if _systems(group) > 1 else "the only system measured"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
     counts = [len(one.row.runs_of(one.row.new_tokens[-1])) for one in group]
     fewest, most = min(counts), max(counts)
     runs = (f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)) + ("" if _can_judge([best]) else f", {RECIPE_1}")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
     name = link(" or ".join([best.row.case, *alike]), f"#{best.group.slug}")
+    if _systems(group) > 1 and fewest < stats.LEAST_RUNS:
+        name = Markdown(f"{SIGNS[NOT_TESTED]} ") + name
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
 
 

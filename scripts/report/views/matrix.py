@@ -11,6 +11,7 @@ from scripts.report.text import Markdown, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
 from scripts.verdicts.judging import ArticleVerdicts, Judged
+from scripts.verdicts.parts import NOT_TESTED
 from scripts.verdicts.row import CALIBRATION
 from scripts.verdicts.row_groups import Group
 
@@ -54,7 +55,7 @@ def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown
 def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Markdown | str:
     """Of a claim that a group judges for several numbers of new tokens the first with rows: calls of fewest tokens."""
     lines = [judged for judged in (verdicts.of_group(group) if verdicts else []) if judged.claim["id"] == claim_id]
-    with_rows = [judged for judged in lines if any(part.has_rows for part in judged.verdict.parts)]
+    with_rows = [judged for judged in lines if judged.verdict.has_rows]
     return link(short(with_rows[0]), f"#{claims_of(group)}") if with_rows else NONE
 
 
@@ -64,10 +65,18 @@ def claims_of(group: Group) -> str:
 
 
 def short(judged: Judged) -> str:
-    """ "● 3.04 × tensor-parallel": the sign of the verdict and the measured ratio, where the claim has one."""
-    numbers = overview.ratio(judged)
-    over, measured = (numbers[1], numbers[2].ratio) if numbers else ("", None)
-    return SIGNS[judged.verdict.word] + (f" {stats.in_words(stats.Estimate(measured.value), least=2)} × {over}" if measured else "")
+    """ "● 3.04 × tensor-parallel": the sign of the verdict and its first measured ratio, where it has one.
+
+    Where the parts came out differently each ratio of a tested part has their signs: "◆ ● 1.97 × accelerate-int8; ✖ 2.79 × accelerate-int8".
+    """
+    measured = overview.ratios(judged)
+    if differ := len({part.word for part in judged.verdict.parts}) > 1:
+        measured = [one for one in measured if any(part.word != NOT_TESTED for part in one[2])]
+    cells = [
+        (f"{''.join(SIGNS[part.word] for part in parts)} " if differ else "") + f"{stats.in_words(stats.Estimate(ratio.value), least=2)} × {over}"
+        for ratio, over, parts in measured
+    ]
+    return " ".join([SIGNS[judged.verdict.word], *(["; ".join(cells)] if differ else cells[:1])]).rstrip()
 
 
 def right_rows(group: Group) -> Markdown | str:

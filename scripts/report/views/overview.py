@@ -4,6 +4,7 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.plots import all_claims
 from scripts.report.tables import Column
@@ -31,7 +32,16 @@ def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
     """Each claim of an article with its verdict, the measured ratios and the published ones, a line a claim: no table, so that it reads on a phone."""
-    return lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims))
+    return blocks(_calls(verdicts), lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims)))
+
+
+def _calls(verdicts: ArticleVerdicts) -> Markdown:
+    """ "Judged by calls of 100 or 128 new tokens.": a call of one token is no generation."""
+    counts = sorted({claim.headline.new_tokens for claim in verdicts.claims if claim.headline.verdict.has_rows})
+    if not counts:
+        return Markdown()
+    beside = ", which is the time of the prompt and no speed of generation" if counts == [1] else ""
+    return Markdown("Judged by calls of {} new token{}{}.").format(" or ".join(map(str, counts)), "s" * (counts != [1]), beside)
 
 
 def _claim_line(claim: Lines, slug: str) -> Markdown:
@@ -45,7 +55,8 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
 
 
 def _facts(judged: Judged) -> list[str]:
-    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio; a claim with several names the part.
+    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio, or for each ratio where the article gives none; a
+    claim with several published ones names the part.
 
     A claim whose parts came out differently has all of them, each with its word: "near in batch 128 (at most 1.25): refuted, …".
     """
@@ -53,6 +64,8 @@ def _facts(judged: Judged) -> list[str]:
         return _parts_apart(judged)
     found = {(published, part.number): part for published, part in _published_parts(judged)}
     named = len(found) > 1
+    if not found:
+        return [f"{part.cases[0]} {part.number} × {part.cases[1]}" for part in judged.verdict.parts if part.ratio and part.cases]
     return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
 
 
@@ -113,7 +126,7 @@ def verdict(judged: Judged, shown: str = "") -> Markdown:
     `shown` is the number that stands beside it already.
     """
     parts = judged.verdict.parts
-    if any(part.has_rows for part in parts) and (why := _why_not_tested(judged)):
+    if judged.verdict.has_rows and (why := _why_not_tested(judged)):
         return Markdown("{} ({})").format(claims.word(judged), why)
     if len({part.word for part in parts}) == 1 or not parts:
         return claims.word(judged)
@@ -133,6 +146,18 @@ def ratio(judged: Judged) -> tuple[float, str, Part] | None:
     return (*of_part[0], of_part[1]) if of_part else None
 
 
+def ratios(judged: Judged) -> list[tuple[stats.Estimate, str, list[Part]]]:
+    """(a measured ratio, the case that it is over, the parts that rest on it) of each."""
+    found: dict[tuple[stats.Estimate, str], list[Part]] = {}
+    for relation, parts in judged.verdict.judged:
+        for part in parts:
+            published = relation.published(part)
+            over = published[1] if published else part.cases[1] if part.cases else ""
+            if part.ratio and over:
+                found.setdefault((part.ratio, over), []).append(part)
+    return [(*measured, parts) for measured, parts in found.items()]
+
+
 def _published(claim: Lines) -> str:
     numbers = ratio(claim.headline)
     return f"{numbers[0]:g} × {numbers[1]}" if numbers else NONE
@@ -149,10 +174,15 @@ def _counts(chosen: Sequence[Lines]) -> Markdown:
     """ "● **4** holds …, of 15 claims …": how often each word stands, and how many verdicts come from another number of GPUs than the article's."""
     tested = [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
     elsewhere = sum(bool(verdict.gpus) for verdict in tested)
+    text = Markdown("{} by version {} of [the rules](#method).").format(words_of(chosen), rules_version.VERSION)
+    return text + (Markdown(f" {elsewhere} of the {len(tested)} tested claims ran on another number of GPUs than in the article.") if elsewhere else "")
+
+
+def words_of(chosen: Sequence[Lines]) -> Markdown:
+    """ "● **4** holds · …, of 15 claims"."""
     count = collections.Counter(claim.headline.verdict.word for claim in chosen)
     words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items())
-    text = Markdown("{}, of {} claims by version {} of [the rules](#method).").format(words, len(chosen), rules_version.VERSION)
-    return text + (Markdown(f" {elsewhere} of the {len(tested)} tested claims ran on another number of GPUs than in the article.") if elsewhere else "")
+    return Markdown("{}, of {} claims").format(words, len(chosen))
 
 
 def _line(judged: Judged) -> all_claims.Line:

@@ -16,7 +16,7 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
 #: The libraries whose versions stand in the table, beside Python and torch, where an environment has them.
-LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "deepspeed", "bminf", "numpy")
+LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "deepspeed", "bminf", "vllm", "numpy")
 
 
 def _distinct(rows: Iterable[Row], fact: Callable[[Record], object]) -> str:

@@ -45,7 +45,7 @@ class Gain(Relation, frozen=True, kw_only=True):
         return self.gain_below or self.gain_at_least or 0.0
 
     def published(self, part: Part) -> tuple[float, str] | None:
-        return (self.ratio, self._in_batch(self.from_batch)) if self.ratio else None
+        return (self.ratio, self._name_in(self.from_batch)) if self.ratio else None
 
     def names(self) -> list[str]:
         return [f"{self.case} gains {'less than' if self.gain_below is not None else 'at least'} {self.bound:g} times"]
@@ -56,11 +56,12 @@ class Gain(Relation, frozen=True, kw_only=True):
         value, beside = pairs.ratio_in_words(pair, self.ratio)
         words = f"{pairs.on(small)}: its ms/token fall {value} times from batch {self.from_batch} to {self.to_batch}{beside}, the bound is {self.bound:g}"
         where = parts.below(self.bound) if self.gain_below is not None else Range(least=self.bound)
-        cases = (self._in_batch(self.to_batch), self._in_batch(self.from_batch))
+        cases = (self._name_in(self.to_batch), self._name_in(self.from_batch))
         return [dataclasses.replace(pair.part(where, words), cases=cases)]
 
-    def _in_batch(self, size: int) -> str:
-        return f"{self.case} in batch {size}"
+    def _name_in(self, batch_size: int) -> str:
+        """As rows are named."""
+        return f"{self.case} b{batch_size}"
 
 
 class GainOver(Relation, frozen=True, kw_only=True):
