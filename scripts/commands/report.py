@@ -24,18 +24,17 @@ OUT = option("OUT", values.folder(), "the folder of the report; by default the o
 @click.option("--rows", is_flag=True, help="a page for each row too, as in a site and a bundle")
 def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool, rows: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
+    surroundings.use({**surroundings.current().variables, "COST_PER_GPU_HOUR": "" if check else cost_per_gpu_hour})  # no committed page has a price
     if check:
         document.check_pages()
         return
-    if cost_per_gpu_hour:
-        surroundings.use({**surroundings.current().variables, "COST_PER_GPU_HOUR": cost_per_gpu_hour})
-        surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
+    surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
     if runs and not results.any_run(runs):
         raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
-    folder = out or _report_of(shown)
+    folder = out or document.folder_of(shown)
     if format == "html":
         from scripts.share import site  # its libraries serve nothing else
 
@@ -45,11 +44,6 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":
         print(site.build(path.parent, shown))
-
-
-def _report_of(runs: Path) -> Path:
-    """Where the report on a folder of runs goes: beside `runs` itself; for another name into a folder of its own, because its parent may be anything."""
-    return runs.parent if runs.name == results.RUNS.name else runs.with_name(f"{runs.name}-report")
 
 
 @click.command

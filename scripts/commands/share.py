@@ -10,6 +10,7 @@ from scripts.commands.measure import RUNS
 from scripts.commands.report import OUT
 from scripts.commands.values import option
 from scripts.machine import checksums
+from scripts.report import document
 from scripts.share import bundle as bundles
 from scripts.share import publish as publishing
 from scripts.share import verified
@@ -24,12 +25,12 @@ from scripts.share import verified
 def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
     """Publish the site of the report on a branch of a repository."""
     shown = runs or results.RUNS
-    changes = publishing.publish(remote, branch, shown, out or shown.parent, take_branch)
+    changes = publishing.publish(remote, branch, shown, out or document.folder_of(shown), take_branch)
     print(f"{branch} of {publishing.without_password(remote)}: {changes}")
 
 
 @click.command
-@OUT
+@option("OUT", values.folder(), "the folder of the archive; by default the current one")
 def bundle(out: Path | None) -> None:
     """Pack results, report, pins and locks into one archive with checksums."""
     path = (out or Path.cwd()) / f"{bundles.NAME}.tar.gz"

@@ -180,6 +180,11 @@ def check_pages() -> None:
     quoted.check([record for _, whole in kept for record in whole.content.records])
 
 
+def folder_of(runs: Path) -> Path:
+    """Where the report on a folder of runs goes: beside `runs` itself; for another name into a folder of its own, because its parent may be anything."""
+    return runs.parent if runs.name == results.RUNS.name else runs.with_name(f"{runs.name}-report")
+
+
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
     """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError.
 

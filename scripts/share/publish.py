@@ -114,6 +114,7 @@ def publish(remote: str, branch: str, runs: Path, out: Path, take_branch: bool =
     if re.search(r"\s|[^ -~]", remote) and re.search("@|://", remote):
         raise UsageError("REMOTE is an address with a space or a special character, which may be a part of a password; type %20 and the like in its place")
     must_be_branch(branch)
+    site.place_in(out, runs)
     with tempfile.TemporaryDirectory() as clone:
         fetch(Path(clone), remote, branch, take_branch)  # before the report and its site are made
     with contextlib.redirect_stdout(io.StringIO()):

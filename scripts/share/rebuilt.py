@@ -39,7 +39,7 @@ DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)
 PAGES = ("*.md", *DATA_FILES)
 
 #: Of the user's command, not of this report.
-NOT_PASSED = ("RUNS", "OUT", "FORMAT", "PYTHONPATH", "PYTHONSTARTUP")
+NOT_PASSED = ("RUNS", "OUT", "FORMAT", "COST_PER_GPU_HOUR", "PYTHONPATH", "PYTHONSTARTUP")
 
 #: A report takes seconds; results that keep it busy for longer are hostile.
 TIME_LIMIT_S = 600

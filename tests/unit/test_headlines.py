@@ -1,8 +1,11 @@
 """scripts/report/headlines.py: the README's table says what the committed results say, and a stale table is an error."""
 
 import dataclasses
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -121,6 +124,13 @@ def test_the_committed_report_is_that_of_the_committed_results_until_a_page_or_a
         changed = {**kept, out: other}
         with pytest.raises(KitError, match=f"is not what {out.relative_to(ROOT)}/runs gives. Try: make report"):
             document.check_pages()
+
+
+@pytest.mark.slow
+def test_a_price_of_this_shell_makes_no_committed_page_stale():
+    priced = os.environ | {"COST_PER_GPU_HOUR": "2.5"}
+    done = subprocess.run([sys.executable, "-m", "scripts", "report", "--check"], cwd=ROOT, env=priced, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def others(whole):

@@ -166,6 +166,16 @@ def test_the_whole_way_from_results_to_a_branch(remote, tmp_path):
 
 
 @pytest.mark.slow
+def test_runs_under_another_name_write_nothing_beside_them(remote, tmp_path):
+    synthetic.write(tmp_path / "mine", [record(job("int8"), 50.0)])
+    before = sorted(tmp_path.iterdir())
+    done = run(RUNS=str(tmp_path / "mine"), REMOTE=str(remote))
+    assert done.returncode == 1 and f"type OUT={tmp_path} with this command" in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+    assert run(RUNS=str(tmp_path / "mine"), REMOTE=str(remote), OUT=str(tmp_path)).returncode == 0
+
+
+@pytest.mark.slow
 def test_a_secret_in_a_result_stops_it(remote, tmp_path):
     synthetic.write(tmp_path / "out" / "runs", [record(job("int8"), status="failed", reason="401 for hf_" + "b" * 30)])
     done = run(RUNS=str(tmp_path / "out" / "runs"), REMOTE=str(remote))

@@ -92,7 +92,7 @@ def test_a_site_of_runs_that_lie_elsewhere_is_refused_before_a_page_of_the_repor
     synthetic.write(tmp_path / "runs", [synthetic.record(synthetic.job("int8"))])
     words = ["report", "--runs", tmp_path / "runs", "--out", tmp_path / "out", "--format", "html"]
     done = subprocess.run([sys.executable, "-m", "scripts", *words], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and re.fullmatch(r"error: the runs .* lie outside of .*; type OUT=.* make report FORMAT=html\n", done.stderr)
+    assert done.returncode == 1 and re.fullmatch(r"error: the runs .* lie outside of .*; type OUT=.* with this command\n", done.stderr)
     assert not (tmp_path / "out").exists()
 
 

@@ -48,6 +48,11 @@ def test_each_repeat_of_a_row_that_nothing_compares_is_a_task_of_its_own():
     assert found[1].title.endswith("run 2 of 2") and found[0].gpus == 0
 
 
+def test_a_repeat_by_force_is_one_run_because_stored_runs_do_not_count():
+    found = split("demo", CASES="bloom-transformers", REPEATS="3", FORCE="1", STACK="demo", ENGINE="host", DEVICE="cpu", SCALE="tiny")
+    assert [(task.repeat, option_of(task, "--repeats"), option_of(task, "--force")) for task in found] == [(1, "1", "1"), (2, "1", "1"), (3, "1", "1")]
+
+
 def test_cases_that_relations_join_over_a_third_are_one_set():
     article = articles.find("inference-tools")
     assert tasks.compared(article, ["tensor-parallel", "deepspeed", "int8", "transformers"]) == [{"tensor-parallel", "deepspeed", "int8"}]

@@ -285,6 +285,11 @@ def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(unpacked: Path
     assert "not checked: the bundle's articles and pins differ from this kit's in bench/articles/inference-tools.toml" in said
 
 
+def test_a_price_of_this_shell_is_no_part_of_a_bundle_s_report(unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COST_PER_GPU_HOUR", "2.5")
+    verified.verify(bundles.repack(unpacked, tmp_path / "priced.tar.gz"))
+
+
 def hostile(folder: Path, places: tuple[str, ...], ran: Path) -> None:
     """Code at these places of a bundle, which leaves a file in `ran` if it runs."""
     ran.mkdir()

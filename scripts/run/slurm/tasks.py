@@ -49,7 +49,7 @@ def split(planned: Sequence[Planned], asked: Options) -> Iterator[Task]:
         alone = [case for case in cases if not any(case.case.name in names for names in together)]
         for case in alone:
             for repeat in range(1, asked.repeats + 1):
-                yield _task([case], asked, repeat, repeat)
+                yield _task([case], asked, repeat, 1 if asked.force else repeat)  # stored runs count, but with FORCE=1
 
 
 def of_case(case: Planned, asked: Options) -> Task:
