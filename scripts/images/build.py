@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import docker
 from docker.errors import ImageNotFound
@@ -19,6 +19,7 @@ from scripts import pins, surroundings
 from scripts.containers.container import connect
 from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import dockerfile, inventory, render
+from scripts.machine import locks
 from scripts.pins import Image, Pins, requirement_files
 
 PINS_LABEL = "org.llm-repro.pins-id"
@@ -50,6 +51,11 @@ def build(image: Image, wheels: Path | None = None) -> bool:
     if exists(client, image.tag):
         return False
     _refuse_stale(image)
+    with locks.held(locks.folder() / f"build-{image.pins_id}.lock", locks.FOR_THIS_USER, why=f"another process builds {image.tag}"):
+        return not exists(client, image.tag) and _built(client, image, wheels)
+
+
+def _built(client: docker.DockerClient, image: Image, wheels: Path | None) -> Literal[True]:
     unchecked = f"{image.tag}-unchecked"
     run_buildx(image, unchecked, wheels=wheels)
     try:

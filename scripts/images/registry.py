@@ -94,8 +94,11 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     except DockerException as error:
         raise KitError(f"{repository}@{digest} cannot be pulled: {error}") from error
     pulled.tag(*image.tag.rsplit(":", 1))
-    lines = verify.verify(image)
-    if lines:
-        client.images.remove(image.tag, force=True)
-        client.images.remove(f"{repository}@{digest}", force=True)
+    lines = ["its check did not end"]
+    try:
+        lines = verify.check_foreign(client, image)
+    finally:
+        if lines:  # an image with a tag of the kit is a checked one
+            client.images.remove(image.tag, force=True)
+            client.images.remove(f"{repository}@{digest}", force=True)
     return lines

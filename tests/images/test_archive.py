@@ -9,7 +9,7 @@ import zstandard
 
 from scripts import paths, pins
 from scripts.errors import KitError, UsageError
-from scripts.images import archive, build, restoring
+from scripts.images import archive, build, restoring, verify
 from scripts.machine import checksums
 from tests.images.conftest import differing, rendered
 
@@ -97,6 +97,19 @@ def test_a_bare_image_under_a_tag_that_nothing_had_leaves_no_tag(ours, kit, clie
     with pytest.raises(KitError, match="were not kept"):
         restoring.restore(kit / "archives")
     assert not build.exists(client, ours.tag) and build.exists(client, image)
+
+
+def test_ctrl_c_while_an_image_is_verified_leaves_no_tag(ours, kit, client, monkeypatch):
+    archive.archive(kit / "archives", [ours], ("images",))
+    client.images.remove(ours.tag, force=True)
+
+    def ends(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "check", ends)
+    with pytest.raises(KeyboardInterrupt):
+        restoring.restore(kit / "archives")
+    assert not build.exists(client, ours.tag)
 
 
 def test_a_foreign_tag_beside_the_kit_s_is_refused_before_anything_is_loaded(ours, kit, client, image):

@@ -1,5 +1,7 @@
 """Images built for real by scripts/images/build.py: a tiny one of the generated kind, right and wrong."""
 
+import concurrent.futures
+
 import pytest
 
 from scripts.errors import KitError
@@ -20,6 +22,13 @@ def test_an_image_is_built_once_and_tells_where_it_comes_from(kit, client, image
     assert found.attrs["Config"]["User"] == "bench"
     assert build.ask(client, ours.tag)["packages"]["idna"] == "3.6"
     assert not [tag for tag in found.tags if tag.endswith("unchecked")]
+
+
+def test_two_builds_of_one_image_at_once_are_one(kit, client):
+    ours = rendered(kit)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(build.build, [ours, ours])) == [False, True]
+    assert [tag for tag in client.images.get(ours.tag).tags if "kit-test" in tag] == [ours.tag]
 
 
 def test_certificates_and_settings_of_the_building_machine_leave_no_trace(kit, client):

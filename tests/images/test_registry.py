@@ -73,6 +73,22 @@ def test_an_image_that_differs_from_its_lock_is_removed_again(ours, a_registry, 
     assert not build.exists(client, ours.tag)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), IndexError("an image that prints nothing")])
+def test_an_image_whose_check_did_not_end_keeps_no_tag(ours, a_registry, client, tmp_path, monkeypatch, end):
+    digests = tmp_path / "digests.json"
+    registry.push([ours], a_registry, digests)
+    client.images.remove(ours.tag, force=True)
+
+    def ends(*_):
+        raise end
+
+    monkeypatch.setattr(verify, "check", ends)
+    with pytest.raises((KeyboardInterrupt, KitError)) as told:
+        registry.pull([ours], a_registry, digests)
+    assert not build.exists(client, ours.tag)
+    assert isinstance(end, KeyboardInterrupt) or "does not say what it holds: an image that prints nothing" in str(told.value)
+
+
 def test_an_image_without_a_digest_is_not_pulled_by_its_tag(ours, a_registry, client, tmp_path):
     registry.push([ours], a_registry, tmp_path / "elsewhere.json")
     with pytest.raises(KitError, match=r"digests.json has no digest of kit-test:tiny; type make push REGISTRY="):
