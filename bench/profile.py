@@ -1,4 +1,4 @@
-"""What do the devices do during one call of `generate`? For jobs of kind "profile", and as `python -m bench.profile JOB OUT`.
+"""What do the devices do during one call of `generate`? For jobs of kind "profile".
 
 The call makes few new tokens, so that a trace stays small. A profile holds the call's wall time without a profiler (median of five), and
 from torch's profiler the number of kernels, the busy time of each GPU, and the kernels that took longest. On a CPU operators take the place
@@ -12,14 +12,11 @@ import gzip
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 
-from bench import backends, compat
-from bench.job import parse_job
+from bench import compat
 from bench.measuring import measure
-from bench.models import prompts
 
 #: New tokens of a profiled call.
 NEW_TOKENS = 8
@@ -117,25 +114,3 @@ def _marked(call):
         return call()
     finally:
         torch.cuda.profiler.stop()
-
-
-def main(job_path, out_path):
-    with open(job_path, encoding="utf-8") as source:
-        job = parse_job(source.read())
-    loaded = backends.find(job.backend).load(job)
-    try:
-        loaded.input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
-        figures = profile(job, loaded)
-    finally:
-        loaded.close()
-    answer = {"backend": job.backend, "stack": job.stack, "load": job.load, "devices_asked": job.device_count, **figures}
-    with open(out_path, "w", encoding="utf-8") as target:
-        json.dump(answer, target, indent=1)
-    for device, busy in answer["devices"].items():
-        print("device {}: {} kernels, busy {:.1f} of {:.1f} ms".format(device, busy["kernels"], busy["busy_ms"], answer["wall_ms"]))
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m bench.profile JOB OUT")
-    main(*sys.argv[1:])

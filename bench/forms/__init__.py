@@ -17,6 +17,8 @@ A form is a module with
     LOADS                       False where the form measures without a model: `loaded` is then None, and the job has neither a
                                 checkpoint nor an output check (optional)
     OPTIONS                     {name: names of its keys, () for a plain value}: the `options` of an article that the form reads (optional)
+    CALLS_AS_TIMED              True where `call` does what the clock timed, and nothing less: on a GPU further calls then fill the windows of
+                                slow counters (bench/measuring/longer.py; optional)
     TIMES_RUNS                  True where the measurements are those of the job's runs, with the job's numbers of warm-up and timed
                                 calls: the host then refuses other numbers (optional)
 
@@ -37,6 +39,21 @@ def find(form: str) -> types.ModuleType:
 def loads(module: types.ModuleType) -> bool:
     """Does this form measure a loaded model?"""
     return getattr(module, "LOADS", True)
+
+
+def times_runs(module: types.ModuleType) -> bool:
+    """Are the measurements of this form the calls of the job's runs?"""
+    return getattr(module, "TIMES_RUNS", False)
+
+
+def stops(module: types.ModuleType) -> bool:
+    """Does an end token end an answer of this form before its length?"""
+    return getattr(module, "STOPS", False)
+
+
+def calls_as_timed(module: types.ModuleType) -> bool:
+    """Does a further call of this form do what the clock timed?"""
+    return getattr(module, "CALLS_AS_TIMED", False)
 
 
 def needs(module: types.ModuleType) -> "tuple[str, ...]":

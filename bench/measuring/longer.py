@@ -5,7 +5,6 @@ The host reads energy and the GPU's share of the time for the window of these ca
 
 import math
 
-from bench import reasons
 from bench.measuring import measure, ranks
 from bench.measuring.clock import Stamp
 
@@ -42,7 +41,5 @@ def _window(job, loaded, form, run, count):
             form.call(job, loaded, run, loaded.prompt_ids)
         synchronize()
     except Exception as error:  # any error of a backend: the run keeps its times
-        if ranks.total() > 1:
-            raise
-        return {"reason": reasons.reason(error)}
+        return ranks.told(error)
     return {"calls": count, "at": since.window()}

@@ -9,6 +9,11 @@ import subprocess
 import sys
 import time
 
+from bench import reasons
+
+#: The errors by which an engine refuses an argument, on all ranks alike.
+REFUSALS = (TypeError, ValueError, NotImplementedError)
+
 #: The process that started the ranks looks so often whether one has ended.
 LOOK_EVERY_S = 0.05
 
@@ -30,6 +35,14 @@ def local():
 def total():
     """The number of ranks; 1 without ranks."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def told(error, alike=()):
+    """{reason} of an error of calls that the run can do without. Of several ranks an error is raised again unless it is one of `alike`, which all
+    ranks have at once: the others would wait for a rank that gave up alone."""
+    if total() > 1 and not isinstance(error, alike):
+        raise error
+    return {"reason": reasons.reason(error)}
 
 
 def die_with_parent():

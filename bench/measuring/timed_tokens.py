@@ -17,7 +17,6 @@ import math
 import os
 import time
 
-from bench import reasons
 from bench.measuring import ranks
 
 TOKENS, LOGITS = "tokens.json", "logits.npz"
@@ -134,10 +133,10 @@ def keeper(prompt_tokens, steps):
     return Keep()
 
 
-def write(job, loaded, form, clock):
-    """Make the judge's calls and write both files."""
+def write(job, loaded, form, stops, clock):
+    """Make the judge's calls and write both files. `stops`: an end token ends an answer of this form; `clock(action)` gives its ms."""
     longest = max(job.runs, key=lambda run: run["new_tokens"])
-    ends, stops = loaded.end_tokens(), getattr(form, "STOPS", False)
+    ends = loaded.end_tokens()
     batch = Batch(loaded.prompt_ids, loaded.prompt_mask, ends if stops else ())
     document = {
         "greedy": greedy(job),
@@ -173,7 +172,7 @@ def _again(job, loaded, form, run, batch):
         tokens = form.call(job, loaded, run, batch.input_ids, logits_processor=transformers.LogitsProcessorList([keep])).tolist()
         kept = {name: keep.kept[step].numpy() for name, step in steps.items() if step in keep.kept}
     except Exception as error:  # any error of a backend about the logits processor: the row is then judged without its logits
-        return {"reason": reasons.reason(error)}
+        return ranks.told(error, alike=ranks.REFUSALS)
     found = {"digest": digest(tokens), "rows": [len(tokens)], "answers": batch.answers(tokens)[:LOGIT_ROWS]}
     if not kept:
         return dict(found, reason="the backend never called the logits processor")

@@ -6,8 +6,8 @@ hands the tokens [rows] of each step once they are on the host, after the prompt
 
 import time
 
-from bench import compat, reasons
-from bench.measuring import measure
+from bench import compat
+from bench.measuring import measure, ranks
 
 #: At most so many calls, and about so many seconds of them.
 CALLS, SECONDS = 5, 15.0
@@ -34,7 +34,8 @@ def calls_of(mean_ms):
 
 
 def measure_tokens(job, loaded, form, measurements):
-    """{new_tokens, first_ms: [of each call], between_ms: [[of each call]]} of the longest run, or {reason} where the engine tells no tokens."""
+    """{new_tokens, first_ms: [of each call], between_ms: [[of each call]]} of the longest run, or {reason} where the engine tells no tokens
+    (bench/measuring/ranks.py `told`)."""
     run = max(job.runs, key=lambda one: one["new_tokens"])
     timed_ms = next(one["timed_ms"] for one in measurements if one["new_tokens"] == run["new_tokens"])
     synchronize = measure.synchronizer(job)
@@ -51,7 +52,7 @@ def measure_tokens(job, loaded, form, measurements):
             first_ms.append(round((stamps.moments[0] - began) * 1000, 3))
             between_ms.append([round((after - before) * 1000, 3) for before, after in zip(stamps.moments, stamps.moments[1:])])
     except Exception as error:  # any error of a backend about the streamer: the run keeps its other numbers
-        return {"reason": reasons.reason(error)}
+        return ranks.told(error, alike=ranks.REFUSALS)
     return {"new_tokens": run["new_tokens"], "first_ms": first_ms, "between_ms": between_ms}
 
 

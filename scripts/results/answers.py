@@ -168,7 +168,7 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
 
 def _other_calls(job: Job, result: Result) -> str:
     """A form that times the job's runs has exactly those calls; others have timed calls or figures of their own."""
-    if not getattr(forms.find(job.form), "TIMES_RUNS", False):
+    if not forms.times_runs(forms.find(job.form)):
         timed = [calls["timed_ms"] for calls in result.measurements]
         return "" if (timed or result.figures) and all(timed) else "it says ok and has neither timed calls nor figures"
     asked = [(run["new_tokens"], job.warmup_runs, job.timed_runs) for run in job.runs]

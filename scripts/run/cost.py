@@ -5,8 +5,8 @@ from scripts.results import Record
 #: The guest's phases in which calls are timed.
 CALLS = ("measure", "profile")
 
-#: The guest's other phases (bench/__main__.py). A guest may name what it likes, so no other name reaches the terminal.
-PHASES = ("import", "load", "prompt", "check", "answers", "longer", "tokens", "limits", "describe")
+#: The guest's other phases (bench/actions.py). A guest may name what it likes, so no other name reaches the terminal.
+PHASES = ("import", "load", "prompt", "check", "texts", "answers", "longer", "tokens", "limits", "describe")
 
 #: The phases of the jobs that help a measurement: right answers, verdicts on tokens, weights.
 OF_HELPERS = ("reference", "judge", "weights", "convert")

@@ -22,7 +22,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 class Event(msgspec.Struct):
-    """A report of the guest's progress (bench/__main__.py `say`); a line of another shape goes only into the log."""
+    """A report of the guest's progress (bench/actions.py `say`); a line of another shape goes only into the log."""
 
     phase: Word = ""
     run: Word = ""

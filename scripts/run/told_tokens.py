@@ -42,7 +42,7 @@ def contradiction(tokens: Path, job: Job, result: Result) -> str:
     faults = [
         f"its tokens are {_kind(told.greedy)}, the job asks for {_kind(not told.greedy)} ones" if told.greedy != timed_tokens.greedy(job) else "",
         f"it answers {told.rows} sequences, the job has {sequences}" if told.rows != sequences else "",
-        "end tokens end its answers, which the job's form does not allow" if told.stop_tokens and not getattr(forms.find(job.form), "STOPS", False) else "",
+        "end tokens end its answers, which the job's form does not allow" if told.stop_tokens and not forms.stops(forms.find(job.form)) else "",
         *(_of_run(run, timed) for run in told.runs),
         "" if sorted(run.new_tokens for run in told.runs) == sorted(timed) else f"it tells calls of {[run.new_tokens for run in told.runs][:9]} new tokens",
     ]

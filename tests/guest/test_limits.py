@@ -65,7 +65,7 @@ def test_the_products_take_so_many_layers_in_turn_that_no_cache_holds_them():
 
 RELEASED = """
 import gc, json, weakref
-from bench import __main__ as guest, backends, forms
+from bench import actions, backends, forms
 from bench.job import Result, parse_job
 job = parse_job({text!r})
 module, models = backends.find(job.backend), []
@@ -76,7 +76,7 @@ def kept(job):
     return loaded
 module.load = kept
 result = Result(id="x", status="ok")
-guest.measure_loaded(job, result, guest.Phases(), forms.find(job.form), {folder!r})
+actions.measure_loaded(job, result, actions.Phases(), forms.find(job.form), {folder!r})
 gc.collect()
 print(json.dumps([len(models), models[0]() is None, result.figures["token_times"]]))
 """
@@ -282,13 +282,13 @@ def test_a_probe_takes_no_more_memory_than_the_run_had_and_gave_back(guest):
 
 ASKED = """
 import json
-from bench import __main__ as program
+from bench import actions
 from bench.job import Result, parse_job
 from bench.measuring import roof
 asked = []
 roof.measure = lambda job, config, products: asked.append([config is not None, products]) or {{}}
 for text in {texts!r}:
-    program.measure_limits(parse_job(text), Result(id="x", status="ok"), program.Phases())
+    actions.measure_limits(parse_job(text), Result(id="x", status="ok"), actions.Phases())
 print(json.dumps(asked))
 """
 

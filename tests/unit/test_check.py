@@ -90,7 +90,7 @@ def test_an_answer_to_another_prompt_is_not_compared(reference):
 
 
 def test_memory_counts_devices_of_all_ranks_and_adds_up_their_resident_sets():
-    from bench.__main__ import memory_of_ranks
+    from bench.actions import memory_of_ranks
 
     ranks = [{"devices": [{"device": "cuda:0"}], "peak_rss_bytes": 3}, {"devices": [{"device": "cuda:1"}], "peak_rss_bytes": 4}]
     assert memory_of_ranks(ranks) == {"devices": [{"device": "cuda:0"}, {"device": "cuda:1"}], "peak_rss_bytes": 7}

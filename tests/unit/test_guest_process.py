@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import no_garbage_collection
+from bench.actions import no_garbage_collection
+from bench.job import to_json
+from bench.measuring import ranks
+from tests import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,6 +88,29 @@ def test_a_failure_while_it_ends_does_not_change_how_it_ended():
     text = "import atexit, types; from bench.__main__ import end; atexit.register(lambda: 1 / 0); end(types.SimpleNamespace(kind='measure'), 0)"
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "ZeroDivisionError" in done.stderr
+
+
+def test_a_refusal_that_fails_is_a_failed_result_and_no_process_without_one(tmp_path):
+    """No library of the measurements is installed for the tests of the host, so int8 cannot even say whether it runs here."""
+    (tmp_path / "job.json").write_text(to_json(synthetic.job("int8", device="cpu", scale="tiny")))
+    command = [sys.executable, "-m", "bench", str(tmp_path / "job.json"), str(tmp_path / "result.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "PackageNotFoundError" in done.stderr, "the log has the traceback"
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["status"] == "failed" and "bitsandbytes" in result["reason"]
+
+
+@pytest.mark.parametrize(("ranks_there", "error", "raises"), [("1", RuntimeError("x"), False), ("2", ValueError("x"), False), ("2", RuntimeError("x"), True)])
+def test_of_several_ranks_one_gives_up_a_call_only_where_all_do(monkeypatch, ranks_there, error, raises):
+    monkeypatch.setenv("WORLD_SIZE", ranks_there)
+    if raises:
+        with pytest.raises(type(error)):
+            ranks.told(error, alike=ranks.REFUSALS)
+    else:
+        assert ranks.told(error, alike=ranks.REFUSALS) == {"reason": f"{type(error).__name__}: x"}
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError):
+        ranks.told(ValueError("x"))
 
 
 def test_garbage_is_collected_again_after_the_imports_however_they_end():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from scripts import paths
-from scripts.run import progress
+from scripts.run import cost, progress
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,17 @@ def test_a_log_that_cannot_be_written_ends_with_a_note_and_the_job_goes_on(tmp_p
     assert "a job: measure" in told and (tmp_path / "log.txt").read_text() == "before\n"
 
 
+def phases_by(method):
+    """The names of the phases that the guest runs, or only stamps."""
+    return re.findall(rf'phases\.{method}\(\s*"(\w+)"', (paths.ROOT / "bench/__main__.py").read_text() + (paths.ROOT / "bench/actions.py").read_text())
+
+
+def test_every_phase_of_the_guest_has_its_time_told():
+    assert {*phases_by("run"), *phases_by("stamp")} == {*cost.CALLS, *cost.PHASES, *cost.OF_HELPERS}
+
+
 def test_every_phase_that_the_guest_announces_is_shown(capsys):
-    announced = re.findall(r'phases\.run\(\s*"(\w+)"', (paths.ROOT / "bench/__main__.py").read_text())
+    announced = phases_by("run")
     with progress.JobDisplay("a job") as display:
         for name in announced:
             display.line("@" + json.dumps({"phase": name}))
