@@ -62,8 +62,7 @@ class Job:
                 (of real weights the commit, or folder-… where they are known by their digest alone), weights_sha256 (of real
                 weights, over all their files), converted_by (of real weights that came in pickles: what made safetensors of them),
                 path (where the guest finds the checkpoint)
-    load        dtype (float32|float16|bfloat16|auto, "auto" being the library's default) and the arguments that the
-                article gave to the loading calls of its backend
+    load        dtype (float32|float16|bfloat16) and the arguments that the article gave to the loading calls of its backend
     prompt      text, tokens (a length to cut or repeat to; null keeps the text as it is), batch_size
     runs        a list of {new_tokens, arguments}: `arguments` go to `generate` as the article wrote them
     reference   path of the right answer (a job of kind "reference" writes it), or null

@@ -115,11 +115,16 @@ class Loaded(Engine):
 
     def end_tokens(self):
         # DeepSpeed's engine holds the model as its module.
-        ids = getattr(getattr(self.model, "module", self.model).generation_config, "eos_token_id", None)
-        return sorted(set(ids)) if isinstance(ids, (list, tuple)) else [] if ids is None else [ids]
+        return end_tokens_of(getattr(self.model, "module", self.model).generation_config)
 
     def memory(self, job):
         return process_memory(job)
+
+
+def end_tokens_of(generation_config):
+    """The ids of the end tokens in order; [] where there are none."""
+    ids = getattr(generation_config, "eos_token_id", None)
+    return sorted(set(ids)) if isinstance(ids, (list, tuple)) else [] if ids is None else [ids]
 
 
 def process_memory(job):

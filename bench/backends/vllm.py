@@ -15,7 +15,7 @@ import time
 import traceback
 
 from bench import backends
-from bench.backends import LOGITS, MASK, REQUESTS, TOKENS, Engine
+from bench.backends import LOGITS, MASK, REQUESTS, TOKENS, Engine, end_tokens_of
 from bench.backends.compiled import cache_tokens_of, no_compiler, own_cache_of_kernels
 from bench.measuring import work
 from bench.models import prompts, weights
@@ -139,8 +139,7 @@ def _end_tokens(path):
         generation = transformers.GenerationConfig.from_pretrained(path)
     except OSError:  # the checkpoint has no generation_config.json
         generation = transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(path))
-    ids = generation.eos_token_id
-    return sorted(set(ids)) if isinstance(ids, (list, tuple)) else [] if ids is None else [ids]
+    return end_tokens_of(generation)
 
 
 class Vllm(Engine):

@@ -4,18 +4,13 @@ Options: those of bench/forms/workload.py, and `attention`, one of the library's
 texts that run at once, as in a static batch. A timed call is the time between two writes of answers.
 """
 
-import time
-
 from bench import compat
-from bench.forms.workload import Progress, arguments_of, in_order, result
+from bench.forms.kept_answers import keep
+from bench.forms.workload import Progress, arguments_of, opened, prompts_of, result
 from bench.measuring import measure
-from bench.measuring.answers_file import Outputs
 from bench.models import texts
 
 OPTIONS = dict(texts.OPTIONS, items=(), order=(), attention=())
-
-#: Answers are written once there are WRITE_ITEMS of them, or after WRITE_S seconds.
-WRITE_ITEMS, WRITE_S = 256, 2.0
 
 #: Tokens of a cache block, and the most tokens of one step, prompts and answers together.
 BLOCK_TOKENS, STEP_TOKENS = 32, 1024
@@ -60,47 +55,11 @@ def settings_of(requests, longest):
     return {"num_blocks": blocks, "block_size": BLOCK_TOKENS, "max_batch_tokens": max(STEP_TOKENS, requests), "max_requests_per_batch": requests}
 
 
-def _line(answers, tokenizer, width_of):
-    prompt_tokens = sum(width_of[number] for number, _ in answers)
-    return {
-        "items": [[number, len(tokens), tokenizer.decode(tokens, skip_special_tokens=True)] for number, tokens in answers],
-        "prompt_tokens": prompt_tokens,
-        "padded_prompt_tokens": prompt_tokens,
-        "decode_rows": sum(len(tokens) for _, tokens in answers),
-    }
-
-
-def keep(finished, outputs, tokenizer, width_of, progress):
-    """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
-
-    The time of a line begins with the line before it, that of the first with this call. Raises RuntimeError where an item of `width_of` does not
-    come, or comes twice, or another item comes: the file would count what nobody asked for.
-    """
-    written, answers, missing = time.perf_counter(), [], set(width_of)
-    for count, answer in enumerate(finished, start=1):
-        if answer[0] not in missing:
-            raise RuntimeError("item {} came, which was not asked for or had come before".format(answer[0]))
-        missing.remove(answer[0])
-        answers.append(answer)
-        now = time.perf_counter()
-        if len(answers) < WRITE_ITEMS and now - written < WRITE_S and count < len(width_of):
-            continue
-        line = _line(answers, tokenizer, width_of)
-        line["ms"], written = (now - written) * 1000, now
-        outputs.add(line)
-        progress(len(answers))
-        answers = []
-    if missing:
-        raise RuntimeError("{} of {} items did not come, item {} first".format(len(missing), len(width_of), min(missing)))
-
-
 def run(job, loaded, say):
     import transformers
 
-    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
-    synchronize, done = measure.synchronizer(job), outputs.done()
-    waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
-    prompts = {item.number: texts.encode(job, tokenizer, [item.text])["input_ids"][0].tolist() for item in waiting}
+    tokenizer, outputs, waiting = opened(job, loaded)
+    synchronize, prompts = measure.synchronizer(job), prompts_of(job, tokenizer, waiting)
     width_of = {number: len(ids) for number, ids in prompts.items()}
     if not waiting:
         return result(job, outputs)
@@ -121,6 +80,6 @@ def run(job, loaded, say):
             for answer in _answers(manager, len(waiting)):
                 yield int(answer.request_id), answer.generated_tokens
 
-        keep(finished(), outputs, tokenizer, width_of, Progress(say, job, len(done)))
+        keep(finished(), outputs, tokenizer, width_of, Progress(say, job, waiting))
     loaded.model.set_attn_implementation(usual_attention)  # for the output check
     return result(job, outputs)

@@ -5,10 +5,9 @@ time between two writes of answers. The engine reads and gives token ids; tokeni
 """
 
 from bench.backends import LOGITS, REQUESTS
-from bench.forms.continuous import keep
-from bench.forms.workload import Progress, arguments_of, in_order, result
+from bench.forms.kept_answers import keep
+from bench.forms.workload import Progress, arguments_of, opened, prompts_of, result
 from bench.measuring import measure
-from bench.measuring.answers_file import Outputs
 from bench.models import texts
 
 OPTIONS = dict(texts.OPTIONS, items=(), order=())
@@ -28,10 +27,8 @@ def _short_enough(finished, waiting):
 
 
 def run(job, loaded, say):
-    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
-    done, ends = outputs.done(), arguments_of(job, tokenizer)["eos_token_id"]
-    waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
-    prompts = {item.number: texts.encode(job, tokenizer, [item.text])["input_ids"][0].tolist() for item in waiting}
+    tokenizer, outputs, waiting = opened(job, loaded)
+    ends, prompts = arguments_of(job, tokenizer)["eos_token_id"], prompts_of(job, tokenizer, waiting)
     if waiting:
         # To compile and to choose kernels before the clock starts. The prompts are reversed, so that no cache knows the beginning of an item's.
         first = waiting[: job.prompt["batch_size"]]
@@ -40,5 +37,5 @@ def run(job, loaded, say):
         measure.synchronizer(job)()
         asked = [(item.number, prompts[item.number], item.new_tokens) for item in waiting]
         width_of = {number: len(ids) for number, ids in prompts.items()}
-        keep(_short_enough(loaded.finished(asked, ends), waiting), outputs, tokenizer, width_of, Progress(say, job, len(done)))
+        keep(_short_enough(loaded.finished(asked, ends), waiting), outputs, tokenizer, width_of, Progress(say, job, waiting))
     return result(job, outputs)

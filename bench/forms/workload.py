@@ -15,6 +15,8 @@ from bench.models import texts
 
 OPTIONS = dict(texts.OPTIONS, items=(), order=())
 
+ORDERS = ("naive", "sorted")
+
 
 def unsupported(job):
     from importlib import metadata
@@ -52,9 +54,10 @@ def result(job, outputs):
 class Progress:
     """Reports how many items are done, and the seconds left at the rate of this process."""
 
-    def __init__(self, say, job, done):
+    def __init__(self, say, job, waiting):
         self.say, self.total, self.new_tokens = say, job.options["items"], job.runs[0]["new_tokens"]
-        self.before, self.done, self.began = done, done, time.monotonic()
+        self.before = self.done = self.total - len(waiting)
+        self.began = time.monotonic()
 
     def __call__(self, items):
         self.done += items
@@ -104,20 +107,32 @@ def arguments_of(job, tokenizer):
 
 
 def in_order(job, tokenizer, items):
-    """The items in the order of the batches."""
-    if job.options["order"] == "naive":
-        return items
-    return sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
+    """The items in the order of the batches; raises ValueError for an order that there is not."""
+    order = job.options["order"]
+    if order not in ORDERS:
+        raise ValueError("the order of a workload is {!r}, allowed are {}".format(order, " and ".join(ORDERS)))
+    return items if order == "naive" else sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
+
+
+def opened(job, loaded):
+    """(the tokenizer, the outputs of this job so far, the items that wait for an answer in their order)."""
+    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
+    done = outputs.done()
+    items = in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"]))
+    return tokenizer, outputs, [item for item in items if item.number not in done]
+
+
+def prompts_of(job, tokenizer, items):
+    """{number of an item: its prompt's token ids}"""
+    return {item.number: texts.encode(job, tokenizer, [item.text])["input_ids"][0].tolist() for item in items}
 
 
 def run(job, loaded, say):
     import torch
 
-    tokenizer, outputs = texts.tokenizer_of(job), Outputs(loaded.folder, job.fingerprint())
+    tokenizer, outputs, waiting = opened(job, loaded)
     arguments, synchronize, size = arguments_of(job, tokenizer), measure.synchronizer(job), job.prompt["batch_size"]
-    done = outputs.done()
-    waiting = [item for item in in_order(job, tokenizer, texts.workload(job, tokenizer, job.options["items"])) if item.number not in done]
-    progress = Progress(say, job, len(done))
+    progress = Progress(say, job, waiting)
     with torch.no_grad():
         if waiting:  # to compile, choose kernels and allocate, up to the longest answer, before the clock starts
             answer(job, loaded, tokenizer, waiting[:size], arguments)

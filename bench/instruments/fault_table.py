@@ -17,10 +17,8 @@ import time
 
 from bench.checking import regret
 from bench.instruments import faulty
+from bench.measuring import timed_tokens
 from bench.models import prompts, weights
-
-#: The share of the steps before the late step whose logits are compared.
-LATE = 0.8
 
 TEXT = "The kit runs one prompt through every backend and compares what comes out."
 
@@ -79,7 +77,7 @@ def judged(name, pair, prompt, tokens, logits=None):
     row["regret"] = regret.summary(regret.regrets(expected, tokens))
     if logits is not None:
         errors = [float((own.float() - right).norm() / right.norm()) for own, right in zip(logits, expected)]
-        row["logits_error"] = {"prompt": errors[0], "late": errors[int(LATE * len(errors))], "largest": max(errors)}
+        row["logits_error"] = {"prompt": errors[0], "late": errors[timed_tokens.late_step(len(errors))], "largest": max(errors)}
     return row
 
 

@@ -187,7 +187,8 @@ def longest_of(runs):
 
 
 def pace_ms(timed_ms):
-    """What a timed call takes: not the slowest, which may be the only computed call; not the median, because a busy host slows single calls down."""
+    """What a timed call takes: of five or more not the slowest, which may be the only computed call; not the median, because a busy host slows
+    single calls down. Of two to four calls it is the slowest."""
     ordered = sorted(timed_ms)
     return ordered[math.ceil(0.75 * (len(ordered) - 1))]
 

@@ -1,1 +1,1 @@
-"""The Docker engine: run a job in a restricted container, watch it, remove it."""
+"""Containers: run a job in a restricted one (Docker, Podman, Apptainer, pyxis), watch it, remove it."""

@@ -52,12 +52,12 @@ def unique_bytes(each: dict[str, dict[str, int]]) -> tuple[dict[str, int], int]:
     return own, sum({digest: size for sized in each.values() for digest, size in sized.items()}.values())
 
 
-def _key(image: Image) -> str:
+def key(image: Image) -> str:
     return f"{image.backend}/{image.stack}"
 
 
 def is_recorded(image: Image) -> bool:
-    return recorded().get(_key(image), {}).get("pins_id") == image.pins_id
+    return recorded().get(key(image), {}).get("pins_id") == image.pins_id
 
 
 def record(client: docker.DockerClient, image: Image, seconds: float | None, root: Path = paths.ROOT) -> None:
@@ -66,9 +66,9 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
     The record of the very same image stays: its second build came from the builder's cache.
     """
     known, built_image = recorded(root), client.images.get(image.tag)
-    if known.get(_key(image), {}).get("id") == built_image.id:
+    if known.get(key(image), {}).get("id") == built_image.id:
         return
-    known[_key(image)] = {
+    known[key(image)] = {
         "pins_id": image.pins_id,
         "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "seconds": None if seconds is None else round(seconds),
@@ -89,14 +89,14 @@ def recorded(root: Path = paths.ROOT) -> dict[str, dict[str, Any]]:
 def record_lines(loaded: Pins) -> list[str]:
     """The record as a Markdown table, in the order of pins.toml, with shared sizes and the total."""
     known = recorded(loaded.root)
-    images = [image for image in loaded.images() if _key(image) in known]
+    images = [image for image in loaded.images() if key(image) in known]
     if not images:
         return []
-    each = {image.tag: known[_key(image)]["layers"] for image in images}
+    each = {image.tag: known[key(image)]["layers"] for image in images}
     own, total = unique_bytes(each)
     lines = ["| image | built | pins id | seconds | GB | of that its own | base |", "|---|---|---|---|---|---|---|"]
     for image in images:
-        entry = known[_key(image)]
+        entry = known[key(image)]
         stale = "" if entry["pins_id"] == image.pins_id else " (stale)"
         base = entry["base"] + (" (stand-in)" if entry["stand_in"] else "")
         size = sum(entry["layers"].values())

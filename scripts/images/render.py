@@ -14,7 +14,7 @@ from scripts.images import dockerfile, image_docs, pin_tables
 from scripts.pins import Image, Pins, requirement_files, resolve
 
 #: The files of an image's folder that hold packages with hashes.
-LOCKS = ("requirements.txt", "torch.txt", "shared.txt", "compile.txt", "source.txt")
+LOCKS = tuple(name for name in pins.INPUTS if name != "Dockerfile")
 
 
 def image_files(loaded: Pins, image: Image) -> dict[Path, str]:

@@ -183,7 +183,7 @@ def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Im
                 yield from (f"{image.tag}: {line}" for line in lines)
                 if not lines:
                     right.add(image.tag)
-                    record = inventory.recorded().get(f"{image.backend}/{image.stack}", {})
+                    record = inventory.recorded().get(inventory.key(image), {})
                     same = ", and is the very image of reports/images.json" if record.get("id") == _id(client, image.tag) else ""
                     print(f"{image.tag}: restored, holds what its pins and its lock say{same}", flush=True)
     finally:

@@ -27,7 +27,11 @@ def alone(folder: Path) -> Iterator[None]:
             raise KitError(
                 f"{error.filename} cannot be read ({error.strerror}); make it readable, or type MODEL_PATH= or HF_HOME= of another folder"
             ) from error
-        raise KitError(f"the models' folder {folder} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
+        raise not_written(folder, error) from error
+
+
+def not_written(folder: Path, error: OSError) -> KitError:
+    return KitError(f"the models' folder {folder} cannot be written ({error.strerror or error}); type MODELS=/another/folder")
 
 
 def room_for(folder: Path, needed_bytes: int) -> None:

@@ -10,7 +10,6 @@
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from bench.job import PARTIAL, Job
 from bench.models import weights
 from scripts.errors import KitError
 from scripts.machine import locks, permissions, removal
-from scripts.models import article_models, store
+from scripts.models import article_models, place, store
 from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
@@ -61,11 +60,10 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
     except door.Refused as error:
         raise KitError(f"a guest left what is not let in: {error}") from error
     except OSError as error:
-        of_disks = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
         elsewhere = error.filename is not None and not Path(os.fsdecode(error.filename)).is_relative_to(root)
-        if error.errno not in of_disks or elsewhere:
+        if error.errno not in place.OF_THE_FOLDER or elsewhere:
             raise
-        raise KitError(f"the models' folder {root} cannot be written ({error.strerror or error}); type MODELS=/another/folder") from error
+        raise place.not_written(root, error) from error
 
 
 def sweep(root: Path) -> None:

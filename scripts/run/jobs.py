@@ -56,6 +56,11 @@ def _revision(name: str, weights_of: str) -> str | None:
     return "main" if pin else None
 
 
+def dtype_of(load: Mapping[str, Any]) -> str:
+    """The dtype by whose tolerance and bounds a job's output is judged: int8 where it asks for quantized weights."""
+    return "int8" if load.get("quantization") else str(load["dtype"])
+
+
 def measuring_job(article: Article, case: Case, variant: str, target: Target, typed: Typed = Typed()) -> Job:
     """The job that measures a case, with the article's batch size, items and timed calls unless others are typed.
 
@@ -87,7 +92,7 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ty
         runs=article.runs_of(case, variant, target.scale),
         warmup_runs=protocol["warmup_runs"],
         timed_runs=typed.timed_runs or protocol["timed_runs"],
-        tolerance=article.tolerances["int8" if load.get("quantization") else load["dtype"]]["value"],
+        tolerance=article.tolerances[dtype_of(load)]["value"],
         form=case.form,
         options=options,
     )

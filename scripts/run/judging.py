@@ -12,7 +12,7 @@ from bench.reasons import first_line
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.results import door, shapes
-from scripts.run import checkpoints, told_tokens
+from scripts.run import checkpoints, jobs, told_tokens
 from scripts.run.engines import Engine
 
 TOLERANCES = ROOT / "bench" / "tolerances.toml"
@@ -27,7 +27,7 @@ def floors_of(dtype: str) -> dict[str, float]:
 
 def dtype_of(job: Job, result: Result) -> str:
     """The job's dtype, whose bounds judge a row: a guest could report a dtype with wider bounds. KitError where the guest ran in another."""
-    asked = "int8" if job.load.get("quantization") else str(job.load["dtype"])
+    asked = jobs.dtype_of(job.load)
     dtype = str(result.used.get("dtype") or asked)
     if dtype != asked:
         raise KitError(f"the guest says that it ran in {dtype[:40]!r}, the job asks for {asked!r}")

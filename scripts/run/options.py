@@ -122,3 +122,8 @@ def arguments(asked: Options, left_out: Collection[str] = ()) -> list[str]:
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
             words += [f"--{OPTION_NAMES.get(field.name, field.name).replace('_', '-')}", shown]
     return words
+
+
+def variables() -> set[str]:
+    """The names of the variables by which Make hands over these options."""
+    return {OPTION_NAMES.get(field.name, field.name).upper() for field in dataclasses.fields(Options)}

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.job import Job
+from bench.measuring import work
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.pins import Image
 from scripts.units import GIB
-
-BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 #: GPU memory beyond the weights: CUDA context, workspace, activations, cache of the articles' short prompts.
 OVERHEAD_BYTES = int(2.5 * GIB)
@@ -56,7 +55,7 @@ def gpu_need_bytes(job: Job, parameters: int) -> int:
     """What one GPU has to hold of a full-size model: its share of the weights, and the rest."""
     if "memory_limit_bytes" in job.load:
         return int(job.load["memory_limit_bytes"]) + OVERHEAD_BYTES
-    return parameters * BYTES_OF[job.load["dtype"]] // job.device_count + OVERHEAD_BYTES
+    return parameters * work.VALUE_BYTES[job.load["dtype"]] // job.device_count + OVERHEAD_BYTES
 
 
 def problems(

@@ -9,18 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import forms
-from bench.job import Job, to_json, write_whole
+from bench.job import Job
 from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError, UsageError
-from scripts.machine import conditions, gpus, removal, windows
+from scripts.machine import gpus
 from scripts.models import article_models, store
-from scripts.results import Record, answers, door
-from scripts.run import checkpoints, conversion, engines, host_facts, jobs, judging, preflight, resume, run_folders
-from scripts.run.engines import Engine, nsight
+from scripts.results import Record
+from scripts.run import checkpoints, engines, host_facts, jobs, measurement, preflight, run_folders
+from scripts.run.engines import Engine
 from scripts.run.options import Options
-from scripts.run.progress import JobDisplay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,21 +40,6 @@ class Planned:
         batch = f", batch {self.batch_size}" if self.batch_size else ""
         profiled = f", profiled by {self.profiler}" if self.profiler else ""
         return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch}{profiled})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Ready:
-    """A job that may start, on an engine that is prepared; its run's id begins with `prefix`.
-
-    `asked_at` is when it was asked for, in monotonic seconds; `anew`: do not continue from the answers of an earlier run that was cut off.
-    """
-
-    title: str
-    job: Job
-    prefix: str
-    engine: Engine
-    asked_at: float
-    anew: bool
 
 
 def device_count(planned: Planned, options: Options) -> int:
@@ -87,7 +70,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
             engine.prepare()
             with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
                 if isinstance(folder, Path):
-                    return _measure(Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
+                    return measurement.measure(measurement.Ready(planned.title, job, prefix, engine, asked_at, anew=options.force), folder)
                 earlier = folder
         print("  measured before; FORCE=1 measures it again", file=sys.stderr)
         return earlier
@@ -117,7 +100,7 @@ def _job(planned: Planned, options: Options) -> Job:
     target = jobs.Target(planned.stack, options.device, device_count(planned, options), options.weights, options.scale)
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
-    if options.weights == "hub" and _loads_model(job):
+    if options.weights == "hub" and measurement.loads_model(job):
         revision = store.commit_of(article_models.find(job.model["name"]), options.models, options.model_path)
         job = dataclasses.replace(job, model={**job.model, "revision": revision})
     return jobs.profile_job(job, planned.profiler) if planned.profiler else job
@@ -145,81 +128,3 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     shown = dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="") if engine.name == "host" else engine.image
     new_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
     preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, builds, built, new_bytes))
-
-
-def _measure(ready: Ready, folder: Path) -> Record:
-    """Make what the job needs, run it with the memory sampler beside it, store what came in the run's folder."""
-    engine, run_id, work = ready.engine, folder.name, folder / run_folders.WORK
-    stopped: BaseException | None = None
-    try:
-        work.mkdir()
-        with JobDisplay(ready.title, folder / "log.txt") as display:
-            job = _with_weights(dataclasses.replace(ready.job, id=run_id), engine, work, display)
-            write_whole(folder / "job.json", to_json(checkpoints.without_places(job, engine.models)))
-            resumed = not ready.anew and resume.hand_over(ready.prefix, folder.parent, work)
-            display.phase("start")
-            facts = host_facts.at_start(engine, ready.asked_at)
-            with (
-                gpus.MemorySampler(engine.gpus) as sampler,
-                conditions.Watch(engine.gpus, engine.cores, owns=engine.owns, shared_with=engine.asked.shared_with) as watch,
-            ):
-                began = time.monotonic()
-                outcome = engine.run(job, work, display.line)
-                ran_s = time.monotonic() - began
-            result, status, reason = engines.answer(job, work, outcome, engine.gpus, resumed)
-            if result is None:
-                answers.keep_rejected(work, folder)
-            began = time.monotonic()
-            try:
-                judging.judge(engine, job, result, work, display.line)
-            except judging.NotJudged as error:
-                status, reason = "failed", f"its tokens were not judged: {error}"
-            except (KeyboardInterrupt, SystemExit) as error:  # a stopping signal: what was measured is stored first
-                status, reason, stopped = "failed", "its tokens were not judged: the command was stopped", error
-            judge_s = time.monotonic() - began
-        _keep_traces(work, folder)
-        facts["conditions"] = watch.summary(result.phases.get("measure") if result else None)
-        facts["shared_with"] = engine.asked.shared_with
-        of_calls = windows.of_calls(result.measurements, result.figures.get("longer") or []) if result else []
-        facts |= {"energy": watch.energy(of_calls), "busy": watch.busy(of_calls)}
-        facts |= host_facts.at_end(engine, outcome, result, sampler, ran_s, judge_s)
-        record = Record(run_id, status, checkpoints.without_places(job, engine.models), facts, result, reason)
-        results.store(folder, record)
-        if stopped:
-            raise stopped
-        return record
-    except BaseException:
-        if not (folder / "job.json").exists():
-            removal.remove(folder)  # nothing was asked of the guest yet
-        raise
-    finally:
-        resume.keep(work)
-        removal.remove(work)
-
-
-def _keep_traces(work: Path, folder: Path) -> None:
-    """What a profiler wrote goes beside the result; a guest's trace that the door refuses is named and left out."""
-    for name in nsight.KEPT:
-        try:
-            door.move(work / name, folder / name)
-        except (door.Refused, OSError) as error:
-            print(f"note: {error}; it is not kept", file=sys.stderr)
-
-
-def _loads_model(job: Job) -> bool:
-    return job.kind != "measure" or forms.loads(forms.find(job.form))
-
-
-def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:
-    """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
-    if not _loads_model(job):
-        return job
-    if job.model["weights"] == "random":
-        checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
-        model = job.model
-    else:
-        checkpoint, model = conversion.hub_checkpoint(job.model, engine.asked, display.line)
-    job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
-    if job.kind == "profile":
-        return dataclasses.replace(job, reference=None)
-    return dataclasses.replace(job, reference=engine.guest_path(checkpoints.reference(engine, job, display.line), work))

@@ -24,8 +24,8 @@ from scripts.errors import PreflightError, UsageError
 from scripts.machine import cores, gpus, signals, temporary_folders
 from scripts.machine.warden import PR_SET_PDEATHSIG
 from scripts.paths import ROOT
-from scripts.run import plan, runner
-from scripts.run.options import OPTION_NAMES, Options
+from scripts.run import options, plan, runner
+from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import tasks
 from scripts.run.slurm.tasks import Task
@@ -157,7 +157,7 @@ def _started(waiting: list[Task], free: list[list[int]], asked: Options, running
 
 def _environment() -> dict[str, str]:
     """The variables of this process without the options of its command: a job gets its own as arguments, and would split itself again."""
-    of_options = {OPTION_NAMES.get(field.name, field.name).upper() for field in dataclasses.fields(Options)} | {"KIT_TYPED", "KIT_NAME"}
+    of_options = options.variables() | {"KIT_TYPED", "KIT_NAME"}
     return {name: text for name, text in surroundings.current().variables.items() if name not in of_options}
 
 

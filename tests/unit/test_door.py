@@ -9,7 +9,7 @@ from bench.measuring.answers_file import NAME as OUTPUTS
 from bench.measuring.timed_tokens import TOKENS
 from scripts import results
 from scripts.results import door
-from scripts.run import judging, resume, runner
+from scripts.run import judging, measurement, resume
 from tests.samples import a_job, a_result
 
 SECRET = "the secret of the host"
@@ -69,7 +69,7 @@ def test_what_is_no_plain_file_is_refused_at_once_and_nothing_of_it_is_kept(work
 def test_traces_answers_and_tokens_that_are_no_plain_files_do_not_stop_the_run(work: Path, capsys, attack) -> None:
     for name in ("trace.json.gz", OUTPUTS, TOKENS):
         attack(work / name)
-    runner._keep_traces(work, work.parent)
+    measurement._keep_traces(work, work.parent)
     resume.keep(work)
     result = a_result(check={"passed": True, "reason": ""})
     judging.judge(None, a_job(), result, work, print)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.forms import continuous, engine_queue
+from bench.forms import engine_queue, kept_answers, workload
 from bench.measuring.answers_file import Outputs
 
 ANSWERS = {0: [5], 1: [6, 7]}
@@ -16,7 +16,7 @@ def kept(folder: Path, answers: list[tuple[int, list[int]]]) -> list:
     outputs = Outputs(str(folder), "a job")
     tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: str(tokens))
     waiting = [SimpleNamespace(number=number, new_tokens=2) for number in ANSWERS]
-    continuous.keep(engine_queue._short_enough(iter(answers), waiting), outputs, tokenizer, {0: 3, 1: 4}, lambda items: None)
+    kept_answers.keep(engine_queue._short_enough(iter(answers), waiting), outputs, tokenizer, {0: 3, 1: 4}, lambda items: None)
     return [item for batch in outputs.batches for item in batch["items"]]
 
 
@@ -40,3 +40,11 @@ def test_an_engine_that_answers_something_else_than_was_asked_fails_the_run(tmp_
         kept(tmp_path, answers)
     numbers = [item[0] for batch in Outputs(str(tmp_path), "a job").batches for item in batch["items"]]
     assert len(numbers) == len(set(numbers)) and set(numbers) <= set(ANSWERS), "what is kept is true, for the run that goes on from it"
+
+
+def test_an_order_that_there_is_not_is_refused_before_anything_is_sorted() -> None:
+    job = SimpleNamespace(options={"order": "shuffled"})
+    with pytest.raises(ValueError, match="the order of a workload is 'shuffled', allowed are naive and sorted"):
+        workload.in_order(job, None, [])
+    job.options["order"] = "naive"
+    assert workload.in_order(job, None, [2, 1]) == [2, 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scripts import surroundings
 from scripts.errors import KitError, NothingRuns, PreflightError
-from scripts.run.options import OPTION_NAMES, Options
+from scripts.run import options
 
 #: Seconds after which a command of SLURM counts as unanswered.
 PATIENCE_S = 60
@@ -107,7 +107,6 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def environment() -> dict[str, str]:
     """The variables that the commands of SLURM get, and the tasks with them: no tokens, no options of this command, no other job's."""
-    of_options = {OPTION_NAMES.get(field.name, field.name).upper() for field in dataclasses.fields(Options)}
-    variables = surroundings.current().variables
-    kept = {name: text for name, text in variables.items() if name not in of_options and name not in DROPPED}
+    of_options = options.variables()
+    kept = {name: text for name, text in surroundings.current().variables.items() if name not in of_options and name not in DROPPED}
     return {name: text for name, text in kept.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}

@@ -1,0 +1,40 @@
+"""Answers that come one by one, written as they come: for the workloads `continuous` and `engine_queue`."""
+
+import time
+
+#: Answers are written once there are WRITE_ITEMS of them, or after WRITE_S seconds.
+WRITE_ITEMS, WRITE_S = 256, 2.0
+
+
+def _line(answers, tokenizer, width_of):
+    prompt_tokens = sum(width_of[number] for number, _ in answers)
+    return {
+        "items": [[number, len(tokens), tokenizer.decode(tokens, skip_special_tokens=True)] for number, tokens in answers],
+        "prompt_tokens": prompt_tokens,
+        "padded_prompt_tokens": prompt_tokens,
+        "decode_rows": sum(len(tokens) for _, tokens in answers),
+    }
+
+
+def keep(finished, outputs, tokenizer, width_of, progress):
+    """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
+
+    The time of a line begins with the line before it, that of the first with this call. Raises RuntimeError where an item of `width_of` does not
+    come, or comes twice, or another item comes: the file would count what nobody asked for.
+    """
+    written, answers, missing = time.perf_counter(), [], set(width_of)
+    for count, answer in enumerate(finished, start=1):
+        if answer[0] not in missing:
+            raise RuntimeError("item {} came, which was not asked for or had come before".format(answer[0]))
+        missing.remove(answer[0])
+        answers.append(answer)
+        now = time.perf_counter()
+        if len(answers) < WRITE_ITEMS and now - written < WRITE_S and count < len(width_of):
+            continue
+        line = _line(answers, tokenizer, width_of)
+        line["ms"], written = (now - written) * 1000, now
+        outputs.add(line)
+        progress(len(answers))
+        answers = []
+    if missing:
+        raise RuntimeError("{} of {} items did not come, item {} first".format(len(missing), len(width_of), min(missing)))
