@@ -28,6 +28,9 @@ def run(job, folder="."):
             if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
                 raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
             actions.ACTIONS[job.kind](job, result, phases, folder)
+    except ranks.LaterCallFailed as error:  # also where memory ran out: the timed calls had enough
+        traceback.print_exc()
+        result.status, result.reason = "failed", str(error)
     except out_of_memory as error:
         result.status, result.reason = "oom", reasons.first_line(error)
     except Exception as error:  # the boundary of a job: the report shows its failure, the log the traceback

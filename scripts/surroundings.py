@@ -96,6 +96,11 @@ def use(variables: Mapping[str, str]) -> None:
     _current = Surroundings(dict(variables))
 
 
+def without_price() -> None:
+    """Forget COST_PER_GPU_HOUR: what is checked or published has no price of this shell."""
+    use({name: text for name, text in current().variables.items() if name != "COST_PER_GPU_HOUR"})
+
+
 def current() -> Surroundings:
     """The surroundings that the command line handed over; empty ones before."""
     return _current

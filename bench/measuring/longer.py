@@ -26,7 +26,7 @@ def calls_for(timed_ms):
 
 def windows(job, loaded, form, measurements):
     """[{new_tokens, calls, at: [began, ended]}] of the runs whose timed calls are too short, `at` in seconds since the epoch; {new_tokens, reason}
-    of a run whose call failed now. Of several ranks a failing one raises: the others would wait for it."""
+    of a run whose call failed now. Of several ranks a failing one raises (bench/measuring/ranks.py `told`)."""
     timed_ms = {one["new_tokens"]: one["timed_ms"] for one in measurements}
     counts = [(run, calls_for(timed_ms[run["new_tokens"]])) for run in job.runs]
     return [dict(_window(job, loaded, form, run, count), new_tokens=run["new_tokens"]) for run, count in counts if count]

@@ -37,12 +37,17 @@ def total():
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+class LaterCallFailed(Exception):
+    """A call after the timed ones failed on one of several ranks: the run has its times, and fails."""
+
+
 def told(error, alike=()):
-    """{reason} of an error of calls that the run can do without. Of several ranks an error is raised again unless it is one of `alike`, which all
-    ranks have at once: the others would wait for a rank that gave up alone."""
+    """{reason} of an error of calls that the run can do without. Of several ranks one raises LaterCallFailed unless the error is one of `alike`,
+    which all ranks have at once: the others would wait for a rank that gave up alone."""
+    reason = reasons.reason(error)
     if total() > 1 and not isinstance(error, alike):
-        raise error
-    return {"reason": reasons.reason(error)}
+        raise LaterCallFailed("a call after the timed ones failed on one of {} ranks: {}".format(total(), reason)) from error
+    return {"reason": reason}
 
 
 def die_with_parent():

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from scripts import results
+from scripts import results, surroundings
 from scripts.commands import values
 from scripts.commands.measure import RUNS
-from scripts.commands.report import OUT
 from scripts.commands.values import option
 from scripts.machine import checksums
 from scripts.report import document
@@ -21,9 +20,10 @@ from scripts.share import verified
 @option("BRANCH", values.text(), "the branch of the site", "gh-pages")
 @option("TAKE_BRANCH", values.switch(), "1 replaces the files of a branch that another program wrote", False)
 @RUNS
-@OUT
+@option("OUT", values.folder(), "the folder of the report, which has to hold the runs; by default the one that holds runs/")
 def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
     """Publish the site of the report on a branch of a repository."""
+    surroundings.without_price()
     shown = runs or results.RUNS
     changes = publishing.publish(remote, branch, shown, out or document.folder_of(shown), take_branch)
     print(f"{branch} of {publishing.without_password(remote)}: {changes}")

@@ -56,7 +56,7 @@ def build(image: Image, wheels: Path | None = None) -> bool:
 
 
 def _built(client: docker.DockerClient, image: Image, wheels: Path | None) -> Literal[True]:
-    unchecked = f"{image.tag}-unchecked"
+    unchecked = f"{image.tag}-unchecked-{os.getuid()}"  # the lock is that of one user
     run_buildx(image, unchecked, wheels=wheels)
     try:
         lines = differences(image, ask(client, unchecked))

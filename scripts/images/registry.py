@@ -80,25 +80,28 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
             wrong += [f"{image.tag}: {line}" for line in lines]
             print(f"{image.tag}: {f'{len(lines)} differences, removed' if lines else 'pulled, and holds what its lock says'}", flush=True)
     if wrong:
-        raise KitError(f"{registry} gave images that differ from docker/pins.toml, and they were removed:\n  " + "\n  ".join(wrong))
+        raise KitError(
+            f"{registry} gave images that differ from docker/pins.toml or do not say what they hold, and they were removed:\n  " + "\n  ".join(wrong)
+        )
     if missing:
         listed = ", ".join(image.name for image in missing)
         raise KitError(f"{path.name} has no digest of {listed}; type make push REGISTRY={registry} where they are built, or make build-{missing[0].backend}")
 
 
 def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: str) -> list[str]:
-    """Pull one image and give it the kit's tag; the lines in which it differs, after which it is gone again."""
+    """Pull one image and give it the kit's tag once it is found right; the lines in which it differs, after which it is gone again."""
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
     try:
         pulled = client.images.pull(repository, digest)
     except DockerException as error:
         raise KitError(f"{repository}@{digest} cannot be pulled: {error}") from error
-    pulled.tag(*image.tag.rsplit(":", 1))
-    lines = ["its check did not end"]
+    is_right = False
     try:
-        lines = verify.check_foreign(client, image)
+        lines = verify.check_foreign(client, image, f"{repository}@{digest}")
+        is_right = not lines
     finally:
-        if lines:  # an image with a tag of the kit is a checked one
-            client.images.remove(image.tag, force=True)
+        if not is_right:
             client.images.remove(f"{repository}@{digest}", force=True)
+    if is_right:
+        pulled.tag(*image.tag.rsplit(":", 1))
     return lines

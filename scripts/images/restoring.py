@@ -6,6 +6,7 @@ all that it holds, as in `make verify-<backend>`. An image that differs loses it
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import json
 import os
@@ -166,18 +167,23 @@ def _names(kind: str, index: Any) -> Iterator[str]:
 
 
 def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Image]) -> Iterator[str]:
-    """Load an archive and verify its images; a line for each difference of an image, which then is not kept."""
-    before = {name: _id(client, name) for name in {image.tag for image in images} | {image.base for image in images}}
-    client.api.timeout = LOAD_S
-    try:
-        for line in client.api.load_image(pieces.joined(files)):
-            if "error" in line:
-                raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
-    except (DockerException, *docker_errors.SILENCE) as error:
-        raise KitError(f"the engine does not load {files[0]}: {error}") from error
-    restored = [image for image in images if _id(client, image.tag)]
-    right: set[str] = set()
-    try:
+    """Load an archive and verify its images; a line for each difference of an image, which then is not kept.
+
+    An image with a tag of the kit is a checked one, so however this ends a tag that was not found right goes back to what had it.
+    """
+    tags, bases = {image.tag for image in images}, {image.base for image in images}
+    before = {name: _id(client, name) for name in tags | bases}
+    right = {base for base in bases if not before[base]}  # a base that this machine has already stays
+
+    def put_back(name: str) -> None:
+        if name not in right:
+            _put_back(client, name, before[name])
+
+    with contextlib.ExitStack() as at_the_end:
+        for name in before:
+            at_the_end.callback(put_back, name)
+        _load(client, files)
+        restored = [image for image in images if _id(client, image.tag)]
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             for image, lines in zip(restored, pool.map(functools.partial(verify.check_foreign, client), restored), strict=True):
                 yield from (f"{image.tag}: {line}" for line in lines)
@@ -186,13 +192,17 @@ def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Im
                     record = inventory.recorded().get(inventory.key(image), {})
                     same = ", and is the very image of reports/images.json" if record.get("id") == _id(client, image.tag) else ""
                     print(f"{image.tag}: restored, holds what its pins and its lock say{same}", flush=True)
-    finally:
-        for image in restored:
-            if image.tag not in right:  # a check that was cut off too: an image with a tag of the kit is a checked one
-                _put_back(client, image.tag, before[image.tag])
-        for base in {image.base for image in images}:
-            if before[base]:
-                _put_back(client, base, before[base])  # a base that this machine has already stays
+
+
+def _load(client: docker.DockerClient, files: Sequence[Path]) -> None:
+    """Let the engine load an archive, whole or in pieces; it tags one image after another. Raises KitError."""
+    client.api.timeout = LOAD_S
+    try:
+        for line in client.api.load_image(pieces.joined(files)):
+            if "error" in line:
+                raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
+    except (DockerException, *docker_errors.SILENCE) as error:
+        raise KitError(f"the engine does not load {files[0]}: {error}") from error
 
 
 def _id(client: docker.DockerClient, name: str) -> str:

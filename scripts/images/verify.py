@@ -130,16 +130,17 @@ def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | N
     return sorted(build.output_of(client, image.base, BASE_PACKAGES).split())
 
 
-def check(client: docker.DockerClient, image: Image) -> list[str]:
-    """Compare the whole content of a built image with its pins and its lock; returns one line per difference."""
-    built = client.images.get(image.tag)
-    return differences(image, inspect(client, image.tag), packages_of_base(client, image)) + traces(built.attrs, built.history())
+def check(client: docker.DockerClient, image: Image, name: str = "") -> list[str]:
+    """Compare the whole content of a built image with its pins and its lock; returns one line per difference. `name` is its tag unless another is given."""
+    name = name or image.tag
+    built = client.images.get(name)
+    return differences(image, inspect(client, name), packages_of_base(client, image)) + traces(built.attrs, built.history())
 
 
-def check_foreign(client: docker.DockerClient, image: Image) -> list[str]:
+def check_foreign(client: docker.DockerClient, image: Image, name: str = "") -> list[str]:
     """As `check`, of an image that another machine made: one that cannot be asked differs too."""
     try:
-        return check(client, image)
+        return check(client, image, name)
     except (KitError, DockerException, *docker_errors.SILENCE, ValueError, KeyError, TypeError, IndexError) as error:
         return [f"does not say what it holds: {first_line(error)}"]
 

@@ -115,11 +115,11 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
 
 
 def _runs(name: str, named: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
-    """The runs that an id stands for, or [] where any of them is not there."""
+    """The runs that an id stands for, or [] where one of several is not there or did not end well."""
     if not (several := SEVERAL.fullmatch(name)):
         return named.get(name, [])
     first, last = int(several[2]), int(several[3])
-    runs = [run for run in named.get(several[1], []) if first <= run.number <= last]
+    runs = [run for run in named.get(several[1], []) if first <= run.number <= last and run.status == "ok"]
     return runs if {run.number for run in runs} == {*range(first, last + 1)} else []
 
 

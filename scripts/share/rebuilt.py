@@ -25,6 +25,7 @@ REPORTS = tuple(runs.parent.relative_to(ROOT).as_posix() for runs in (results.RU
 #: What a report follows from. Python imports nothing of that name or from that place.
 DATA = (
     "README.md",
+    "docs/limits.md",
     "bench/**/*.toml",
     "docker/**/*.toml",
     "docker/**/*.txt",
@@ -46,7 +47,8 @@ TIME_LIMIT_S = 600
 
 
 def report(folder: Path, work: Path) -> dict[str, bytes]:
-    """{place: content} of what follows from a folder's data: pages of report and rows, rows as data, plots, README.md and FINDINGS.md with their numbers.
+    """{place: content} of what follows from a folder's data: pages of report and rows, rows as data, plots, and the pages written by hand with their
+    numbers.
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
@@ -61,7 +63,7 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
         raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
-    patterns = ("README.md", *(f"{folder}/{pattern}" for folder in REPORTS for pattern in (*PAGES, "plots/*.svg")))
+    patterns = ("README.md", "docs/limits.md", *(f"{folder}/{pattern}" for folder in REPORTS for pattern in (*PAGES, "plots/*.svg")))
     made = [path for pattern in patterns for path in work.glob(pattern) if path.is_file()]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
 

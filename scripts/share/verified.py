@@ -201,7 +201,8 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
         f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
         f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's",
-        f"checked: {pages} pages of the reports, {plots} plots and the README's headlines come out of these results, with the bundle's own articles and pins",
+        f"checked: {pages} pages of the reports, {plots} plots, the README's headlines and the numbers quoted in pages come out of these results, "
+        "with the bundle's own articles and pins",
         f"checked: {ro_crate.NAME} tells of these results",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",

@@ -99,6 +99,21 @@ def test_a_bare_image_under_a_tag_that_nothing_had_leaves_no_tag(ours, kit, clie
     assert not build.exists(client, ours.tag) and build.exists(client, image)
 
 
+def test_an_archive_that_fails_while_it_is_loaded_leaves_no_tag_that_it_gave(ours, kit, client, monkeypatch):
+    archive.archive(kit / "archives", [ours], ("images",))
+    client.images.remove(ours.tag, force=True)
+    load = restoring._load
+
+    def fails(*arguments):
+        load(*arguments)
+        raise KitError("the engine does not load it: truncated layer")
+
+    monkeypatch.setattr(restoring, "_load", fails)
+    with pytest.raises(KitError, match="truncated layer"):
+        restoring.restore(kit / "archives")
+    assert not build.exists(client, ours.tag)
+
+
 def test_ctrl_c_while_an_image_is_verified_leaves_no_tag(ours, kit, client, monkeypatch):
     archive.archive(kit / "archives", [ours], ("images",))
     client.images.remove(ours.tag, force=True)

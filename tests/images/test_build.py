@@ -21,7 +21,7 @@ def test_an_image_is_built_once_and_tells_where_it_comes_from(kit, client, image
     assert found.labels["org.llm-repro.pins-id"] == ours.pins_id
     assert found.attrs["Config"]["User"] == "bench"
     assert build.ask(client, ours.tag)["packages"]["idna"] == "3.6"
-    assert not [tag for tag in found.tags if tag.endswith("unchecked")]
+    assert not [tag for tag in found.tags if "unchecked" in tag]
 
 
 def test_two_builds_of_one_image_at_once_are_one(kit, client):

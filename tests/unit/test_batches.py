@@ -9,9 +9,9 @@ import pytest
 from scripts import articles, results, stats
 from scripts.report import document
 from scripts.report.plots import throughput
-from scripts.report.views import padding
+from scripts.report.views import overview, padding
 from scripts.report.views import rate as rate_view
-from scripts.verdicts import rates, row_groups, rules
+from scripts.verdicts import judging, rates, relations, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
 from scripts.verdicts.row import Row
 from tests import reports, synthetic
@@ -183,6 +183,13 @@ def test_every_larger_batch_has_to_gain() -> None:
     assert part.cases == ("batch b8", "batch b4"), "the first page names what its ratio is of"
     (part,) = judge(GROWS, *sweep(10, 19, 18, 33))
     assert part.word == REFUTED and "batch size 4 makes 0.9" in part.sentence and part.sentence.endswith("; 2 of 3 steps hold")
+
+
+def test_a_ratio_without_a_published_one_is_told_with_what_its_rows_differ_in() -> None:
+    (part,) = judge(GROWS, *sweep(10, 19))
+    part = dataclasses.replace(part, name="x", differs=("dtype",), is_apart=True)
+    judged = judging.Judged({"id": "1.0", "text": "x"}, rules.Verdict(HOLDS, judged=[(relations.of(GROWS), [part])]))
+    assert overview._facts(judged) == [f"batch b2 {part.number} × batch (the rows differ in dtype; on different GPUs)"]
 
 
 def test_the_batch_that_ran_out_of_memory_is_no_step() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bench import actions, compat
+from bench.__main__ import run
 from bench.actions import no_garbage_collection
 from bench.job import to_json
 from bench.measuring import ranks
@@ -104,13 +106,28 @@ def test_a_refusal_that_fails_is_a_failed_result_and_no_process_without_one(tmp_
 def test_of_several_ranks_one_gives_up_a_call_only_where_all_do(monkeypatch, ranks_there, error, raises):
     monkeypatch.setenv("WORLD_SIZE", ranks_there)
     if raises:
-        with pytest.raises(type(error)):
+        with pytest.raises(ranks.LaterCallFailed, match="a call after the timed ones failed on one of 2 ranks: RuntimeError: x"):
             ranks.told(error, alike=ranks.REFUSALS)
     else:
         assert ranks.told(error, alike=ranks.REFUSALS) == {"reason": f"{type(error).__name__}: x"}
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError):
+    with pytest.raises(ranks.LaterCallFailed):
         ranks.told(ValueError("x"))
+
+
+@pytest.mark.parametrize("error", [MemoryError("no"), RuntimeError("CUDA out of memory")])
+def test_memory_that_runs_out_after_the_timed_calls_is_no_oom_of_the_row(monkeypatch, error):
+    """Verdicts take a row that ran out of memory for one that cannot run."""
+
+    def later(job, result, phases, folder):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        ranks.told(error)
+
+    monkeypatch.setattr(actions, "import_libraries", lambda: None)
+    monkeypatch.setattr(compat, "out_of_memory_errors", lambda torch: ())
+    monkeypatch.setitem(actions.ACTIONS, "measure", later)
+    result = run(synthetic.job("int8", device="cpu", scale="tiny"))
+    assert result.status == "failed" and result.reason.startswith("a call after the timed ones failed on one of 2 ranks: ")
 
 
 def test_garbage_is_collected_again_after_the_imports_however_they_end():

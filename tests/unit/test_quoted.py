@@ -59,6 +59,12 @@ def test_an_id_that_stands_for_two_rows_is_refused():
     assert number(f"mean_ms {SLOWER}-06 decimals=0", [*RUNS, other]) == "30"
 
 
+def test_some_runs_of_a_row_have_all_ended_well():
+    failed = [dataclasses.replace(run, status="failed", reason="no") if run.number == 2 else run for run in RUNS]
+    with pytest.raises(KitError, match=rf"there is no run {SLOWER}-01..03; "):
+        number(f"mean_ms {SLOWER}-01..03 decimals=0", failed)
+
+
 @pytest.mark.parametrize("numbers", ["05..06", "00..01", "03..02"])
 def test_some_runs_of_a_row_are_all_there_or_the_marker_is_refused(numbers):
     with pytest.raises(KitError, match=rf"there is no run {SLOWER}-{numbers}; "):

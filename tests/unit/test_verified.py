@@ -50,7 +50,7 @@ def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Pat
     assert (
         "checked: 4 results, each with its job" in said
         and " pages of the reports, " in said
-        and "plots and the README's headlines come out of these results" in said
+        and "plots, the README's headlines and the numbers quoted in pages come out of these results" in said
     )
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
 
@@ -288,6 +288,14 @@ def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(unpacked: Path
 def test_a_price_of_this_shell_is_no_part_of_a_bundle_s_report(unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COST_PER_GPU_HOUR", "2.5")
     verified.verify(bundles.repack(unpacked, tmp_path / "priced.tar.gz"))
+
+
+@pytest.mark.parametrize("page", ["docs/limits.md", "reports/FINDINGS.md"])
+def test_a_quoted_number_that_no_result_gives_is_named(unpacked: Path, page: str) -> None:
+    with (unpacked / page).open("a") as stream:
+        stream.write("<!-- value bench/articles/inference-tools.toml prompt/tokens decimals=0 -->7777<!-- end -->\n")
+    bundles.sum_anew(unpacked)
+    assert f"{page}: " in refused(unpacked)
 
 
 def hostile(folder: Path, places: tuple[str, ...], ran: Path) -> None:

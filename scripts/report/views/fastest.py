@@ -25,8 +25,8 @@ LARGEST = 128
 
 
 NOTE = Markdown(
-    f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: a row "
-    "has fewer runs. Rows of one cell may have run on different GPUs of one model; the link tells."
+    f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: one of "
+    "the compared rows has fewer runs. Rows of one cell may have run on different GPUs of one model; the link tells."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."

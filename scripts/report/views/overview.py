@@ -65,7 +65,7 @@ def _facts(judged: Judged) -> list[str]:
     found = {(published, part.number): part for published, part in _published_parts(judged)}
     named = len(found) > 1
     if not found:
-        return [f"{part.cases[0]} {part.number} × {part.cases[1]}" for part in judged.verdict.parts if part.ratio and part.cases]
+        return [f"{part.cases[0]} {part.number} × {part.cases[1]}{_in_brackets(part)}" for part in judged.verdict.parts if part.ratio and part.cases]
     return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
 
 
@@ -97,9 +97,14 @@ def _fact(published: float, over: str, part: Part) -> str:
     if not part.number:
         return f"published {published:g} × {over}"
     subject = f"{part.cases[0]} " if part.cases else ""
+    return f"{subject}{part.number} × {over}, published {published:g}{_in_brackets(part)}"
+
+
+def _in_brackets(part: Part) -> str:
+    """ " (the rows differ in dtype; on different GPUs)": in what two rows differ beside the system; "" in nothing."""
     beside = [f"the rows differ in {pairs.listed(part.differs)}"] if part.differs else []
     beside += ["on different GPUs"] if part.is_apart else []
-    return f"{subject}{part.number} × {over}, published {published:g}" + (f" ({'; '.join(beside)})" if beside else "")
+    return f" ({'; '.join(beside)})" if beside else ""
 
 
 def _why_not_tested(judged: Judged) -> str:

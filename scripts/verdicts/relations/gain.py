@@ -60,7 +60,7 @@ class Gain(Relation, frozen=True, kw_only=True):
         return [dataclasses.replace(pair.part(where, words), cases=cases)]
 
     def _name_in(self, batch_size: int) -> str:
-        """As rows are named."""
+        """As rows of batches are named; here also in batch 1."""
         return f"{self.case} b{batch_size}"
 
 
