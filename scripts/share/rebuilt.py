@@ -13,7 +13,7 @@ from pathlib import Path
 from scripts import results, surroundings
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.report import data
+from scripts.report import data, quoted
 from scripts.results import Record, json_schema
 
 #: What of this kit computes.
@@ -22,16 +22,17 @@ CODE = ("scripts/**/*", "bench/**/*.py")
 #: The folders of the reports, each beside its runs.
 REPORTS = tuple(runs.parent.relative_to(ROOT).as_posix() for runs in (results.RUNS, results.WITHOUT_CONTAINERS))
 
+#: The pages that are written by hand and quote numbers.
+BY_HAND = tuple(page.relative_to(ROOT).as_posix() for page in quoted.PAGES)
+
 #: What a report follows from. Python imports nothing of that name or from that place.
 DATA = (
-    "README.md",
-    "docs/limits.md",
+    *BY_HAND,
     "bench/**/*.toml",
     "docker/**/*.toml",
     "docker/**/*.txt",
     *(f"{folder}/runs/**/*" for folder in REPORTS),
     "reports/instruments/**/*.json",
-    "reports/FINDINGS.md",
     "reports/verdicts-version-1.json",
 )
 
@@ -63,7 +64,7 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
         raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
-    patterns = ("README.md", "docs/limits.md", *(f"{folder}/{pattern}" for folder in REPORTS for pattern in (*PAGES, "plots/*.svg")))
+    patterns = (*BY_HAND, *(f"{folder}/{pattern}" for folder in REPORTS for pattern in (*PAGES, "plots/*.svg")))
     made = [path for pattern in patterns for path in work.glob(pattern) if path.is_file()]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}
 
