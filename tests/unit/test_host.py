@@ -177,7 +177,7 @@ def test_each_backend_may_have_an_interpreter_of_its_own(tmp_path):
         image = pins.load().image(backend, "current")
         asked = Options(engine="host", python_host=str(tmp_path / "{backend}" / "python"))
         with pytest.raises(KitError, match=f"{tmp_path}/{backend}/python', which does not start"):
-            engines.HostEngine(image, [], asked).prepare()
+            engines.host.HostEngine(image, [], asked).prepare()
 
 
 def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_path):

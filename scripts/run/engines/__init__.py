@@ -6,21 +6,17 @@ the GPUs, on which the job is kept.
 
 import collections
 import contextlib
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.job import InvalidDocument, Job, Result, to_json, write_whole
+from bench.job import InvalidDocument, Job, Result, write_whole
 from scripts.containers import docker_errors
 from scripts.containers.container import Outcome
-from scripts.errors import KitError, PreflightError, UsageError
-from scripts.machine import cores, processes
+from scripts.errors import KitError, UsageError
 from scripts.machine.gpus import Gpu
-from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.results import answers
-from scripts.run.engines import contained, demo_environments, host, nsight
+from scripts.run.engines import contained, host, nsight
 from scripts.run.engines.contained import CONTAINED, Contained
 from scripts.run.options import Options
 
@@ -28,55 +24,7 @@ from scripts.run.options import Options
 LOG_LINES, SHOWN_LINES = 2000, 15
 
 
-class HostEngine:
-    """A job in an interpreter of this machine: the demo's own, or PYTHON_HOST.
-
-    `wrapper` is a profiler's command, which goes before the interpreter's.
-    """
-
-    name = "host"
-    facts = None
-
-    def __init__(self, image: Image, gpus: list[Gpu], asked: Options, wrapper: Sequence[str] = ()) -> None:
-        self.image, self.gpus, self.asked, self.models, self.wrapper = image, gpus, asked, asked.models, wrapper
-        self.cores = cores.near(gpus)
-
-    def is_built(self) -> bool:
-        return True
-
-    def prepare(self) -> None:
-        if self.image.engine == "host":
-            self.python = demo_environments.ensure(self.image.environment)
-        else:
-            # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
-            typed = self.asked.python_host
-            self.python = Path((typed or sys.executable).replace("{backend}", self.image.backend))
-            host.must_have_torch(self.python, UsageError if typed else PreflightError)
-
-    def guest_path(self, path: Path, work: Path) -> str:
-        return str(path)
-
-    def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
-        write_whole(work / "job.json", to_json(job))
-        command = [str(self.python), "-m", "bench", str(work / "job.json"), str(work / "result.json")]
-        if self.wrapper and job.kind == "profile":
-            command = nsight.command(list(self.wrapper), str(work), command)
-        return host.run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line, self.cores)
-
-    def owns(self, pid: int) -> bool | None:
-        """Is a process of this machine below this one? None where it is not there to be asked."""
-        return processes.descends_from(pid, os.getpid())
-
-    def differences(self, result: Result | None) -> list[str]:
-        """Where the interpreter's packages differ from the pins."""
-        installed = result.environment.get("packages", {}) if result else {}
-        locked = self.image.locked()
-        if self.image.engine == "host":
-            locked = {name: version for name, version in locked.items() if name in installed or name in self.image.pins}
-        return host.differences(installed, locked) if installed else []
-
-
-Engine = Contained | HostEngine
+Engine = Contained | host.HostEngine
 
 
 def sweep(asked: Options) -> None:
@@ -94,7 +42,7 @@ def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") ->
     wrapper = nsight.wrapper(asked.engine) if profiler == "nsys" else ()
     if asked.engine in CONTAINED:
         return CONTAINED[asked.engine](image, gpus, asked)
-    return HostEngine(image, gpus, asked, wrapper)
+    return host.HostEngine(image, gpus, asked, wrapper)
 
 
 def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = (), resumed: bool = False) -> tuple[Result | None, str, str]:

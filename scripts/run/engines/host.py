@@ -8,16 +8,72 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.job import Job, Result, to_json, write_whole
 from scripts import surroundings
 from scripts.containers import process, restrictions
 from scripts.containers.container import Outcome
-from scripts.errors import KitError
+from scripts.errors import KitError, PreflightError, UsageError
+from scripts.machine import cores, processes
+from scripts.machine.gpus import Gpu
+from scripts.paths import ROOT
+from scripts.pins import Image
+from scripts.run.engines import demo_environments, nsight
+from scripts.run.options import Options
 
 #: What a job may see of this process's environment; no tokens, no proxies, no user's settings.
 PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "CUDA_HOME", "TORCH_EXTENSIONS_DIR", "TMPDIR", "OMP_NUM_THREADS")
+
+
+class HostEngine:
+    """A job in an interpreter of this machine: the demo's own, or PYTHON_HOST.
+
+    `wrapper` is a profiler's command, which goes before the interpreter's.
+    """
+
+    name = "host"
+    facts = None
+
+    def __init__(self, image: Image, gpus: list[Gpu], asked: Options, wrapper: Sequence[str] = ()) -> None:
+        self.image, self.gpus, self.asked, self.models, self.wrapper = image, gpus, asked, asked.models, wrapper
+        self.cores = cores.near(gpus)
+
+    def is_built(self) -> bool:
+        return True
+
+    def prepare(self) -> None:
+        if self.image.engine == "host":
+            self.python = demo_environments.ensure(self.image.environment)
+        else:
+            # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
+            typed = self.asked.python_host
+            self.python = Path((typed or sys.executable).replace("{backend}", self.image.backend))
+            must_have_torch(self.python, UsageError if typed else PreflightError)
+
+    def guest_path(self, path: Path, work: Path) -> str:
+        return str(path)
+
+    def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
+        write_whole(work / "job.json", to_json(job))
+        command = [str(self.python), "-m", "bench", str(work / "job.json"), str(work / "result.json")]
+        if self.wrapper and job.kind == "profile":
+            command = nsight.command(list(self.wrapper), str(work), command)
+        return run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line, self.cores)
+
+    def owns(self, pid: int) -> bool | None:
+        """Is a process of this machine below this one? None where it is not there to be asked."""
+        return processes.descends_from(pid, os.getpid())
+
+    def differences(self, result: Result | None) -> list[str]:
+        """Where the interpreter's packages differ from the pins."""
+        installed = result.environment.get("packages", {}) if result else {}
+        locked = self.image.locked()
+        if self.image.engine == "host":
+            locked = {name: version for name, version in locked.items() if name in installed or name in self.image.pins}
+        return differences(installed, locked) if installed else []
 
 
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
