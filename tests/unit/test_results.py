@@ -228,11 +228,11 @@ def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
 
 
 REPORT = """
-import sys
+import sys, time
 from pathlib import Path
 from scripts.report import document
 document.write(Path(sys.argv[1]), Path(sys.argv[2]))
-print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")).split()[1])
+print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")).split()[1], time.process_time())
 """
 
 
@@ -240,24 +240,23 @@ print(next(line for line in Path("/proc/self/status").read_text().splitlines() i
 def test_ten_thousand_of_the_newest_runs_are_reported_in_time_and_memory(tmp_path: Path) -> None:
     """All of them, with times of tokens, probes and energy, each run with times of its own. Below 500 MB at the peak.
 
-    The criterion is 10 s on a quiet core; 30 s are allowed, for a machine that does other things meanwhile. The peak is VmHWM,
-    which getrusage's ru_maxrss is too, but that begins with what the tests' own process holds.
+    The criterion is 10 s on a quiet core; 30 s of processor time are allowed, for a slow machine that does other things meanwhile. The
+    peak is VmHWM, which getrusage's ru_maxrss is too, but that begins with what the tests' own process holds.
     """
     controlled = {"variant": "controlled", "new_tokens": (1, 128)}
     cases = ("transformers", "layer-parallel", "tensor-parallel", "int8", "deepspeed", "compiled", "vllm")
     timed = [synthetic.record(synthetic.job(case, **controlled), (30.0, 1900.0 - place)) for place, case in enumerate(cases)]
     try:
         synthetic.write_many(tmp_path / "runs", [synthetic.told(synthetic.probed(one)) for one in timed], 10_000)
-        began = time.monotonic()
         command = [sys.executable, "-c", REPORT, str(tmp_path / "runs"), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=paths.ROOT, check=False)
-        taken_s = time.monotonic() - began
     finally:
         shutil.rmtree(tmp_path / "runs")  # hundreds of MB
     assert done.returncode == 0, done.stderr
     assert "10000 runs" in done.stderr and "skipped" not in done.stdout
-    assert int(done.stdout.split()[-1]) * 1024 < 500e6
-    assert taken_s < 30
+    peak_kib, taken_s = done.stdout.split()[-2:]
+    assert int(peak_kib) * 1024 < 500e6
+    assert float(taken_s) < 30
 
 
 STRANGE = ["", ".hidden", "-dash", "../up", "a/b", "a b", "a\n", "<b>", "é", "a" * 65]
