@@ -96,9 +96,9 @@ def use(variables: Mapping[str, str]) -> None:
     _current = Surroundings(dict(variables))
 
 
-def without_price() -> None:
-    """Forget COST_PER_GPU_HOUR: what is checked or published has no price of this shell."""
-    use({name: text for name, text in current().variables.items() if name != "COST_PER_GPU_HOUR"})
+def use_price(typed: str) -> None:
+    """Take this text as COST_PER_GPU_HOUR; "" for what is checked or published, which has no price of this shell."""
+    use({**current().variables, "COST_PER_GPU_HOUR": typed})
 
 
 def current() -> Surroundings:

@@ -24,11 +24,10 @@ OUT = option("OUT", values.folder(), "the folder of the report; by default the o
 @click.option("--rows", is_flag=True, help="a page for each row too, as in a site and a bundle")
 def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool, rows: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""
+    surroundings.use_price("" if check else cost_per_gpu_hour)
     if check:
-        surroundings.without_price()
         document.check_pages()
         return
-    surroundings.use({**surroundings.current().variables, "COST_PER_GPU_HOUR": cost_per_gpu_hour})
     surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
     if runs and not runs.is_dir():
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")

@@ -23,7 +23,7 @@ from scripts.share import verified
 @option("OUT", values.folder(), "the folder of the report, which has to hold the runs; by default the one that holds runs/")
 def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out: Path | None) -> None:
     """Publish the site of the report on a branch of a repository."""
-    surroundings.without_price()
+    surroundings.use_price("")
     shown = runs or results.RUNS
     changes = publishing.publish(remote, branch, shown, out or document.folder_of(shown), take_branch)
     print(f"{branch} of {publishing.without_password(remote)}: {changes}")

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import docker
 from docker.errors import ImageNotFound
@@ -52,10 +52,13 @@ def build(image: Image, wheels: Path | None = None) -> bool:
         return False
     _refuse_stale(image)
     with locks.held(locks.folder() / f"build-{image.pins_id}.lock", locks.FOR_THIS_USER, why=f"another process builds {image.tag}"):
-        return not exists(client, image.tag) and _built(client, image, wheels)
+        if exists(client, image.tag):
+            return False
+        _build(client, image, wheels)
+    return True
 
 
-def _built(client: docker.DockerClient, image: Image, wheels: Path | None) -> Literal[True]:
+def _build(client: docker.DockerClient, image: Image, wheels: Path | None) -> None:
     unchecked = f"{image.tag}-unchecked-{os.getuid()}"  # the lock is that of one user
     run_buildx(image, unchecked, wheels=wheels)
     try:
@@ -66,7 +69,6 @@ def _built(client: docker.DockerClient, image: Image, wheels: Path | None) -> Li
         client.images.get(unchecked).tag(image.tag)
     finally:
         client.images.remove(unchecked, force=True)
-    return True
 
 
 def exists(client: docker.DockerClient, tag: str) -> bool:

@@ -4,6 +4,7 @@ docker/digests.json holds {tag: digest} of what was pushed; `make pull` takes th
 pulled images with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,17 +92,15 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
 def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: str) -> list[str]:
     """Pull one image and give it the kit's tag once it is found right; the lines in which it differs, after which it is gone again."""
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
+    name = f"{repository}@{digest}"
     try:
         pulled = client.images.pull(repository, digest)
     except DockerException as error:
-        raise KitError(f"{repository}@{digest} cannot be pulled: {error}") from error
-    is_right = False
-    try:
-        lines = verify.check_foreign(client, image, f"{repository}@{digest}")
-        is_right = not lines
-    finally:
-        if not is_right:
-            client.images.remove(f"{repository}@{digest}", force=True)
-    if is_right:
-        pulled.tag(*image.tag.rsplit(":", 1))
+        raise KitError(f"{name} cannot be pulled: {error}") from error
+    with contextlib.ExitStack() as unless_right:
+        unless_right.callback(client.images.remove, name, force=True)
+        lines = verify.check_foreign(client, image, name)
+        if not lines:
+            pulled.tag(*image.tag.rsplit(":", 1))
+            unless_right.pop_all()
     return lines

@@ -20,9 +20,8 @@ README = ROOT / "README.md"
 
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
     """A row a headline: the published variant nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
-    every = [claim for of_article in verdicts.values() for claim in of_article.claims]
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
-    note = Markdown("{} by version {} of [the rules](docs/verdict-rules.md).").format(overview.words_of(every), rules_version.VERSION)
+    note = Markdown("{} by version {} of [the rules](docs/verdict-rules.md).").format(overview.words_of(overview.every_claim(verdicts)), rules_version.VERSION)
     return blocks(with_header(COLUMNS, chosen), note if chosen else Markdown())
 
 

@@ -4,9 +4,8 @@
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
 number stands for all runs of its row that came to an end, also those that an earlier kit gave another id, and `…-01..02` for runs 1 and 2.
-`tokens=128` names the calls, where a
-run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread` is its slowest run over its fastest.
-A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
+`tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
+is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
 """
 

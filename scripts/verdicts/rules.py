@@ -22,19 +22,27 @@ from scripts.verdicts.row_groups import Group
 class Verdict:
     """The word on a claim, and its parts.
 
-    reason  why there are no parts
-    most    on how many GPUs at most its rows ran
-    gpus    that, where it is not the article's number: "on 1 GPU (the article: 8)"
-    fewer   how many GPUs fewer that is
-    judged  each relation with its parts
+    reason      why there are no parts
+    most        on how many GPUs at most its rows ran
+    in_article  on how many the article's did
+    judged      each relation with its parts
     """
 
     word: str
     reason: str = ""
     most: int = 0
-    gpus: str = ""
-    fewer: int = 0
+    in_article: int = 0
     judged: Sequence[tuple[Relation, Sequence[Part]]] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def gpus(self) -> str:
+        """On how many GPUs it was judged where that is not the article's number: "on 1 GPU (the article: 8)"."""
+        return f"on {gpus(self.most)} (the article: {self.in_article})" if self.most != self.in_article else ""
+
+    @property
+    def fewer(self) -> int:
+        """How many GPUs fewer than in the article."""
+        return self.in_article - self.most
 
     @property
     def parts(self) -> list[Part]:
@@ -67,9 +75,8 @@ def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: 
     in_article, most = _devices(named, group, article, new_tokens)
     rows = Rows(group, article, new_tokens, most)
     judged = [(relation, relation.judge(rows)) for relation in related]
-    beside = f"on {gpus(most)} (the article: {in_article})" if most != in_article else ""
     word = parts.claim([part.word for _, of_relation in judged for part in of_relation])
-    return Verdict(word, most=most, gpus=beside, fewer=in_article - most, judged=judged)
+    return Verdict(word, most=most, in_article=in_article, judged=judged)
 
 
 def _devices(named: Sequence[lookup.Named], group: Group, article: Article, new_tokens: int) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def short(judged: Judged) -> str:
         (f"{''.join(SIGNS[part.word] for part in parts)} " if differ else "") + f"{stats.in_words(stats.Estimate(ratio.value), least=2)} × {over}"
         for ratio, over, parts in measured
     ]
-    return " ".join([SIGNS[judged.verdict.word], *(["; ".join(cells)] if differ else cells[:1])]).rstrip()
+    return " ".join(filter(None, [SIGNS[judged.verdict.word], "; ".join(cells if differ else cells[:1])]))
 
 
 def right_rows(group: Group) -> Markdown | str:

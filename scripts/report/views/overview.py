@@ -23,7 +23,7 @@ PICTURE = "claims"
 
 def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool, fastest: Markdown, elsewhere: Markdown) -> Markdown:
     """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture; `elsewhere` names other results."""
-    chosen = _claims(verdicts)
+    chosen = every_claim(verdicts)
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
@@ -122,7 +122,7 @@ def _published_parts(judged: Judged) -> list[tuple[tuple[float, str], Part]]:
 
 def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
     """All claims as SVG; None where none has a ratio."""
-    return all_claims.plot([_line(claim.headline) for claim in _claims(verdicts)])
+    return all_claims.plot([_line(claim.headline) for claim in every_claim(verdicts)])
 
 
 def verdict(judged: Judged, shown: str = "") -> Markdown:
@@ -171,7 +171,7 @@ def _published(claim: Lines) -> str:
 PUBLISHED: Column[Lines] = Column("published", _published, words=True)
 
 
-def _claims(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
+def every_claim(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
     return [claim for of_article in verdicts.values() for claim in of_article.claims]
 
 
