@@ -1,6 +1,5 @@
 """What stands on which page of the report, each part from the view or the template that owns it."""
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +17,7 @@ from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts import calibration, lookup
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import ArticleVerdicts
-from scripts.verdicts.parts import SIZE_FACTOR
+from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR
 from scripts.verdicts.row_groups import Group
 
 #: What stands in the settings of the index, for a reader who has seen nothing else.
@@ -207,7 +206,7 @@ def article_page(slug: str, content: Content) -> Markdown:
         reason = claims.common_reason(claims.first_lines(verdicts))
         values |= {"claim_lines": overview.claim_lines(verdicts), "claims": claims.first_page(verdicts, reason)}
         values |= {"reason": claims.said_once(reason), "verdicts": claims.elsewhere_in_full(verdicts)}
-    nearest = _nearest(groups, verdicts)
+    nearest = nearest_of(groups, verdicts)
     return render(
         "article",
         anchor=anchor(f"article-{slug_of(slug)}"),
@@ -221,10 +220,15 @@ def article_page(slug: str, content: Content) -> Markdown:
     )
 
 
-def _nearest(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group:
-    """The group that most of the article's claims are told of; the first where none is."""
-    told = collections.Counter(claim.headline.group.slug for claim in (verdicts.claims if verdicts else []) if claim.headline.group)
-    return max(groups, key=lambda group: told[group.slug])
+def nearest_of(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group:
+    """The group that tested most of the article's claims, else that most are told of; the first where none is."""
+    told = [claim.headline for claim in (verdicts.claims if verdicts else [])]
+
+    def claims_of(group: Group) -> tuple[int, int]:
+        words = [judged.verdict.word for judged in told if judged.group is group]
+        return sum(word != NOT_TESTED for word in words), len(words)
+
+    return max(groups, key=claims_of)
 
 
 def setting_page(

@@ -23,7 +23,7 @@ from scripts.run import jobs
 from scripts.units import GIB
 from scripts.verdicts import run_facts
 
-PAGES = tuple(ROOT / place for place in ("README.md", "reports/FINDINGS.md", "docs/limits.md", "docs/readings.md"))
+PAGES = tuple(ROOT / place for place in ("README.md", "reports/FINDINGS.md", "docs/limits.md", "docs/method.md", "docs/readings.md"))
 
 #: {what a number is: how many ids it needs}.
 KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2}

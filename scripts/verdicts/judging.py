@@ -135,13 +135,16 @@ def _distance(stack: str, article: Article, stacks: Mapping[str, Mapping[str, An
 
 
 def _best(verdicts: Sequence[Judged]) -> Judged:
-    """Of equally near settings the first that tested the claim, else a part of it, else whose weights may judge, else with most rows; on most GPUs."""
+    """Of equally near settings the first that tested the claim, else a part of it, else whose weights may judge, else with most rows; on most GPUs.
 
-    def rank(judged: Judged) -> tuple[bool, bool, bool, int, int]:
+    Rows that cannot judge count too: “its output is wrong” tells more than “it was not run”.
+    """
+
+    def rank(judged: Judged) -> tuple[bool, bool, bool, int, int, int]:
         verdict, rows = judged.verdict, judged.group.rows if judged.group else ()
         able = any(lookup.weights_can_judge(row) for row in rows)
         without_rows = sum(not part.has_rows for part in verdict.parts)
-        return verdict.word == NOT_TESTED, not verdict.some_part_was_judged, not able, without_rows, verdict.fewer
+        return verdict.word == NOT_TESTED, not verdict.some_part_was_judged, not able, without_rows, verdict.not_run, verdict.fewer
 
     return min(verdicts, key=rank)
 

@@ -36,10 +36,14 @@ class Rows:
         of_article, variant = self.article.case(case), self.group.key.variant
         if of_article and of_article.variants and variant not in of_article.variants:
             raise NotTested(f"{case} is no case of the variant {variant}")
-        row = self.group.row_of(case, _count(self.article, case, self.most), batch_size)
+        row = self._found(case, batch_size)
         if isinstance(row, str):
             raise NotTested(row)
         return row
+
+    def has(self, case: str, batch_size: int | None = None) -> bool:
+        """Was such a row run, however it ended?"""
+        return isinstance(self._found(case, batch_size), Row)
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, or it has no such calls."""
@@ -54,6 +58,9 @@ class Rows:
         """The rows of a case whose output is right, from the smallest batch up."""
         rows = [row for row in self.group.rows if row.case == case and row.count == _count(self.article, case, self.most)]
         return sorted((row for row in rows if not row.unusable(self.new_tokens)), key=lambda row: row.batch_size)
+
+    def _found(self, case: str, batch_size: int | None) -> Row | str:
+        return self.group.row_of(case, _count(self.article, case, self.most), batch_size)
 
     def able(self, rows: Sequence[Row]) -> list[Row]:
         """Those of these rows that may judge, each by itself."""

@@ -25,6 +25,7 @@ class Verdict:
     reason      why there are no parts
     most        on how many GPUs at most its rows ran
     in_article  on how many the article's did
+    not_run     how many of the rows that the claim names are missing
     judged      each relation with its parts
     """
 
@@ -32,6 +33,7 @@ class Verdict:
     reason: str = ""
     most: int = 0
     in_article: int = 0
+    not_run: int = 0
     judged: Sequence[tuple[Relation, Sequence[Part]]] = dataclasses.field(default=(), repr=False)
 
     @property
@@ -76,7 +78,7 @@ def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: 
     rows = Rows(group, article, new_tokens, most)
     judged = [(relation, relation.judge(rows)) for relation in related]
     word = parts.claim([part.word for _, of_relation in judged for part in of_relation])
-    return Verdict(word, most=most, in_article=in_article, judged=judged)
+    return Verdict(word, most=most, in_article=in_article, not_run=sum(not rows.has(*row) for row in named), judged=judged)
 
 
 def _devices(named: Sequence[lookup.Named], group: Group, article: Article, new_tokens: int) -> tuple[int, int]:

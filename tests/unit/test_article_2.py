@@ -108,6 +108,12 @@ def test_the_table_has_the_article_s_shape_with_published_measured_and_where_it_
         assert [float(one) for one in named[f"{name}, measured"][1:]] == pytest.approx([float(one) for one in named[f"{name}, published"][1:]], rel=0.02)
 
 
+def test_the_notes_below_the_table_are_markdown() -> None:
+    cells = changed(published_cells(), "ds-inference", 8, cell("ds-inference", 8, 2.42, wrong=400))
+    text = token_table.section(group_of(changed(cells, "ds-zero", 32, cell("ds-zero", 32, 4.62, checked=check(0.4, passed=False)))), ARTICLE)
+    assert 'lines "each token once" count it once. *Corrected* counts the tokens that were really made, once. ✗: the output failed' in text
+
+
 def test_a_case_without_any_row_has_its_line_nevertheless() -> None:
     lines = {line[0]: line[1:] for line in table_of([one for one in published_cells() if one.job.case != "accelerate-int8"])}
     assert lines["accelerate-int8, measured"] == ["—", *["not run"] * 6]

@@ -9,8 +9,9 @@ import pytest
 from scripts import articles, stats
 from scripts.articles import shapes
 from scripts.errors import KitError
+from scripts.report import page
 from scripts.report.text import Markdown
-from scripts.report.views import claims, overview
+from scripts.report.views import claims, matrix, overview
 from scripts.results import Record
 from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts
 from scripts.verdicts.lookup import Rows
@@ -549,6 +550,31 @@ def test_of_two_hosts_that_test_nothing_the_one_that_has_the_claim_s_rows_is_the
     alone = on_another_host(repeated(record(job("deepspeed", 2), 10.0), 1))
     untested = headline(alone + on(1, 10.0, 38.3)).headline
     assert untested.verdict.word == NOT_TESTED and untested.verdict.parts[0].number.startswith("3.83")
+
+
+def test_of_two_hosts_without_a_usable_row_the_one_that_ran_the_claim_s_rows_is_the_headline() -> None:
+    wrong = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
+    lines = headline(on_another_host([record(job("bminf"), 90.0)]) + wrong)
+    assert lines.headline.verdict.word == NOT_TESTED and "output differs" in lines.headline.verdict.parts[0].why
+    (elsewhere,) = lines.others
+    assert "was not run" in elsewhere.verdict.parts[0].why and (lines.headline.verdict.not_run, elsewhere.verdict.not_run) == (0, 2)
+
+
+def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_count() -> None:
+    records = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
+    groups = row_groups.build(records, {ARTICLE.slug: ARTICLE})
+    lines = str(matrix.table(groups, judging.judge_article(groups, ARTICLE))).splitlines()
+    cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
+    assert (cells["1.5"][:3], cells["1.2"]) == ("[▼]", "—")
+
+
+def test_the_first_table_of_an_article_is_of_the_setting_that_tested_most_of_its_claims() -> None:
+    untested = on_another_host([record(job(case, 2), ms) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 38.3), ("tensor-parallel", 30.0))])
+    groups = row_groups.build(untested + rows(10.0, 38.3), {ARTICLE.slug: ARTICLE})
+    verdicts = judging.judge_article(groups, ARTICLE)
+    told = [claim.headline for claim in verdicts.claims]
+    assert [sum(judged.group is group for judged in told) for group in groups] == [4, 1], "more claims are told of the setting that tested none"
+    assert page.nearest_of(groups, verdicts) is groups[1]
 
 
 def test_the_second_line_is_of_the_headline_s_own_setting() -> None:

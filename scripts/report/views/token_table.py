@@ -29,8 +29,8 @@ NOTES = Markdown(
     "By the article's formula. It counts padding behind an end token, and each of ZeRO's tokens once for every GPU that made the same one; lines \"each "
     'token once" count it once.'
 )
-CORRECTED_NOTE = " *Corrected* counts the tokens that were really made, once."
-WRONG_NOTE = f" {WRONG}: the output failed its check, was not checked, or is another one when padded."
+CORRECTED_NOTE = Markdown(" *Corrected* counts the tokens that were really made, once.")
+WRONG_NOTE = Markdown(f" {WRONG}: the output failed its check, was not checked, or is another one when padded.")
 TO_FILL_IN = Markdown("To measure what was not run (what is there of the same kind of machine is measured again with `FORCE=1` only):")
 
 
@@ -108,7 +108,7 @@ def section(group: Group, article: Article | None) -> Markdown:
     sizes = token_times.sizes_of(rows, list(cases.values()))
     per_token = table(columns(group, sizes), list(_table_lines(rows, cases, sizes)))
     corrected = any(token_times.tokens_of_a_call(row, "corrected") != token_times.tokens_of_a_call(row, "article") for row in rows)
-    notes = NOTES + (CORRECTED_NOTE if corrected else "") + (WRONG_NOTE if any(row.status == "ok" and not token_times.is_right(row) for row in rows) else "")
+    notes = NOTES + (CORRECTED_NOTE if corrected else Markdown()) + (WRONG_NOTE if any(row.status == "ok" and not token_times.is_right(row) for row in rows) else Markdown())
     missing = to_fill_in(rows, article, list(cases.values())) if article and cases else Markdown()
     around = table(around_columns(group), [row for row in rows if row.status == "ok"])
     return blocks(per_token, notes, missing, around)
