@@ -56,6 +56,11 @@ class Verdict:
         return any(part.has_rows for part in self.parts)
 
     @property
+    def was_run(self) -> bool:
+        """Are there rows for a part, or for all of the claim, be their output wrong?"""
+        return self.has_rows or bool(self.judged and not self.not_run)
+
+    @property
     def some_part_was_judged(self) -> bool:
         return any(part.word != NOT_TESTED for part in self.parts)
 

@@ -563,9 +563,11 @@ def test_of_two_hosts_without_a_usable_row_the_one_that_ran_the_claim_s_rows_is_
 def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_count() -> None:
     records = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
     groups = row_groups.build(records, {ARTICLE.slug: ARTICLE})
-    lines = str(matrix.table(groups, judging.judge_article(groups, ARTICLE))).splitlines()
+    verdicts = judging.judge_article(groups, ARTICLE)
+    lines = str(matrix.table(groups, verdicts)).splitlines()
     cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
     assert (cells["1.5"][:3], cells["1.2"]) == ("[▼]", "—")
+    assert "output differs" in claims.of_group(verdicts.of_group(groups[0])), "the place that the sign leads to tells why"
 
 
 def test_the_first_table_of_an_article_is_of_the_setting_that_tested_most_of_its_claims() -> None:

@@ -30,7 +30,7 @@ def title(judged: Judged) -> Markdown:
 
 def setting(judged: Judged) -> Markdown:
     """Where the rows of a verdict were measured; a dash where there are none."""
-    if judged.group is None or not judged.verdict.has_rows:
+    if judged.group is None or not judged.verdict.was_run:
         return Markdown(NONE)
     key = judged.group.key
     words = f"{key.device_words}, {key.stack}, {key.weights} weights, {key.engine_words}, {key.variant}"
@@ -137,7 +137,7 @@ def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
 def elsewhere_in_full(verdicts: ArticleVerdicts) -> Markdown:
     """Every claim in each setting that has rows for it and no line on the first page."""
     told = {id(judged) for judged in first_lines(verdicts)}
-    judged = [one for claim in verdicts.claims for one in claim.all if id(one) not in told and one.verdict.has_rows]
+    judged = [one for claim in verdicts.claims for one in claim.all if id(one) not in told and one.verdict.was_run]
     reason = common_reason(judged)
     columns = [CLAIM, VERDICT, _numbers(reason), _version_1(judged), Column[Judged]("measured on", setting, words=True)]
     return blocks(said_once(reason), table(columns, judged)) if judged else Markdown()
@@ -145,7 +145,7 @@ def elsewhere_in_full(verdicts: ArticleVerdicts) -> Markdown:
 
 def of_group(judged: Sequence[Judged]) -> Markdown:
     """Claim, new tokens, verdict and numbers within one group, those not tested included; empty where no claim has a row there."""
-    if not any(one.verdict.has_rows for one in judged):
+    if not any(one.verdict.was_run for one in judged):
         return Markdown()
     reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
