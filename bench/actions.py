@@ -139,11 +139,11 @@ def tells_tokens(form):
 
 
 def measure_limits(job, result, phases):
-    """How fast the GPU itself is, and in rows that make more than one token the matrix products of a step alone."""
+    """How fast the GPU itself is, and in rows of one GPU that make more than one token the matrix products of a step alone."""
     shape = job.model.get("shape")
     config = weights.config_of(shape, job.model["scale"]) if shape in weights.SHAPES else None
     decodes = any(run["new_tokens"] > 1 for run in job.runs)
-    result.figures.update(phases.run("limits", lambda: roof.measure(job, config, products=decodes)))
+    result.figures.update(phases.run("limits", lambda: roof.measure(job, config, products=decodes and job.device_count == 1)))
 
 
 def time_calls(job, result, phases, form, loaded=None):

@@ -185,8 +185,8 @@ def rates(runs: Sequence[Raw]) -> tuple[float | None, float | None]:
 
 
 def middles(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
-    """The most that a GPU held, as NVML saw it and as torch counted it, loading, the first call and the least busy GPU's share: the lower median
-    over the runs that count."""
+    """The most that a GPU held, as NVML saw it and as torch counted it, loading, the first call and the share of the least busy GPU that
+    a part of the model lies on: the lower median over the runs that count."""
     ok = [raw for raw in runs if raw["status"] == "ok"]
     quiet = [raw for raw in ok if not (raw["host"].get("conditions") or {}).get("disturbed") and not raw["host"].get("shared_with")]
     shown = run_that_counts(runs)
@@ -197,8 +197,15 @@ def middles(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
         found[name] = lower_median(value for raw in counted if (value := read(raw)) is not None)
     of_gpus = list(zip(*(shares for raw in counted if (shares := busy_shares(raw, new_tokens))), strict=True))
     middle = [lower_median(share for share in of_gpu if share is not None) for of_gpu in of_gpus]
-    found["gpu_busy_share"] = min((share for share in middle if share is not None), default=None) if None not in middle else None
+    empty = gpus_left_empty(shown)
+    found["gpu_busy_share"] = sorted(share for share in middle if share is not None)[empty] if middle and None not in middle else None
     return found
+
+
+def gpus_left_empty(raw: Raw) -> int:
+    """How many of a run's GPUs hold no parameter of the model, as far as the guest says."""
+    held = ((raw["guest"] or {}).get("used") or {}).get("parameters_per_device")
+    return raw["job"]["device_count"] - len(held) if held and raw["job"]["device"] == "cuda" else 0
 
 
 def lower_median(values: Iterable[float]) -> float | None:

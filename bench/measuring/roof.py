@@ -75,16 +75,22 @@ def _roofs():
     if not torch.cuda.is_initialized():
         raise RuntimeError("the engine's GPUs belong to other processes")
     _free_memory()
-    roofs = []
-    for index in ranks.gpus():
-        read_bytes = min(MOST_READ_BYTES, room_bytes(index) * 9 // 10)
-        if read_bytes < LEAST_READ_BYTES:
-            raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(read_bytes / GIB, index, 1.0))
-        device = "cuda:{}".format(index)
-        with torch.cuda.device(index):
-            roofs.append(dict(read(device, read_bytes), device=device, **multiply(device, SIDE)))
-            torch.cuda.empty_cache()
-    return roofs
+    room = {index: min(MOST_READ_BYTES, room_bytes(index) * 9 // 10) for index in ranks.gpus()}
+    fullest = max(room, key=room.get)
+    if room[fullest] < LEAST_READ_BYTES:
+        raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(room[fullest] / GIB, fullest, 1.0))
+    # A library may leave a GPU of several empty: a run holds no memory there that a probe could take.
+    return [_roof(index, read_bytes) for index, read_bytes in room.items() if read_bytes >= LEAST_READ_BYTES]
+
+
+def _roof(index, read_bytes):
+    import torch
+
+    device = "cuda:{}".format(index)
+    with torch.cuda.device(index):
+        found = dict(read(device, read_bytes), device=device, **multiply(device, SIDE))
+        torch.cuda.empty_cache()
+    return found
 
 
 def read(device, read_bytes, widths=WIDTHS, samples=9, calls_per_sample=3):
@@ -117,8 +123,6 @@ def _products(job, config):
 
     if config is None:
         raise ValueError("the shape {!r} is not known".format(job.model.get("shape")))
-    if job.device_count > 1:
-        raise ValueError("the probe measures one GPU, the job has {}".format(job.device_count))
     model = work.model_of(config)
     if not torch.cuda.is_initialized():
         raise RuntimeError("the engine's GPU belongs to another process")

@@ -72,8 +72,8 @@ class Column:
 
 def _busy_share(line: Line) -> float | None:
     shares = line.row.busy_shares(line.new_tokens)
-    known = [share for share in shares if not isinstance(share, str)]
-    return min(known, default=None) if len(known) == len(shares) else None
+    known = sorted(share for share in shares if not isinstance(share, str))
+    return known[line.row.empty_devices] if known and len(known) == len(shares) else None
 
 
 COLUMNS = (
@@ -108,7 +108,7 @@ COLUMNS = (
     Column("items_per_s", "texts with their answers a second, of forms that answer batches", lambda line: line.items_per_s.value if line.items_per_s else None),
     Column("load_s", "loading the model; the middle run", lambda line: line.row.load_s),
     Column("cold_ms", "the first call after loading; the middle run", lambda line: line.row.cold_ms),
-    Column("gpu_busy_share", "of the calls' time, in which the GPU ran a kernel, by NVML; of the least busy GPU, the middle run", _busy_share),
+    Column("gpu_busy_share", "of the calls' time, in which a kernel ran, by NVML; of the least busy GPU with weights, the middle run", _busy_share),
     Column("gpu_peak_bytes", "the most that a GPU held, as the host's NVML saw it; the middle run", lambda line: line.row.peak_of_a_gpu_bytes),
     Column("torch_peak_allocated_bytes", "of the fullest GPU; the middle run", lambda line: line.row.torch_peak_bytes("peak_allocated_bytes")),
     Column("pins_id", "of the environment that was pinned", lambda line: line.row.record.host.get("pins_id")),

@@ -45,6 +45,21 @@ class Rows:
         """Was such a row run, however it ended?"""
         return isinstance(self._found(case, batch_size), Row)
 
+    def not_run(self, named: Sequence[Named]) -> str:
+        """Which of these rows are missing: "not run (stack current): int8 and ds-zero in batch 8, 16"; "" for one, or where one ran on other devices."""
+        missing = [row for row in named if not self.has(*row)]
+        elsewhere = {(row.case, size) for row in self.group.rows for size in (None, row.batch_size)}
+        if len(missing) < 2 or elsewhere & set(missing):
+            return ""
+        sizes_of: dict[str, tuple[str, ...]] = {}
+        for case, batch_size in missing:
+            sizes_of[case] = *sizes_of.get(case, ()), *([] if batch_size is None else [str(batch_size)])
+        cases_of: dict[tuple[str, ...], list[str]] = {}
+        for case, sizes in sizes_of.items():
+            cases_of.setdefault(sizes, []).append(case)
+        rows = [" and ".join(cases) + (f" in batch {', '.join(sizes)}" if sizes else "") for sizes, cases in cases_of.items()]
+        return f"not run (stack {self.group.key.stack}): {'; '.join(rows)}"
+
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, or it has no such calls."""
         row = self.of(case, batch_size)

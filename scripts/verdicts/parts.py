@@ -34,8 +34,8 @@ class Range:
 
     @property
     def in_words(self) -> str:
-        """ "below 1.5", "at least 1.5", "3.064 to 4.787"; "" of ABOVE_ONE, which "faster" says, and of all numbers."""
-        least, most = (f"{end:.4g}" if math.isfinite(end) else "" for end in (self.least, self.most))
+        """ "below 1.5", "at least 1.5", "3.06 to 4.79"; "" of ABOVE_ONE, which "faster" says, and of all numbers."""
+        least, most = (f"{end:.{4 if end >= 100 else 3}g}" if math.isfinite(end) else "" for end in (self.least, self.most))
         if self == ABOVE_ONE or not self.ends:
             return ""
         if least and most:

@@ -52,6 +52,11 @@ class Row:
         return batch_size_of(self.record)
 
     @property
+    def sequences(self) -> int:
+        """How many answers a call makes: one to each text of the batch, or several to one text."""
+        return int((self.figures.get("pipeline") or {}).get("sequences") or self.batch_size)
+
+    @property
     def place(self) -> Place:
         return self.case, self.batch_size, self.count
 

@@ -54,10 +54,9 @@ class Key:
     def host(self) -> str:
         return self.kind.host
 
-    @property
-    def device_words(self) -> str:
-        """ "NVIDIA H200 in a 64-core host"."""
-        return f"{self.model} in a {self.host}" if self.host else self.model
+    def in_host(self, devices: str) -> str:
+        """ "1 and 4 × NVIDIA H200 in a 64-core host"."""
+        return f"{devices} in a {self.host}" if self.host else devices
 
     @property
     def engine_words(self) -> str:
@@ -71,9 +70,21 @@ class Group:
     rows: tuple[Row, ...]
 
     @property
+    def devices(self) -> str:
+        """ "NVIDIA H200", or "1 and 4 × NVIDIA H200" where a row had several."""
+        counts = [str(count) for count in sorted({row.count for row in self.rows})]
+        if self.key.device == "cpu" or counts == ["1"]:
+            return self.key.model
+        return f"{' and '.join(filter(None, [', '.join(counts[:-1]), counts[-1]]))} × {self.key.model}"
+
+    @property
+    def device_words(self) -> str:
+        return self.key.in_host(self.devices)
+
+    @property
     def heading(self) -> str:
         key = self.key
-        return f"{key.stack} · {key.device_words} · {key.weights} weights, {key.scale} · {key.engine_words} · {key.variant}"
+        return f"{key.stack} · {self.device_words} · {key.weights} weights, {key.scale} · {key.engine_words} · {key.variant}"
 
     @property
     def new_tokens(self) -> list[int]:

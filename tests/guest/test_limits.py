@@ -1,5 +1,6 @@
 """The probes of the GPU's roof and of the model's products alone, and the times of single tokens: on tiny shapes and this machine's CPU."""
 
+import dataclasses
 import statistics
 
 import pytest
@@ -10,6 +11,7 @@ from tests.guest.conftest import SHAPES
 from tests.guest.samples import tiny_job
 
 COUNTED = """
+import dataclasses
 import json
 from bench import backends
 from bench.backends import layer_parallel
@@ -280,6 +282,30 @@ def test_a_probe_takes_no_more_memory_than_the_run_had_and_gave_back(guest):
         assert refused[1] and refused[2] == 0
 
 
+SEVERAL = """
+import contextlib, json, torch
+from bench.job import parse_job
+from bench.measuring import ranks, roof
+job, cuda = parse_job({text!r}), torch.cuda
+ranks.gpus = lambda: [0, 1, 2]
+cuda.is_initialized, cuda.device, cuda.synchronize, cuda.empty_cache = (lambda: True), (lambda index: contextlib.nullcontext()), (lambda: None), (lambda: None)
+cuda.memory_reserved, cuda.mem_get_info = (lambda i: 0), (lambda i: (100 << 30, 100 << 30))
+cuda.max_memory_reserved = lambda i: {peaks!r}[i]
+roof.read, roof.multiply = (lambda device, read_bytes: {{"read_bytes": read_bytes}}), (lambda device, side: {{}})
+print(json.dumps(roof.measure(job, None, products=False)["roof"]))
+"""
+
+
+def test_a_gpu_that_a_library_left_empty_has_no_roof_and_takes_none_from_the_others(guest):
+    from bench.job import to_json
+
+    def told(*peaks):
+        return guest.code(SEVERAL.format(text=to_json(tiny_job("bloom", "/nowhere")), peaks=list(peaks)))
+
+    assert [one["device"] for one in told(0, 4 * GIB, 4 * GIB)["devices"]] == ["cuda:1", "cuda:2"]
+    assert told(0, GIB, GIB // 2) == {"reason": "RuntimeError: 0.90 GiB of cuda:1 are below the run's peak and free, the probe needs 1.00"}
+
+
 ASKED = """
 import json
 from bench import actions
@@ -300,5 +326,6 @@ def test_products_are_measured_where_a_row_decodes_and_the_shape_is_known(guest)
     jobs = [tiny_job("bloom", "/nowhere", variant="published", runs=[{**run, "new_tokens": count}]) for count in (1, 100)]
     unknown = tiny_job("bloom", "/nowhere")
     unknown.model["shape"] = "some-model"
-    asked = guest.code(ASKED.format(texts=[to_json(job) for job in [*jobs, unknown]]))
-    assert asked == [[True, False], [True, True], [False, True]]
+    split = dataclasses.replace(jobs[1], device_count=2)
+    asked = guest.code(ASKED.format(texts=[to_json(job) for job in [*jobs, unknown, split]]))
+    assert asked == [[True, False], [True, True], [False, True], [True, False]], "the products are those of one GPU"

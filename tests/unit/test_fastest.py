@@ -38,6 +38,19 @@ def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
     assert line_of(a_row("int8", 1280.0), *compared)[0] == "▼ int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1"
 
 
+def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_systems_of_fewer_runs():
+    measured = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
+    looks = [a_row(case, 640.0, count=2, stack="hopper") for case in ("int8", "deepspeed", "tensor-parallel")]
+    assert line_of(*measured, *looks)[0] == "▼ int8: 10.0, 1 GPU, of 2 systems, 1 to 5 runs"
+    assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("of 3 systems, 1 run"), "without such a row most systems go first"
+
+
+def test_several_answers_to_one_text_are_no_single_text_and_no_batch():
+    several = a_row("deepspeed", 1280.0)
+    several.guest.figures["pipeline"] = {"sequences": 4}
+    assert line_of(several, a_row("int8", 2560.0)) == ("int8: 20.0, 1 GPU, the only system measured, 1 run", "—")
+
+
 def test_of_batches_those_that_make_further_tokens_go_first_then_those_with_later_weights():
     prompts, earlier = a_row("int8", 8.0, 8, new_tokens=1, variant="published"), a_row("int8", 2048.0, 8, recipe=1)
     assert line_of(prompts, earlier)[1] == "int8: 2.00, 1 GPU, batch 8, the only system measured, 1 run, recipe 1"

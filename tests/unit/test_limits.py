@@ -239,8 +239,11 @@ def test_a_row_whose_work_is_not_known_or_whose_output_is_wrong_has_no_line(run)
 def test_why_a_probe_measured_nothing_stands_below_the_tables():
     run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
     run.guest.figures |= {"roof": {"devices": [], "reason": "RuntimeError: 0.5 GiB <are> free"}, "products": {"reason": "no room"}}
-    text = limits.section(group_of(run), None)
-    assert "- transformers on 1: no roof: RuntimeError: 0.5 GiB &lt;are&gt; free" in text and "no products alone: no room" in text
+    other = float16(record(job("int8", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
+    other.guest.figures |= {"products": {"reason": "no room"}}
+    text = limits.section(group_of(run, other), None)
+    assert "- transformers on 1: no roof: RuntimeError: 0.5 GiB &lt;are&gt; free" in text
+    assert "- int8 on 1, transformers on 1: no products alone: no room" in text or "- transformers on 1, int8 on 1: no products alone: no room" in text
 
 
 def test_times_between_tokens_of_all_runs_of_a_row_are_one_distribution():
@@ -267,6 +270,13 @@ def test_joules_are_of_the_tokens_that_were_made_where_the_run_counted_them():
     run.guest.figures["calls"] = [{"new_tokens": 128, "timed_tokens": [64] * 10}]
     _, long = cells_of(energy.section(group_of(run), None), "deepspeed")
     assert long["J a token"] == "4.00", "each answer ended after 64 of 128 tokens"
+
+
+def test_joules_of_several_answers_to_one_text_are_of_all_their_tokens():
+    run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
+    run.guest.figures["pipeline"] = {"sequences": 4}
+    _, long = cells_of(energy.section(group_of(run), None), "deepspeed")
+    assert long["J a token"] == "0.500", "four answers of 128 tokens a call"
 
 
 def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():
@@ -307,9 +317,9 @@ def test_the_same_work_stands_in_one_table_fastest_first():
     order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
     assert order == ["compiled", "deepspeed", "transformers"]
     (line,) = cells_of(text, "compiled")
-    assert (line[""], line["stack"], line["ms a token"], line["NVML peak of a GPU, GiB"]) == ("today", "current", "6.00", "15.00")
+    assert (line["whose"], line["stack"], line["ms a token"], line["NVML peak of a GPU, GiB"]) == ("today", "current", "6.00", "15.00")
     assert line["items/s"] == "1.30", "one answer of 128 tokens in 768 ms"
-    assert cells_of(text, "deepspeed")[0][""] == "the article's"
+    assert cells_of(text, "deepspeed")[0]["whose"] == "the article's"
 
 
 def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
@@ -343,8 +353,9 @@ def test_later_weights_go_before_the_host_of_today_s_systems():
     earlier = float16(record(job("transformers", recipe=1, **CONTROLLED), (9.0, 1152.0)))
     later = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
     later.host["machine"]["cpu_count"] = 64
-    lines = cells_of(same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0)))), "transformers")
-    assert [line["weights"] for line in lines] == ["random (recipe 2)"]
+    text = same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0))))
+    assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core host")]
+    assert "All rows: variant controlled; weights random (recipe 2); in containers." in text, "what all rows share is said once"
 
 
 def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whole_call_over_its_tokens():
@@ -394,4 +405,4 @@ def test_the_table_of_the_same_work_and_the_distances_stand_in_the_page(tmp_path
     document.write(tmp_path / "runs", tmp_path)
     page = reports.text_of(tmp_path)
     assert '<a id="same-work-inference-tools"></a>' in page and "## The same work, years later" in page
-    assert [page.count(f"\n{words}") for words in ("Distance to the limit: what a token", "When tokens come:", "Energy of the timed calls:")] == [1, 1, 1]
+    assert [page.count(f"\n{words}") for words in ("Distance to the limit: what a token", "When tokens come:", "Energy of the timed calls")] == [1, 1, 1]

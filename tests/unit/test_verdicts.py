@@ -786,7 +786,7 @@ def test_of_several_gpus_each_place_in_the_order_of_fullness_has_its_middle_run(
         (parts.Range(least=102.4), "at least 102.4"),
         (parts.Range(most=1.25), "at most 1.25"),
         (parts.size(60), "48 to 75"),
-        (parts.size(3.83), "3.064 to 4.787"),
+        (parts.size(3.83), "3.06 to 4.79"),
         (parts.Range(), ""),
     ],
 )

@@ -1,6 +1,6 @@
 """A setting's times: each row's mean call with its interval over runs, beside the published mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scripts import stats
 from scripts.articles import Article, Case
@@ -15,6 +15,12 @@ def named(row: Row) -> str:
     return f"{row.name} ×{row.count}"
 
 
+def legend(counts: Iterable[int], device: str) -> str:
+    """ "; ×4: on 4 GPUs", of the largest of these numbers of devices; "" where each has one."""
+    most = max(counts, default=1)
+    return f"; ×{most}: on {most} {device}s" if most > 1 else ""
+
+
 def plot(group: Group, article: Article | None) -> str | None:
     """A panel for each number of new tokens, the fastest row on top; None where nothing was timed."""
     # Sweeps over batch sizes have a picture of their own, and a batch of a workload is no call that a reader would wait for.
@@ -25,9 +31,8 @@ def plot(group: Group, article: Article | None) -> str | None:
         return None
     cases = published.by_case(group, article)
     longest = max(panels)
-    drawn = [
-        Panel(f"ms per call of {cells.tokens(count)}; ×2: on two devices", [_dot(row, count, cases, article) for row in rows]) for count, rows in panels.items()
-    ]
+    beside = legend((row.count for row in shown), "device")
+    drawn = [Panel(f"ms per call of {cells.tokens(count)}{beside}", [_dot(row, count, cases, article) for row in rows]) for count, rows in panels.items()]
     return dots.plot(drawn, _finding(panels[longest], longest), group.heading)
 
 

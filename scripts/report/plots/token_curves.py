@@ -5,6 +5,7 @@ from scripts.articles import Article
 from scripts.report import published
 from scripts.report.plots import sweeps
 from scripts.report.plots.sweeps import Curve
+from scripts.report.plots.time_dots import legend
 from scripts.verdicts import token_times
 from scripts.verdicts.row_groups import Group
 
@@ -28,7 +29,8 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
     for (name, count), points in sorted(measured.items()):
         panels.setdefault(name, []).append(Curve(f"×{count}", points))
     title = _finding(group, article)
-    return sweeps.plot(panels, title, group.heading, "ms/token over the batch size, each token counted once; ×2: on two GPUs")
+    beside = legend([*(count for _, count in measured), *(case.gpus for case in cases.values())], "GPU")
+    return sweeps.plot(panels, title, group.heading, f"ms/token over the batch size, each token counted once{beside}")
 
 
 def _finding(group: Group, article: Article | None) -> str:

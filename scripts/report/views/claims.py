@@ -33,7 +33,7 @@ def setting(judged: Judged) -> Markdown:
     if judged.group is None or not judged.verdict.was_run:
         return Markdown(NONE)
     key = judged.group.key
-    words = f"{key.device_words}, {key.stack}, {key.weights} weights, {key.engine_words}, {key.variant}"
+    words = f"{judged.group.device_words}, {key.stack}, {key.weights} weights, {key.engine_words}, {key.variant}"
     return link(words, f"#{judged.group.slug}") + f", {cells.tokens(judged.new_tokens)}"
 
 

@@ -30,7 +30,7 @@ class Spent:
     def made_tokens(self) -> int:
         """New tokens of all timed calls and all sequences."""
         told = next((one["timed_tokens"] for one in self.row.figures.get("calls") or [] if one["new_tokens"] == self.new_tokens), None)
-        return sum(told) if told else self.new_tokens * self.row.batch_size * len(self.row.timed_ms(self.new_tokens))
+        return sum(told) if told else self.new_tokens * self.row.sequences * len(self.row.timed_ms(self.new_tokens))
 
     @property
     def codes(self) -> list[str]:
@@ -44,7 +44,7 @@ class Spent:
 
     def per_token(self, name: str = "joules") -> float | None:
         total = self.joules(name)
-        made = self.new_tokens * self.row.batch_size * self.calls if self.calls else self.made_tokens
+        made = self.new_tokens * self.row.sequences * self.calls if self.calls else self.made_tokens
         return total / made if total is not None and made else None
 
     @property
@@ -84,14 +84,9 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent]("further calls in it", lambda one: str(one.calls or NONE), when=any(one.calls for one in rows)),
         Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),
     ]
-    return (
-        blocks(
-            Markdown("Energy of the timed calls{}:").format(", or of further calls where these are too short" if any(one.calls for one in rows) else ""),
-            table(columns, rows),
-        )
-        if rows
-        else Markdown()
-    )
+    beside = ", or of further calls where these are too short" if any(one.calls for one in rows) else ""
+    words = Markdown("Energy of the timed calls{}; of several runs, of the one that took the middle time:").format(beside)
+    return blocks(words, table(columns, rows)) if rows else Markdown()
 
 
 def _price(one: Spent, per_gpu_hour: float | None) -> str:

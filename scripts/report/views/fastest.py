@@ -1,8 +1,9 @@
 """The fastest system for each model and GPU, of one text and of batches up to LARGEST.
 
 Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
-tokens, then those that compare systems, then those with weights that verdicts rest on, then those with most systems, and of equal ones
-the one with the fastest row. Of batches those come first that make further tokens, then those with such weights, then the fastest.
+tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then those with
+most systems, and of equal ones the one with the fastest row. Of batches those come first that make further tokens, then those with such weights, then
+the fastest. Several answers to one text are another question.
 """
 
 import json
@@ -90,7 +91,12 @@ def _models(timed: Sequence[Timed]) -> str:
 def _most_compared(timed: Sequence[Timed]) -> Sequence[Timed]:
     """The rows of the group that compares most systems, by the order above; [] where there are none."""
     by_group = _together(timed)
-    return max(by_group, key=lambda timed: (_decodes(timed), _systems(timed) > 1, _can_judge(timed), _systems(timed), -_best(timed).ms), default=[])
+
+    def rank(timed: Sequence[Timed]) -> tuple[float, ...]:
+        best = _best(timed)
+        return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _runs(best) >= stats.LEAST_RUNS, _systems(timed), -best.ms
+
+    return max(by_group, key=rank, default=[])
 
 
 def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
@@ -115,7 +121,7 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
     batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
     others = f"of {_systems(group)} systems" if _systems(group) > 1 else "the only system measured"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
-    counts = [len(one.row.runs_of(one.row.new_tokens[-1])) for one in group]
+    counts = list(map(_runs, group))
     fewest, most = min(counts), max(counts)
     runs = (f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)) + ("" if _can_judge([best]) else f", {RECIPE_1}")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
@@ -129,6 +135,11 @@ def _alike(one: Timed, best: Timed) -> bool:
     """Does the interval of their ratio over runs hold 1, on as many GPUs? Rows of too few runs have none, and their number stands there."""
     above, below = (timed.row.run_means_ms(timed.row.new_tokens[-1]) for timed in (one, best))
     return one.row.count == best.row.count and stats.ratio_over_runs(above, below).holds(1)
+
+
+def _runs(one: Timed) -> int:
+    """How many of the row's runs count."""
+    return len(one.row.runs_of(one.row.new_tokens[-1]))
 
 
 def _best(timed: Sequence[Timed]) -> Timed:
@@ -151,7 +162,8 @@ def _systems(timed: Sequence[Timed]) -> int:
 
 def _timed(group: Group) -> Iterator[Timed]:
     """Of each model the group's rows that made the most tokens a call: the prompt's part is smallest there, and short calls are another question."""
-    right = [row for row in group.rows if row.status == "ok" and row.new_tokens and row.output_is_right and not row.is_workload]
+    calls = [row for row in group.rows if row.status == "ok" and row.new_tokens and not row.is_workload and row.sequences == row.batch_size]
+    right = [row for row in calls if row.output_is_right]
     longest: dict[object, int] = {}
     for row in right:
         longest[_shape(row)] = max(row.new_tokens[-1], longest.get(_shape(row), 0))

@@ -24,7 +24,11 @@ def section(group: Group, article: Article | None) -> Markdown:
     prompts = [distance for row in group.rows if (distance := limits.prompt(row))]
     parts = [(TOKENS, table(_step_columns(group, steps), steps)), (PROMPTS, table(_prompt_columns(group, prompts), prompts))]
     told = [(row, distance.run if distance else row) for row, distance in of_rows]
-    reasons = [Markdown("- {}: no {}: {}").format(cells.on(row), words, reason) for row, run in told for words, reason in _reasons(run.figures)]
+    of_reason: dict[tuple[str, str], list[str]] = {}
+    for row, run in told:
+        for reason in _reasons(run.figures):
+            of_reason.setdefault(reason, []).append(cells.on(row))
+    reasons = [Markdown("- {}: no {}: {}").format(", ".join(rows), words, reason) for (words, reason), rows in of_reason.items()]
     return blocks(*(part for words, of_table in parts if of_table for part in (words, of_table)), lines(*reasons))
 
 

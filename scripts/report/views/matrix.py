@@ -25,11 +25,11 @@ SHORT = {
 }
 
 
-def setting(group: Group) -> str:
-    """ "hopper, published, NVIDIA H200, 16-core host, random (recipe 2), containers"."""
+def setting(group: Group, with_engine: bool) -> str:
+    """ "hopper, published, 1 and 2 × NVIDIA H200, 16-core host, random (recipe 2), containers"."""
     key = group.key
-    scale = [] if key.scale == "full" else [key.scale]
-    return ", ".join([key.stack, key.variant, key.model, *([key.host] if key.host else []), key.weights, *scale, engine(group)])
+    scale = "" if key.scale == "full" else key.scale
+    return ", ".join(filter(None, [key.stack, key.variant, group.devices, key.host, key.weights, scale, engine(group) if with_engine else ""]))
 
 
 def engine(group: Group) -> str:
@@ -44,8 +44,9 @@ def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown
     def of_claim(claim_id: str) -> Column[Group]:
         return Column(claim_id, lambda group: _cell(claim_id, group, verdicts), words=True)
 
+    engines = {group.key.engine for group in groups}
     columns = [
-        Column[Group]("setting", lambda group: link(setting(group), f"#{group.slug}"), words=True),
+        Column[Group]("setting", lambda group: link(setting(group, len(engines) > 1), f"#{group.slug}"), words=True),
         *(of_claim(claim["id"]) for claim in claims),
         Column[Group]("rows with the right output", right_rows),
     ]
@@ -67,13 +68,17 @@ def claims_of(group: Group) -> str:
 def short(judged: Judged) -> str:
     """ "● 3.04 × tensor-parallel": the sign of the verdict and its first measured ratio, where it has one.
 
-    Where the parts came out differently each ratio of a tested part has their signs: "◆ ● 1.97 × accelerate-int8; ✖ 2.79 × accelerate-int8".
+    Where the parts came out differently each ratio of a tested part has their signs: "◆ ✖ 4.62 × accelerate-fp16 b32; ● 3.24 × ds-inference b32", and
+    its part's name where another ratio is over the same case.
     """
     measured = overview.ratios(judged)
     if differ := len({part.word for part in judged.verdict.parts}) > 1:
         measured = [one for one in measured if any(part.word != NOT_TESTED for part in one[2])]
+    alike = len({over for _, over, _ in measured}) < len(measured)
     cells = [
-        (f"{''.join(SIGNS[part.word] for part in parts)} " if differ else "") + f"{stats.in_words(stats.Estimate(ratio.value), least=2)} × {over}"
+        (f"{''.join(SIGNS[part.word] for part in parts)} " if differ else "")
+        + (f"{parts[0].name}: " if differ and alike else "")
+        + f"{stats.in_words(stats.Estimate(ratio.value), least=2)} × {over}"
         for ratio, over, parts in measured
     ]
     return " ".join(filter(None, [SIGNS[judged.verdict.word], "; ".join(cells if differ else cells[:1])]))

@@ -1,10 +1,11 @@
 """What stood behind the numbers: the environment of each group, and the runs themselves."""
 
 import json
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from scripts import surroundings
+from scripts import stats, surroundings
 from scripts.articles import Article
 from scripts.report import cells, rerun_command
 from scripts.report.cells import MARK, NONE
@@ -12,6 +13,7 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, code, lines, link
 from scripts.report.views import around
 from scripts.results import Record, Skipped
+from scripts.verdicts import run_facts
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -60,6 +62,15 @@ def _between_gpus(record: Record) -> str:
     """The variables by which the machine and the kit told NCCL and its like how GPUs exchange data."""
     told = (record.guest.environment.get("between_gpus") or {}) if record.guest and record.job.device_count > 1 else {}
     return " ".join(f"{name}={value}" for name, value in sorted(told.items()) if name != surroundings.NO_SETTING)
+
+
+def _told_between(group: Group) -> Iterable[tuple[str, Sequence[str]]]:
+    """(variables, the cases that had them)."""
+    cases_of: dict[str, dict[str, None]] = {}
+    for row in group.rows:
+        for told in filter(None, map(_between_gpus, row.runs)):
+            cases_of.setdefault(told, {})[row.case] = None
+    return ((told, list(cases)) for told, cases in sorted(cases_of.items()))
 
 
 def _packages(row: Row) -> dict[str, object]:
@@ -148,12 +159,11 @@ def _folded(summary: str, items: Sequence[Markdown]) -> Markdown:
 def environment(group: Group, article: Article | None = None) -> Markdown:
     """The section of a group: machine, driver, versions, images, deviations from the pins."""
     gpus = _gpus(group)
-    told = _distinct(group.rows, _between_gpus)
     facts = [
         Markdown("- Processor: {}").format(_distinct(group.rows, _machine)),
         *(Markdown("- GPU {}").format(gpu) for gpu in gpus),
         *([Markdown("- Driver: {}").format(_distinct(group.rows, _driver))] if gpus else []),
-        *([Markdown("- Variables of NCCL and its like, on several GPUs: {}").format(code(told))] if told != NONE else []),
+        *(Markdown("- Variables of NCCL and its like, on several GPUs: {} ({})").format(code(told), ", ".join(cases)) for told, cases in _told_between(group)),
         Markdown("- Commit of the kit: {}").format(_distinct(group.rows, _commit)),
     ]
     heading = Markdown("# Environment of {}: {}").format(group.key.article, group.heading)
@@ -162,12 +172,20 @@ def environment(group: Group, article: Article | None = None) -> Markdown:
     return blocks(anchor(f"environment-{group.slug}"), heading, back, lines(*facts), *tables)
 
 
+def _means(record: Record) -> str:
+    """ "27.2 (1); 2640 (128)"."""
+    timed = run_facts.series(record) if record.status == "ok" else {}
+    return "; ".join(f"{stats.significant(statistics.fmean(timed[count]))} ({count})" for count in sorted(timed)) or NONE
+
+
 def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:
     """Every run with a link to its raw result; `runs_link` leads from the report to the runs folder."""
     columns = [
         Column[Record]("run", lambda record: link(record.id, f"{runs_link}/{record.id}/result.json"), words=True),
         Column[Record]("status", lambda record: record.status, words=True),
         Column[Record]("started, UTC", lambda record: record.host["started_at"], words=True),
+        Column[Record]("commit", _commit, words=True),
+        Column[Record]("mean call, ms (new tokens)", _means, words=True),
         Column[Record]("wall time, s", lambda record: f"{record.host.get('wall_s') or 0:.1f}"),
     ]
     return table(columns, sorted(records, key=lambda record: record.id))

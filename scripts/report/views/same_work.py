@@ -2,7 +2,7 @@
 
 import functools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scripts import articles, pins
@@ -121,16 +121,23 @@ def _work(line: Line) -> tuple[object, ...]:
     return key.model, job.model.get("weights"), key.variant, job.form, job.model.get("shape"), line.row.batch_size, line.new_tokens
 
 
+#: What most tables' rows share: a column where they differ, else a word above the table.
+SHARED: dict[str, Callable[[Line], str]] = {
+    "variant": lambda line: line.group.key.variant,
+    "weights": lambda line: line.group.key.weights,
+    "host": lambda line: line.group.key.host or NONE,
+    "in": lambda line: matrix.engine(line.group),
+}
+
+
 def section(groups: Sequence[Group], article: Article) -> Markdown:
     found = lines(groups, article)
+    constant = {name: {of(line) for line in found} for name, of in SHARED.items()}
     columns = [
         Column[Line]("system", lambda line: link(line.row.case, f"#{line.group.slug}"), words=True),
-        Column[Line]("", lambda line: line.kind, words=True),
+        Column[Line]("whose", lambda line: line.kind, words=True),
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
-        Column[Line]("variant", lambda line: line.group.key.variant, words=True),
-        Column[Line]("weights", lambda line: line.group.key.weights, words=True),
-        Column[Line]("host", lambda line: line.group.key.host or NONE, words=True),
-        Column[Line]("in", lambda line: matrix.engine(line.group), words=True),
+        *(Column[Line](name, of, words=True, when=len(constant[name]) > 1) for name, of in SHARED.items()),
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
         Column[Line]("GPUs", lambda line: line.row.count),
         Column[Line]("batch size", lambda line: line.row.batch_size),
@@ -141,4 +148,6 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
         Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
     ]
-    return blocks(NOTE, table(columns, found)) if found else Markdown()
+    shared = "; ".join(f"{name} {values.pop()}" for name, values in constant.items() if len(values) == 1)
+    of_all = Markdown("All rows: {}.").format(shared) if shared else Markdown()
+    return blocks(NOTE, of_all, table(columns, found)) if found else Markdown()

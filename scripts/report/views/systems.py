@@ -17,7 +17,7 @@ from scripts.verdicts.run_facts import disturbed_by, marks_of, wrong_output
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that samples of a GPU's memory saw, torch's cache of freed memory included, "
     "which may fill the GPU; *in use*: the most that torch had allocated at once, nearer to what a system needs; of several runs each shows "
-    "the middle one."
+    "the middle one, of two the lower."
 )
 
 

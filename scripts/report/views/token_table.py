@@ -31,7 +31,7 @@ NOTES = Markdown(
 )
 CORRECTED_NOTE = Markdown(" *Corrected* counts the tokens that were really made, once.")
 WRONG_NOTE = Markdown(f" {WRONG}: the output failed its check, was not checked, or is another one when padded.")
-TO_FILL_IN = Markdown("To measure what was not run (what is there of the same kind of machine is measured again with `FORCE=1` only):")
+TO_FILL_IN = Markdown("To measure what was not run (runs of this kind of machine that are there are skipped; `FORCE=1` repeats them):")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _table_lines(rows: Sequence[Row], cases: dict[str, Case], sizes: Sequence[in
         numbers = [case.published_at(METRIC, size) for size in sizes]
         yield Line(f"{name}, published", case.gpus, [cells.decimal(number, 2) for number in numbers])
         if case.options.get("tokens_times_ranks"):
-            once = [cells.significant(None if number is None else number * case.times_counted) for number in numbers]
+            once = [NONE if number is None else f"{number * case.times_counted:.4g}" for number in numbers]
             yield Line(f"{name}, published, each token once", case.gpus, once)
         yield from _measured(rows, name, sizes)
     for name in dict.fromkeys(row.case for row in rows if row.case not in cases):
