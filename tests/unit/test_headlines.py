@@ -73,9 +73,7 @@ def test_a_row_names_on_how_many_gpus_it_was_measured(gpus, words):
 
 def test_a_number_that_two_parts_of_one_relation_share_stands_behind_the_second_alone():
     (claim,) = [one.headline for one in of_five_runs(30.0)["inference-tools"].claims if one.headline.claim["id"] == "1.5"]
-    assert re.fullmatch(
-        r"\*\*holds in part\*\*: faster: holds; 3\.83 times \(3\.06 to 4\.79\): refuted, 3\.00 \(2\.9\S* to 3\.0\S*\)", overview.verdict(claim)
-    )
+    assert re.fullmatch(r"\*\*holds in part\*\*: faster: holds; 3\.83 times \(3\.06 to 4\.79\): refuted, 3\.00 \(2\.9\S* to 3\.0\S*\)", overview.verdict(claim))
 
 
 def test_a_row_that_was_not_tested_says_why():
