@@ -212,5 +212,5 @@ calibrate: $(RUN) ## Time nothing and a fixed kernel on this machine, five proce
 .PHONY: clean
 clean: ## Remove environments, caches and the demo's report; models and results stay
 	@! test -d .venv || $(PYTHON) -m scripts.commands.clean
-	rm -rf .venv .envs .pytest_cache tests/.pytest_cache .ruff_cache bench/.ruff_cache .mypy_cache .import_linter_cache reports/demo
+	rm -rf .venv .envs .hypothesis .pytest_cache tests/.pytest_cache .ruff_cache bench/.ruff_cache .mypy_cache .import_linter_cache reports/demo
 	find . -name __pycache__ -not -path './.git/*' -exec rm -rf {} +

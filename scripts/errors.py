@@ -7,6 +7,7 @@ KitError            exit 1   something failed while it ran
 """
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 
@@ -37,15 +38,17 @@ def shown(text: object) -> str:
 def run_command(command: Callable[[], int | None]) -> None:
     """Run a command and end the process with its exit code. Errors are printed here and nowhere else."""
     try:
-        sys.exit(command() or 0)
+        code = command() or 0
+        sys.stdout.flush()
+        sys.exit(code)
     except KitError as error:
         print(f"error: {shown(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # a reader such as `head` has enough; Python flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -57,6 +60,9 @@ def run_command(command: Callable[[], int | None]) -> None:
                 file=sys.stderr,
             )
             sys.exit(1)
+        if error.errno in (errno.EACCES, errno.EPERM) and error.filename:
+            print(f"error: {shown(error.filename)}: {error.strerror}; type the same as a user who may, or in a clone of your own", file=sys.stderr)
+            sys.exit(PreflightError.exit_code)
         if error.errno == errno.ENAMETOOLONG:
             print(f"error: the name {str(error.filename)[:60]!r}… is too long for a file; type a shorter path", file=sys.stderr)
             sys.exit(UsageError.exit_code)

@@ -265,7 +265,7 @@ def number(value: float, places: int) -> str:
 def percent(share: float) -> str:
     """A share as per cent with two digits: percent(0.051) is "5.1", percent(1.34) is "130"."""
     two_digits = f"{100 * share:.2g}"
-    return f"{float(two_digits):.0f}" if "e+" in two_digits else two_digits
+    return numpy.format_float_positional(float(two_digits), trim="-") if "e" in two_digits else two_digits
 
 
 def significant(value: float, most: int = MOST_DECIMALS_MS) -> str:

@@ -202,7 +202,7 @@ def _rows(answers):
 
 def _ends(answers, readings):
     """A backend that takes other tokens for the end ends answers too early, or forbids the wrong tokens."""
-    named, own = sorted(answers["stop_tokens"] + answers["forbidden_tokens"]), readings.ends()  # one of the two is empty
+    named, own = sorted(_end_tokens(answers)), readings.ends()
     return [] if named == own else ["the tokens {} ended answers, by the model's own settings {} do".format(named, own)]
 
 
@@ -250,11 +250,17 @@ def _too_far(errors, allowed):
     ]
 
 
-def _error(own, right):
-    """|own - right| / |right| over the entries that generation did not forbid (a minimum length sets end tokens to -inf); 1e9 where not finite."""
+def _end_tokens(answers):
+    """The end tokens: they end answers, or are forbidden."""
+    return answers["stop_tokens"] + answers["forbidden_tokens"]  # one of the two is empty
+
+
+def _error(own, right, ends):
+    """|own - right| / |right| over the entries that generation did not forbid; 1e9 where not finite. A minimum length sets end tokens to -inf."""
     import numpy
 
-    allowed = ~numpy.isneginf(own)
+    allowed = numpy.ones(len(own), dtype=bool)
+    allowed[[token for token in ends if numpy.isneginf(own[token])]] = False
     error = numpy.linalg.norm((own - right)[allowed]) / numpy.linalg.norm(right[allowed])
     return float(error) if numpy.isfinite(error) else 1e9
 
@@ -269,7 +275,7 @@ def _logits_error(answers, logits, readings):
         for own, answer in zip(logits.get(name, ()), answers["again"]["answers"]):
             if len(answer["tokens"]) > step:
                 right = readings.logits(answers, answers["prompts"][answer["prompt"]], answer["tokens"])
-                errors[name] = max(errors.get(name, 0.0), _error(own, right[place]))
+                errors[name] = max(errors.get(name, 0.0), _error(own, right[place], _end_tokens(answers)))
     return errors
 
 
@@ -295,7 +301,7 @@ def _plain(job, answers, readings):
             own, right = readings.read(answers, prompt, tokens)
             regrets += own.tolist()
             for place, name in enumerate(logits):
-                errors[name] = max(errors[name], _error(logits[name], right[place]))
+                errors[name] = max(errors[name], _error(logits[name], right[place], _end_tokens(answers)))
         summary = regret.summary(regrets)
         return numpy.array([summary["p90"], summary["max"], errors["prompt"], errors["late"]])
 

@@ -12,6 +12,7 @@ A form is a module with
                                 the new tokens [rows, new tokens] of one further call of a run on any prompt, for the judge; needed
                                 where `run` adds to `loaded.answers` (bench/measuring/timed_tokens.py); prompts are padded as
                                 `loaded.prompt_mask` tells
+    judged(job)                 whether the judge can read this job's answers (optional; default: yes, where there is a `call`)
     STOPS                       True where an end token ends an answer before its length (optional)
     unsupported(job)            why this job cannot run on this machine, or "" (optional); called before anything is loaded
     LOADS                       False where the form measures without a model: `loaded` is then None, and the job has neither a
@@ -44,6 +45,11 @@ def loads(module: types.ModuleType) -> bool:
 def times_runs(module: types.ModuleType) -> bool:
     """Are the measurements of this form the calls of the job's runs?"""
     return getattr(module, "TIMES_RUNS", False)
+
+
+def leaves_tokens(module: types.ModuleType, job: Job) -> bool:
+    """Does a good run of this job leave the tokens of its timed calls for the judge?"""
+    return hasattr(module, "call") and (not hasattr(module, "judged") or module.judged(job))
 
 
 def stops(module: types.ModuleType) -> bool:

@@ -12,6 +12,7 @@ TIMES_RUNS = True
 OPTIONS = texts.OPTIONS
 
 call = texts.generate
+judged = texts.judged
 
 
 def run(job, loaded, say):
@@ -27,10 +28,10 @@ def run(job, loaded, say):
         last["answers"] = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         return rows
 
-    measurements, rows, figures = texts.time_runs(job, tokenizer, one_call, say, loaded.answers if texts.judged(job) else None)
+    measurements, rows, figures = texts.time_runs(job, tokenizer, one_call, say, loaded.answers if judged(job) else None)
     ids, mask = last["encoded"]["input_ids"], last["encoded"]["attention_mask"]
     figures["prompt_tokens"], figures["padded_prompt_tokens"] = int(mask.sum()), int(ids.numel())
-    if texts.judged(job):
+    if judged(job):
         loaded.prompt_ids = ids
     same = ids.tolist() == loaded.input_ids.tolist()
     return measurements, torch.tensor(rows) if same else None, figures

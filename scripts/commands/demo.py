@@ -44,6 +44,8 @@ def _alone() -> Iterator[None]:
 
 def run_demo() -> None:
     """Run the demo; raises KitError after the last job where some jobs could not run."""
+    if (DEMO / "REPORT.md").exists():
+        print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
     shutil.rmtree(DEMO, ignore_errors=True)
     options = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
     loaded = pins.load()

@@ -34,13 +34,13 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
     shown = runs or results.RUNS
     if runs and not results.any_run(runs):
         raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
-    folder = out or document.folder_of(shown)
+    folder = out or results.report_of(shown)
     if format == "html":
         from scripts.share import site  # its libraries serve nothing else
 
         site.place_in(folder, shown)  # refused before anything is written
     path = document.write(shown, folder, with_rows=rows)
-    if not runs and results.TRIALS.is_dir():
+    if not runs and results.any_run(results.TRIALS):
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)
     if format == "html":
         print(site.build(path.parent, shown))

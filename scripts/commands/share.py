@@ -8,8 +8,8 @@ from scripts import results, surroundings
 from scripts.commands import values
 from scripts.commands.measure import RUNS
 from scripts.commands.values import option
+from scripts.errors import UsageError
 from scripts.machine import checksums
-from scripts.report import document
 from scripts.share import bundle as bundles
 from scripts.share import publish as publishing
 from scripts.share import verified
@@ -25,7 +25,7 @@ def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out:
     """Publish the site of the report on a branch of a repository."""
     surroundings.use_price("")
     shown = runs or results.RUNS
-    changes = publishing.publish(remote, branch, shown, out or document.folder_of(shown), take_branch)
+    changes = publishing.publish(remote, branch, shown, out or results.report_of(shown), take_branch)
     print(f"{branch} of {publishing.without_password(remote)}: {changes}")
 
 
@@ -33,6 +33,8 @@ def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out:
 @option("OUT", values.folder(), "the folder of the archive; by default the current one")
 def bundle(out: Path | None) -> None:
     """Pack results, report, pins and locks into one archive with checksums."""
+    if out and not out.is_dir():
+        raise UsageError(f"OUT is {str(out)!r}, which is no folder, allowed is a folder that exists; try OUT={out.parent if out.parent.is_dir() else '.'}")
     path = (out or Path.cwd()) / f"{bundles.NAME}.tar.gz"
     count = bundles.write(path)
     size_mb = path.stat().st_size / 1e6

@@ -25,7 +25,7 @@ from typing import Any, Self
 import pynvml
 
 from scripts.errors import NothingRuns
-from scripts.machine import busy, energy, gpus, pressure
+from scripts.machine import busy, energy, gpus, pressure, signals
 from scripts.machine.gpus import Gpu
 from scripts.machine.windows import Window
 
@@ -88,9 +88,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a GPU, in seconds since the epoch; `reasons` are NVML's bits. None where the driver does not give a value."""
+    """One look at a GPU, in seconds since the epoch and by the monotonic clock; `reasons` are NVML's bits. None where the driver does not give a value."""
 
     moment: float
+    monotonic_s: float
     values: dict[str, float | None]
     reasons: int | None
     millijoules: int | None = None
@@ -131,10 +132,11 @@ class Watch(gpus.Sampler):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._pressure.__exit__(*raised)
-        super().__exit__(*raised)
-        self._left = time.time()
-        self._after = busy_cores(self._look_s)
+        with signals.held_back():  # the job has ended: a stopped command would lose what it measured
+            self._pressure.__exit__(*raised)
+            super().__exit__(*raised)
+            self._left = time.time()
+            self._after = busy_cores(self._look_s)
 
     def _watch(self) -> None:
         super()._watch()
@@ -154,8 +156,8 @@ class Watch(gpus.Sampler):
         reasons = _reading(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         millijoules = _reading(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         busy_percent = _reading(lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, handle)
-        sample = Sample(time.time(), values, None if reasons is None else int(reasons), None if millijoules is None else int(millijoules), busy_percent)
-        self._samples[uuid].append(sample)
+        told = None if reasons is None else int(reasons), None if millijoules is None else int(millijoules)
+        self._samples[uuid].append(Sample(time.time(), time.monotonic(), values, *told, busy_percent))
 
     def _list_processes(self, uuid: str, handle: Any) -> None:
         """Keep for each process that computes on a GPU whether it is the job's."""
@@ -175,7 +177,7 @@ class Watch(gpus.Sampler):
         return [window.facts | {"gpus": [self._energy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
 
     def _energy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:
-        readings = [energy.Reading(sample.moment, sample.millijoules, sample.values["power_w"]) for sample in self._samples[gpu.uuid]]
+        readings = [energy.Reading(sample.moment, sample.monotonic_s, sample.millijoules, sample.values["power_w"]) for sample in self._samples[gpu.uuid]]
         return {"uuid": gpu.uuid, **energy.of_window(readings, window.began, window.ended)}
 
     def busy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ the counter's number as a check, and `idle_w`, the power before the job, because
     no-counter     this driver or this GPU has no such counter
     not-covered    no sample lies before the window or after it
     went-back      the counter was set back
-    clock-set      the machine's clock was set back while the samples were taken: their moments do not fit the window
+    clock-set      the machine's clock was set while the samples were taken: their moments do not fit the window
     too-short      the window is shorter than LEAST_S
     few-updates    the counter moved fewer than LEAST_UPDATES times within the window, as far as the samples show
 """
@@ -21,13 +21,19 @@ import numpy
 
 LEAST_S = 2.0
 LEAST_UPDATES = 10
+#: Between two looks the clock and the seconds that passed may differ by so much: more, and the clock was set.
+CLOCK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a GPU; the counter and the power in W are None where the driver does not tell them."""
+    """One look at a GPU in seconds since the epoch, and in seconds that no setting of the clock changes.
+
+    The counter and the power in W are None where the driver does not tell them.
+    """
 
     moment: float
+    monotonic_s: float
     millijoules: int | None
     power_w: float | None
 
@@ -39,7 +45,7 @@ def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[s
     counted = [(one.moment, one.millijoules / 1000) for one in readings if one.millijoules is not None]
     if not counted:
         return {"code": "no-counter", **found}
-    if any(later < earlier for (earlier, _), (later, _) in itertools.pairwise(counted)):
+    if any(abs((after.moment - before.moment) - (after.monotonic_s - before.monotonic_s)) > CLOCK_S for before, after in itertools.pairwise(readings)):
         return {"code": "clock-set", **found}
     if not counted[0][0] <= began <= ended <= counted[-1][0]:
         return {"code": "not-covered", **found}

@@ -25,9 +25,9 @@ def left(seconds: float) -> str:
 
 
 class Steps:
-    """How far a command with a known number of steps is, and the time left at the mean duration of the steps so far."""
+    """How far a command is, and the time left at the mean duration of the steps so far. `total` is None where the number of steps is not known."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int | None) -> None:
         self.total, self.begun, self.free, self.began = total, 0, 0, time.monotonic()
 
     def cost_nothing(self) -> None:
@@ -37,6 +37,8 @@ class Steps:
     def next(self) -> str:
         """The prefix of the next step's line: "[3 of 15, about 40 s left]"."""
         self.begun += 1
+        if self.total is None:
+            return f"[{self.begun}]"
         done = self.begun - 1
         if done == self.free:
             return f"[{self.begun} of {self.total}]"

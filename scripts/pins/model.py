@@ -247,7 +247,10 @@ def reference(base: dict[str, str]) -> str:
 def _pins(table: dict[str, dict[str, str]], place: str) -> dict[str, Pin]:
     pins = {}
     for name, pin in table.items():
-        if not pin.get("version") or pin.get("origin") not in ORIGINS or not pin.get("why"):
+        if pin.get("origin") not in (*ORIGINS, None, ""):
+            allowed, near = ", ".join(ORIGINS), nearest(str(pin["origin"]), ORIGINS)
+            raise KitError(f"docker/pins.toml, [{place}]: the origin of {name} is {str(pin['origin'])!r:.60}, allowed are {allowed}; try {near}")
+        if not all(pin.get(key) for key in ("version", "origin", "why")):
             raise KitError(f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why")
         pins[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
     return pins

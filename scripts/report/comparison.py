@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.job import InvalidDocument
+from bench.reasons import first_line
 from scripts import articles, results, stats
 from scripts.errors import KitError, UsageError
 from scripts.machine import unpack
@@ -78,6 +79,9 @@ def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
                 return [results.load(path)]
             except InvalidDocument as error:
                 raise KitError(f"{name}: {path}: {error}") from error
+        if path.is_dir() and not results.any_run(path):
+            better = path / "runs" if results.any_run(path / "runs") else "reports/runs"
+            raise UsageError(f"{name} is {typed!r}, which holds no run; try {name}={better}")
         if path.is_dir():
             return _all_in(name, typed, path)
     return _at_revision(name, typed)
@@ -89,8 +93,7 @@ def _all_in(name: str, typed: str, folder: Path) -> list[results.Record]:
     for skip in skipped:
         print(plain(f"skipped {skip.path}: {skip.reason}"), file=sys.stderr)
     if not records:
-        better = folder / "runs" if results.any_run(folder / "runs") else "reports/runs"
-        raise UsageError(f"{name} is {typed!r}, which holds no run that can be read; try {name}={better}")
+        raise UsageError(f"{name} is {typed!r}, which holds no run that can be read; try {name}=reports/runs")
     return records
 
 
@@ -101,7 +104,9 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         raise UsageError(f"{name} is {revision!r}, and there is no git repository here; type a folder: {name}=reports/runs")
     if done.returncode != 0:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
-        raise UsageError(f"{name} is {revision!r}, allowed are {allowed}; try {name}=HEAD~1")
+        shallow = (ROOT / ".git" / "shallow").exists()
+        better = "git fetch --unshallow first, because this clone is shallow" if shallow else f"{name}=reports/runs"
+        raise UsageError(f"{name} is {revision!r}, allowed are {allowed} ({first_line(done.stderr.decode(errors='replace'))}); try {better}")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         unpack.unpack(archive, Path(folder))
         return _all_in(name, revision, Path(folder) / "reports" / "runs")

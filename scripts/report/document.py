@@ -137,7 +137,7 @@ def _records_stay() -> Iterator[None]:
 def _whole(runs: Path, out: Path) -> Written:
     known = articles.load_all()  # before the records, among which garbage is long to look for
     records, unreadable = results.load_all(runs)
-    print(f"report: {len(records)} run{'s' * (len(records) != 1)}; judging the articles' claims", file=sys.stderr, flush=True)
+    print(f"report on {os.path.relpath(runs)}: {len(records)} run{'s' * (len(records) != 1)}; judging the articles' claims", file=sys.stderr, flush=True)
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     with _records_stay():
@@ -178,11 +178,6 @@ def check_pages() -> None:
             raise KitError(f"{stale[-1].relative_to(ROOT)} is not what {out.relative_to(ROOT)}/runs gives. Try: make report")
     headlines.check(headlines.table(kept[0][1].content.verdicts))
     quoted.check([record for _, whole in kept for record in whole.content.records])
-
-
-def folder_of(runs: Path) -> Path:
-    """Where the report on a folder of runs goes: beside `runs` itself; for another name into a folder of its own, because its parent may be anything."""
-    return runs.parent if runs.name == results.RUNS.name else runs.with_name(f"{runs.name}-report")
 
 
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:

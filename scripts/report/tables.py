@@ -38,7 +38,7 @@ def with_header(columns: Iterable[Column[Item]], items: Sequence[Item]) -> Markd
 def aligned(columns: Iterable[Column[Item]], items: Sequence[Item]) -> Markdown:
     """A table of words whose cells stand under each other on a terminal too; the last column is left as it is."""
     header, _, *rows = _cells(columns, items)
-    widths = [max(len(cells[place]) for cells in [header, *rows]) for place in range(len(header) - 1)]
+    widths = [max(3, *(len(cells[place]) for cells in [header, *rows])) for place in range(len(header) - 1)]
     marks = [Markdown(":".ljust(width, "-")) for width in [*widths, 3]]
     return _table([Markdown(str(cell).ljust(width)) for cell, width in zip(cells, [*widths, 0], strict=True)] for cells in [header, marks, *rows])
 

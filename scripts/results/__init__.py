@@ -16,10 +16,11 @@ from scripts.results.store import (
     load,
     load_all,
     next_id,
+    report_of,
     runs_for,
     store,
     where_shown,
 )
 
 __all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
-__all__ += ["existing", "load", "load_all", "next_id", "runs_for", "store", "where_shown"]
+__all__ += ["existing", "load", "load_all", "next_id", "report_of", "runs_for", "store", "where_shown"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.job import SCHEMA, STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
 from scripts.results import answers, compact, door, shapes
 
@@ -71,10 +71,15 @@ def runs_for(scale: str, device: str, engine: str) -> Path:
     return WITHOUT_CONTAINERS if engine == "host" else RUNS
 
 
+def report_of(runs: Path) -> Path:
+    """The folder of the report on a folder of runs: beside `runs` itself; for another name one of its own, because its parent may be anything."""
+    return runs.parent if runs.name == RUNS.name else runs.with_name(f"{runs.name}-report")
+
+
 def where_shown(runs: Path) -> str:
     """The command that writes the report on a folder of runs, and the report's path."""
-    typed = "" if runs in (RUNS, WITHOUT_CONTAINERS) else f" RUNS={_from_here(runs)}"
-    return f"type make report{typed} to see it in {_from_here(runs.parent / 'REPORT.md')}"
+    typed = "" if runs in (RUNS, WITHOUT_CONTAINERS) else f" {shlex.quote(f'RUNS={_from_here(runs)}')}"
+    return f"type make report{typed} to see it in {_from_here(report_of(runs) / 'REPORT.md')}"
 
 
 def any_run(runs: Path) -> bool:
@@ -93,7 +98,7 @@ def store(folder: Path, record: Record) -> Path:
     type. A result that exists is never replaced: KitError too.
     """
     path = Path(folder) / "result.json"
-    text = to_json(record)
+    text = _storable(record)
     if path.exists():
         raise KitError(f"{path} exists and is never overwritten; FORCE=1 runs the case again under the next number")
     try:
@@ -102,6 +107,11 @@ def store(folder: Path, record: Record) -> Path:
     except OSError as error:
         raise _kept_elsewhere(path, text, error) from error
     return path
+
+
+def _storable(record: Record) -> str:
+    """A record as JSON. What the host saw of its machine must not cost what was measured: text that is no UTF-8 is replaced."""
+    return to_json(record).encode(errors="replace").decode()
 
 
 def _kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
@@ -227,9 +237,19 @@ def _names(runs: Path, folders: bool) -> list[str]:
     """The names of the folders, or of the files, under the runs folder, sorted; hidden files are the kit's own."""
     try:
         with os.scandir(runs) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() == folders and not entry.name.startswith("."))
+            return sorted(entry.name for entry in entries if _is_folder(entry) == folders and not entry.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise UsageError(f"RUNS is {str(runs)!r}, which cannot be read ({error.strerror}), allowed is a folder that you may read; try RUNS={RUNS}") from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """False too for what cannot be followed, such as a link to itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _expect(condition: object, message: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from bench.job import Result
 from scripts import __version__, surroundings
 from scripts.containers.container import Outcome
+from scripts.errors import UsageError
 from scripts.machine import gpus
 from scripts.paths import ROOT
 from scripts.results import rules_version
@@ -84,6 +86,8 @@ def git_state() -> tuple[str, bool]:
     """
     stated = surroundings.current().text("KIT_COMMIT")
     if stated:
+        if not re.fullmatch(r"[0-9a-f]{6,64}", stated):
+            raise UsageError(f"KIT_COMMIT is {stated[:70]!r}, allowed is a commit in 6 to 64 hex digits; try KIT_COMMIT=$(git rev-parse HEAD)")
         return stated, False
     commit = _git("rev-parse", "HEAD")
     if not commit:

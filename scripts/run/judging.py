@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench import forms
 from bench.job import InvalidDocument, Job, Result
 from bench.measuring import timed_tokens
 from bench.reasons import first_line
@@ -39,15 +40,19 @@ class NotJudged(Exception):
 
 
 def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: Callable[[str], None]) -> None:
-    """Judge what a measuring job left in its work folder, and put the verdict into its result's check; nothing where it left nothing.
+    """Judge what a measuring job left in its work folder, and put the verdict into its result's check; nothing where its form leaves nothing.
 
-    The tokens stay beside the result. What the guest left and cannot be judged has not passed. Raises NotJudged where the judge itself fails:
-    a full disk or an engine that stops says nothing about the row.
+    The tokens stay beside the result. What the guest left and cannot be judged has not passed, nor has a guest that left nothing where its form does.
+    Raises NotJudged where the judge itself fails: a full disk or an engine that stops says nothing about the row.
     """
     tokens, logits = work / timed_tokens.TOKENS, work / timed_tokens.LOGITS
-    if result is None or result.status != "ok" or not result.check or not os.path.lexists(tokens):
+    if result is None or result.status != "ok" or not result.check:
+        return
+    if not os.path.lexists(tokens) and not forms.leaves_tokens(forms.find(job.form), job):
         return
     try:
+        if not os.path.lexists(tokens):
+            raise KitError(f"the guest left no {tokens.name}, as its form {job.form!r} does")
         dtype = dtype_of(job, result)
         door.check(logits)
         if told := told_tokens.contradiction(tokens, job, result):

@@ -10,7 +10,7 @@ from bench import forms
 from bench.job import Job, Result, to_json, write_whole
 from scripts import results
 from scripts.containers.container import Outcome
-from scripts.machine import conditions, gpus, removal, windows
+from scripts.machine import conditions, gpus, removal, signals, windows
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, conversion, engines, host_facts, judging, resume, run_folders
 from scripts.run.engines import Engine, nsight
@@ -48,12 +48,13 @@ def measure(ready: Ready, folder: Path) -> Record:
             if result is None:
                 answers.keep_rejected(work, folder)
             judged = _judged(engine, job, result, work, display)
+        with signals.held_back():  # what was measured is stored before the command stops
+            facts = at_start | _seen(engine, ran, result) | host_facts.at_end(engine, ran.outcome, result, ran.sampler, ran.seconds, judged.seconds)
+            if judged.why_not:
+                status, reason = "failed", f"its tokens were not judged: {judged.why_not}"
+            record = Record(folder.name, status, checkpoints.without_places(job, engine.models), facts, result, reason)
+            results.store(folder, record)
         _keep_traces(work, folder)
-        facts = at_start | _seen(engine, ran, result) | host_facts.at_end(engine, ran.outcome, result, ran.sampler, ran.seconds, judged.seconds)
-        if judged.why_not:
-            status, reason = "failed", f"its tokens were not judged: {judged.why_not}"
-        record = Record(folder.name, status, checkpoints.without_places(job, engine.models), facts, result, reason)
-        results.store(folder, record)
         if judged.stopped:
             raise judged.stopped
         return record

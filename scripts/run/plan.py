@@ -187,8 +187,9 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     for folder in run_folders.sweep_unfinished(asked.runs):
         print(f"note: {folder.name} did not finish; its log is {folder / 'log.txt'}", file=sys.stderr)
     sized = [[sizes_and_sized(case, asked) for case in group] for group in groups(planned)]
-    runs = sum(1 if isinstance(sizes, Mapping) else len(sizes) for group in sized for sizes, _ in group)
-    sitting = _Sitting(asked, keep_going, Steps(runs * asked.repeats))
+    of_cases = [sizes for group in sized for sizes, _ in group]
+    until_oom = any(isinstance(sizes, Mapping) for sizes in of_cases)  # nobody knows how many batch sizes fit
+    sitting = _Sitting(asked, keep_going, Steps(None if until_oom else asked.repeats * sum(map(len, of_cases))))
     for group in sized:
         for repeat in range(1, asked.repeats + 1):
             for sizes, in_batches_of in group if repeat % 2 else reversed(group):

@@ -77,8 +77,12 @@ def write(path: Path, root: Path = ROOT) -> int:
     chosen = contents(root)
     secrets_scan.refuse(((Path(name), content) for name, content in chosen.items() if name.startswith("reports/")), "no bundle was written")
     sums = checksums.text({name: hashlib.sha256(content).hexdigest() for name, content in chosen.items()})
-    temporary = path.with_name(f".{path.name}.partial")
     try:
+        temporary = Path(tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)[1])
+    except OSError as error:
+        raise _not_written(path, error) from error
+    try:
+        temporary.chmod(0o644)
         with temporary.open("wb") as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 for name, content in [(checksums.NAME, sums.encode()), *chosen.items()]:
@@ -87,6 +91,11 @@ def write(path: Path, root: Path = ROOT) -> int:
                     archive.addfile(entry, io.BytesIO(content))
         temporary.replace(path)
     except OSError as error:
+        raise _not_written(path, error) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        raise KitError(f"cannot write {path}: {error.strerror}; type OUT=/another/folder make bundle") from error
     return len(chosen)
+
+
+def _not_written(path: Path, error: OSError) -> KitError:
+    return KitError(f"cannot write {path}: {error.strerror}; type make bundle OUT=/another/folder")

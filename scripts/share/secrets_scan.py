@@ -9,18 +9,19 @@ from scripts.errors import KitError
 
 SECRETS = {
     "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
-    "an access key": rb"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36})\b",
+    "an access key": rb"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,})",
     "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a password in an address": rb"://[^/\s:@'\"]+:[^/\s:@'\"]+@",
-    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._-]+[/\\]",
+    "a password in an address": rb"://(?:[^/\s:@'\"]+:[^/\s:@'\"]+|[^/\s:@'\"]{16,})@",
+    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._\x80-\xff-]+[/\\]|(?<![\w.-])/(?:home|Users)/[A-Za-z0-9._\x80-\xff-]+",
 }
 
 
 def patterns(host_name: str, home: Path) -> dict[str, re.Pattern[bytes]]:
     """{what it is: its pattern}; a machine's name of fewer than four letters would be found everywhere."""
     found = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
-    if len(host_name) >= 4 and host_name != "localhost":
-        found["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])" + re.escape(host_name.encode()) + rb"(?![A-Za-z0-9-])")
+    short_name = host_name.partition(".")[0]  # the domain may stand behind it
+    if len(short_name) >= 4 and short_name.lower() != "localhost":
+        found["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])" + re.escape(short_name.encode()) + rb"(?![A-Za-z0-9-])", re.IGNORECASE)
     if len(home.parts) > 2:  # /root and the like name nobody
         found["your home folder"] = re.compile(re.escape(str(home).encode()))
     return found

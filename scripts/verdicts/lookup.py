@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from scripts import stats
 from scripts.articles import Article
-from scripts.verdicts import token_times
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
@@ -63,8 +62,6 @@ class Rows:
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, or it has no such calls."""
         row = self.of(case, batch_size)
-        if token_times.wrong_when_padded(row):
-            raise NotTested(f"{row.name}'s output is another one when padded: its numbers do not count")
         if reason := row.unusable(self.new_tokens):
             raise NotTested(reason)
         return row

@@ -16,6 +16,7 @@ from scripts.verdicts.run_facts import (
     busy_shares_of,
     cold_ms_of,
     disturbed_by,
+    is_wrong_when_padded,
     peak_of_a_gpu_bytes,
     peak_used_bytes,
     series,
@@ -115,6 +116,11 @@ class Row:
     def output_is_right(self) -> bool:
         """Did the output pass a check?"""
         return bool(self.check and self.check.get("passed"))
+
+    @property
+    def is_wrong_when_padded(self) -> bool:
+        """Is any run's?"""
+        return any(map(is_wrong_when_padded, (self.record, *self.ok_runs)))
 
     @property
     def shown_tokens(self) -> list[int]:
@@ -248,6 +254,8 @@ class Row:
         wrong = next((check for check in checks if check and not check.get("passed")), None)
         if wrong:
             return f"{self.name}'s {wrong_output(wrong)}: its numbers do not count"
+        if self.is_wrong_when_padded:
+            return f"{self.name}'s output is another one when padded: its numbers do not count"
         if new_tokens is not None and not self.runs_of(new_tokens):
             return f"{self.name} has no run of {new_tokens} new tokens"
         return ""

@@ -67,6 +67,17 @@ def disturbed_by(record: Record) -> list[str]:
     return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
 
 
+def cycles_of(run: Record) -> Mapping[str, Any]:
+    """What a run on padded sentences counted; {} for any other run."""
+    return run.guest.figures.get("cycles") or {} if run.guest else {}
+
+
+def is_wrong_when_padded(run: Record) -> bool:
+    """Is the first sentence's answer another one among padded sentences, by more than the output check allows?"""
+    error, allowed = cycles_of(run).get("padded_logits_relative_error", 0.0), run.job.tolerance
+    return error is None or (allowed is not None and error > allowed)
+
+
 def wrong_output(check: Mapping[str, Any]) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
     judged = check.get("judged")

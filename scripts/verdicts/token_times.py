@@ -17,6 +17,7 @@ from scripts.articles import Article, Case
 from scripts.results import Record
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import cycles_of
 
 FORMULAS = ("article", "corrected")
 #: The metric's name in an article's published numbers.
@@ -50,15 +51,11 @@ def tokens_of_a_call(row: Row, formula: str) -> int:
 
 def tokens_of_run(run: Record, formula: str) -> int:
     """The same of one run."""
-    cycles = _cycles(run)
+    cycles = cycles_of(run)
     if formula == "corrected":
         return int(cycles.get("real_tokens") or 0)
     times = int(cycles.get("ranks") or 1) if formula == "article" and (run.job.options or {}).get("tokens_times_ranks") else 1
     return int(cycles.get("counted_tokens") or 0) * times
-
-
-def _cycles(run: Record) -> Mapping[str, Any]:
-    return (run.guest.figures or {}).get("cycles") or {} if run.guest else {}
 
 
 def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
@@ -77,13 +74,4 @@ def padding_error(row: Row) -> float | None:
 
 def is_right(row: Row) -> bool:
     """Did the output pass its check, and does padding leave it as it is?"""
-    return row.output_is_right and not wrong_when_padded(row)
-
-
-def wrong_when_padded(row: Row) -> bool:
-    """Is the first sentence's answer another one among padded sentences, in any run by more than the output check allows?"""
-    for run in (row.record, *row.ok_runs):
-        error, allowed = _cycles(run).get("padded_logits_relative_error", 0.0), run.job.tolerance
-        if error is None or (allowed is not None and error > allowed):
-            return True
-    return False
+    return row.output_is_right and not row.is_wrong_when_padded

@@ -57,6 +57,14 @@ def test_what_cannot_be_compared_says_why():
     assert compared["inference-tools/bminf, on 1, 1 new token"] == ("not comparable", "only in A")
 
 
+def test_a_row_whose_padded_output_is_another_one_is_not_compared():
+    wrong = runs(job("deepspeed", 2), 10.0, 10.1, 10.2, 10.1, 10.0)
+    for one in wrong:
+        one.guest.figures["cycles"] = {"padded_logits_relative_error": None}
+    ((word, reason),) = words(wrong, runs(job("deepspeed", 2), 5.0, 5.1, 5.2, 5.1, 5.0)).values()
+    assert word == comparison.NOT_COMPARABLE and "another one when padded" in reason
+
+
 def test_rows_of_different_stacks_are_compared_only_when_asked():
     a = runs(job("int8"), *[50.0] * 5) + runs(job("bminf"), *[50.0] * 5)
     b = runs(job("int8", stack="hopper"), *[60.0] * 5) + runs(job("bminf", stack="hopper"), *[60.0] * 5)
@@ -142,7 +150,7 @@ def test_a_side_without_a_run_is_refused_and_a_threshold_over_nothing_fails(tmp_
     damaged.mkdir()
     (damaged / "result.json").write_text("{")
     above = run(A=str(tmp_path / "a"), B=str(tmp_path / "b" / "runs"))
-    assert above.returncode == 2 and f"which holds no run that can be read; try A={tmp_path / 'a' / 'runs'}" in above.stderr
+    assert above.returncode == 2 and f"which holds no run; try A={tmp_path / 'a' / 'runs'}" in above.stderr
     sides = {"A": str(tmp_path / "a" / "runs"), "B": str(tmp_path / "b" / "runs")}
     assert [run(**sides, **more).returncode for more in ({}, {"THRESHOLD": "5"})] == [0, 1]
     assert "THRESHOLD=5 judged nothing" in run(**sides, THRESHOLD="5").stderr and "skipped" in run(**sides).stderr and "damaged-01" in run(**sides).stderr

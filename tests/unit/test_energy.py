@@ -1,5 +1,6 @@
 """Joules of a window from a counter that moves in steps, and when they count."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -14,7 +15,12 @@ def readings(watts=300.0, seconds=10.0, every=0.2, step=0.1, counter=True):
     """Samples of a GPU whose counter moves every `step` seconds, at a steady power."""
     moments = [100 + place * every for place in range(int(seconds / every) + 1)]
     steps = [math.floor((moment - 100) / step + 1e-6) * step for moment in moments]
-    return [Reading(moment, round(1000 * watts * at) if counter else None, watts) for moment, at in zip(moments, steps, strict=True)]
+    return [Reading(moment, moment, round(1000 * watts * at) if counter else None, watts) for moment, at in zip(moments, steps, strict=True)]
+
+
+def set_by(seconds):
+    """Samples during which the clock is set, after two seconds of the window."""
+    return [dataclasses.replace(one, moment=one.moment + seconds * (one.moment >= 104)) for one in readings(seconds=30)]
 
 
 def test_a_steady_power_gives_its_joules_by_the_counter_and_by_the_samples():
@@ -25,7 +31,7 @@ def test_a_steady_power_gives_its_joules_by_the_counter_and_by_the_samples():
 
 
 def test_idle_power_is_that_before_the_job_and_is_not_subtracted():
-    samples = [Reading(99.0, 0, 84.0), *readings()]
+    samples = [Reading(99.0, 99.0, 0, 84.0), *readings()]
     found = energy.of_window(samples, 103, 106)
     assert found["idle_w"] == 84 and found["joules"] == pytest.approx(900, rel=0.02)
 
@@ -36,8 +42,8 @@ def test_idle_power_is_that_before_the_job_and_is_not_subtracted():
         (readings(counter=False), (102, 107), "no-counter"),
         (readings(), (99, 107), "not-covered"),
         (readings(), (102, 111), "not-covered"),
-        ([*readings()[:20], *(Reading(one.moment, 5, one.power_w) for one in readings()[20:])], (102, 107), "went-back"),
-        ([*readings()[:20], *(Reading(one.moment - 15, one.millijoules, one.power_w) for one in readings(seconds=30)[20:])], (102, 107), "clock-set"),
+        ([*readings()[:20], *(Reading(one.moment, one.moment, 5, one.power_w) for one in readings()[20:])], (102, 107), "went-back"),
+        *((set_by(seconds), (102, 107), "clock-set") for seconds in (-15, -0.2, 0.2, 30, 3600)),
         (readings(), (102, 103.9), "too-short"),
         (readings(step=2.0), (102, 107), "few-updates"),
         (readings(every=0.5), (102, 105), "few-updates"),

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import pins
+from scripts import paths, pins
 from scripts.errors import KitError, run_command
 from scripts.images import archive, build, offline
 from scripts.machine import installs
@@ -38,6 +39,24 @@ def test_a_disk_that_takes_nothing_more_is_one_line_with_the_file(number: int, c
         run_command(command)
     said = capsys.readouterr().err
     assert ended.value.code == 1 and said.startswith("error: ") and "/runs/a/job.json" in said and "type the same again" in said and said.count("\n") == 1
+
+
+def test_a_file_that_this_user_may_not_touch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "/kit/.venv.lock")
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(command)
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("\n")) == (3, 1) and said.startswith("error: /kit/.venv.lock: Permission denied; type ")
+
+
+def test_a_reader_that_has_enough_ends_a_command_without_a_word() -> None:
+    command = "from scripts.errors import run_command\nrun_command(lambda: print('line\\n' * 10))"
+    with subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=paths.ROOT) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 1)
 
 
 @pytest.fixture

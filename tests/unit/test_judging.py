@@ -3,8 +3,10 @@
 import errno
 import json
 
+import numpy
 import pytest
 
+from bench.checking import judge
 from bench.measuring import timed_tokens
 from scripts.errors import KitError
 from scripts.results import door
@@ -27,7 +29,7 @@ def write(folder, **changes):
     (folder / timed_tokens.TOKENS).write_text(json.dumps({**told, **changes}))
 
 
-def judged(monkeypatch, work, verdict, **check):
+def judged(monkeypatch, work, verdict, job=None, **check):
     def judgement(engine, job, dtype, floors, left, on_line):
         asked.update(dtype=dtype, floors=floors)
         if isinstance(verdict, Exception):
@@ -37,7 +39,7 @@ def judged(monkeypatch, work, verdict, **check):
     asked = {}
     monkeypatch.setattr(checkpoints, "judgement", judgement)
     result = a_result(check={"passed": True, "reason": "", **check}, used={"dtype": "float16"})
-    judging.judge(None, a_job(), result, work, print)
+    judging.judge(None, job or a_job(), result, work, print)
     return result.check, asked
 
 
@@ -104,9 +106,29 @@ def test_the_tokens_stay_beside_the_result(monkeypatch, work):
     assert (work.parent / timed_tokens.TOKENS).read_text() == (work / timed_tokens.TOKENS).read_text()
 
 
-def test_a_form_that_leaves_no_tokens_is_not_judged(monkeypatch, work):
+@pytest.mark.parametrize(
+    ("form", "options", "is_judged"),
+    [
+        ("generate", {}, True),
+        ("padded-sentences", {}, True),
+        ("batch", {"texts": "prompt"}, True),
+        ("batch", {"texts": "uneven"}, False),
+        ("workload", {}, False),
+    ],
+)
+def test_a_row_without_tokens_has_not_passed_where_its_form_leaves_them(monkeypatch, work, form, options, is_judged):
     (work / timed_tokens.TOKENS).unlink()
-    assert "judged" not in judged(monkeypatch, work, {"passed": False, "reason": "x"})[0]
+    check, asked = judged(monkeypatch, work, {"passed": True, "reason": ""}, a_job(form=form, options=options))
+    assert ("judged" in check, check["passed"]) == (is_judged, not is_judged) and not asked
+    assert not is_judged or "left no tokens.json" in check["reason"]
+
+
+def test_logits_that_were_left_out_are_no_right_ones():
+    right = numpy.arange(1.0, 1001.0)
+    own = numpy.where(right <= 3, right, -numpy.inf)
+    assert judge._error(own, right, [5]) == 1e9
+    own = numpy.where(right == 8, -numpy.inf, right)
+    assert judge._error(own, right, [7]) == 0 and judge._error(own, right, [6]) == 1e9
 
 
 def test_every_dtype_has_floors_below_which_no_honest_row_is_asked_to_be():

@@ -4,6 +4,9 @@ import dataclasses
 import os
 import subprocess
 
+import pytest
+
+from scripts.errors import UsageError
 from scripts.run import checkpoints, host_facts
 from tests.synthetic import job
 
@@ -25,6 +28,9 @@ def test_a_container_s_own_places_stay(tmp_path):
 def test_a_copy_of_the_kit_is_told_which_commit_it_is(monkeypatch):
     monkeypatch.setenv("KIT_COMMIT", "c0ffee")
     assert host_facts.git_state() == ("c0ffee", False)
+    monkeypatch.setenv("KIT_COMMIT", "\udce9")
+    with pytest.raises(UsageError, match="KIT_COMMIT is .*, allowed is a commit"):
+        host_facts.git_state()
     monkeypatch.delenv("KIT_COMMIT")
     commit, _ = host_facts.git_state()
     assert commit == "unknown" or len(commit) == 40

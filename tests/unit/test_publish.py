@@ -130,18 +130,24 @@ def test_a_branch_that_refuses_is_told_and_stays_as_it_is(remote, folder):
         ("/home/alice/models/x", "a home folder"),
         ("https://alice:pass@example.org/", "a password in an address"),
         ("on node bigbox-7.", "this machine's name"),
+        ("the node BIGBOX-7.corp.example.org", "this machine's name"),
         ("/srv/people/alice/kit", "your home folder"),
+        ("HOME=/home/j\u00f6rg", "a home folder"),
+        ("https://" + "t" * 24 + "@example.org/", "a password in an address"),
+        ("github_pat_11" + "A" * 20, "an access key"),
+        ("glpat-" + "a" * 20, "an access key"),
+        ("xoxb-" + "1" * 12, "an access key"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
     ],
 )
 def test_what_is_private_is_found_and_not_repeated(tmp_path, content, what):
     (tmp_path / "page.html").write_text(content)
-    (found,) = secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/srv/people/alice")))
+    (found,) = secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7.example.org", Path("/srv/people/alice")))
     assert found.endswith(what) and content.strip() not in found
 
 
 def test_what_is_not_private_may_go_out(tmp_path):
-    (tmp_path / "page.html").write_text("https://example.org/home/ bigbox-71 hf_hub models/random/x /root/x")
+    (tmp_path / "page.html").write_text("https://example.org/home/ https://example.org/home/page bigbox-71 git@example.org hf_hub models/random/x /root/x")
     assert list(secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/root")))) == []
 
 

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from scripts import results
 from scripts.errors import KitError
 from scripts.report import document
 from tests import synthetic
@@ -36,4 +37,4 @@ def test_a_plot_of_rows_that_are_gone_goes_too(tmp_path):
 
 
 def test_the_report_of_a_folder_with_another_name_gets_a_folder_of_its_own(tmp_path):
-    assert [document.folder_of(tmp_path / name) for name in ("runs", "mine")] == [tmp_path, tmp_path / "mine-report"]
+    assert [results.report_of(tmp_path / name) for name in ("runs", "mine")] == [tmp_path, tmp_path / "mine-report"]

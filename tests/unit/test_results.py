@@ -1,9 +1,12 @@
 import array
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from bench.job import InvalidDocument, to_json
 from scripts import names, paths, results
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.results import shapes
 from tests import synthetic
 
@@ -52,8 +55,10 @@ def test_a_result_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_result_that_cannot_be_written_is_kept_elsewhere_with_the_line_that_brings_it_in(tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_written_is_kept_elsewhere_with_the_line_that_brings_it_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = synthetic.record(synthetic.job("int8"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     wall = tmp_path / "runs with a space"
     wall.write_text("a file where the folder should be")
     with pytest.raises(KitError) as caught:
@@ -63,6 +68,32 @@ def test_a_result_that_cannot_be_written_is_kept_elsewhere_with_the_line_that_br
     wall.unlink()
     subprocess.run(message.partition("bring it in with: ")[2], shell=True, check=True)
     assert results.load_all(wall) == ([record], [])
+
+
+def test_what_the_host_saw_in_other_bytes_than_utf_8_costs_no_result(tmp_path: Path) -> None:
+    record = synthetic.record(synthetic.job("int8"))
+    record.host["machine"]["cpu"] = os.fsdecode(b"\xe9")
+    results.store(tmp_path / record.id, record)
+    (kept,), _ = results.load_all(tmp_path)
+    assert kept.host["machine"]["cpu"] == "?" and kept.guest == record.guest
+
+
+def test_a_link_that_leads_nowhere_is_named_and_hides_no_run(tmp_path: Path) -> None:
+    record = synthetic.record(synthetic.job("int8"))
+    synthetic.write(tmp_path, [record])
+    (tmp_path / "loop").symlink_to("loop")
+    found, skipped = results.load_all(tmp_path)
+    assert found == [record] and [(skip.path.name, skip.is_run) for skip in skipped] == [("loop", False)]
+    assert results.any_run(tmp_path) and results.existing(record.id[:-3], tmp_path) == [record.id]
+
+
+def test_a_folder_of_runs_that_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UsageError, match=r"^RUNS is '.*', which cannot be read \(Permission denied\), .*; try RUNS="):
+        results.load_all(tmp_path)
 
 
 FULL_DISK = """
@@ -199,7 +230,10 @@ def test_a_row_has_enough_runs_once_that_many_have_ended(tmp_path: Path) -> None
 def test_a_row_that_runs_out_of_memory_is_not_repeated(tmp_path: Path) -> None:
     oom = synthetic.record(synthetic.job("int8"), status="oom", reason="synthetic")
     synthetic.write(tmp_path, [oom])
-    assert results.enough(oom.id.rsplit("-", 1)[0], 5, tmp_path) == oom
+    prefix = oom.id.rsplit("-", 1)[0]
+    assert results.enough(prefix, 5, tmp_path) == oom
+    synthetic.write(tmp_path, [synthetic.record(synthetic.job("int8"), number=2)])
+    assert results.enough(prefix, 5, tmp_path) is None, "since then it fitted"
 
 
 def test_committed_results_of_this_schema_can_still_be_read() -> None:

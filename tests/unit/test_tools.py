@@ -105,6 +105,11 @@ def test_the_time_left_is_that_of_the_steps_so_far(monkeypatch):
     assert [counted.next(), counted.next(), counted.next()] == ["[1 of 3]", "[2 of 3, about 20 s left]", "[3 of 3, about 15 s left]"]
 
 
+def test_where_the_number_of_steps_is_not_known_they_are_counted():
+    counted = steps.Steps(None)
+    assert [counted.next(), counted.next()] == ["[1]", "[2]"]
+
+
 def test_a_duration_is_told_in_the_unit_that_one_waits_in():
     assert [steps.duration(seconds) for seconds in (0.6, 59, 100, 3700)] == ["1 s", "59 s", "2 min", "1 h 02 min"]
 

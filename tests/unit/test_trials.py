@@ -46,6 +46,11 @@ def test_the_command_that_is_named_shows_the_folder_s_report():
     assert results.where_shown(results.TRIALS) == "type make report RUNS=reports/trials/runs to see it in reports/trials/REPORT.md"
 
 
+def test_the_command_that_is_named_can_be_typed_and_leads_to_the_report(tmp_path):
+    assert results.where_shown(tmp_path / "mine") == f"type make report RUNS={tmp_path}/mine to see it in {tmp_path}/mine-report/REPORT.md"
+    assert results.where_shown(tmp_path / "my runs").startswith(f"type make report 'RUNS={tmp_path}/my runs' to see it in ")
+
+
 def test_git_ignores_trials():
     done = subprocess.run(["git", "check-ignore", "--quiet", "reports/trials/runs/x/result.json"], cwd=ROOT)
     assert done.returncode == 0

@@ -278,6 +278,22 @@ def test_out_of_memory_refutes_only_where_every_gpu_had_enough() -> None:
     assert judge_runs([fits], [full]).word == NOT_TESTED
 
 
+@pytest.mark.parametrize("facts", [{"oom_killed": True}, {"conditions": {"marks": ["foreign load"], "disturbed": ["foreign load"]}}], ids=["host", "others"])
+def test_the_host_s_memory_and_a_gpu_that_others_used_refute_nothing(facts: dict) -> None:
+    full = record(job("int8"), status="oom", reason="synthetic", memory_gib=80)
+    full.host.update(facts)
+    good = repeated(record(job("int8"), peak_gib=9.0, memory_gib=80))
+    assert judge_runs([FITS], [*good, full]).word == HOLDS
+    assert judge_runs([FITS], [*good, record(job("int8"), status="oom", reason="synthetic", memory_gib=80)]).word == REFUTED
+
+
+def test_a_gpu_that_was_never_sampled_leaves_fitting_untested() -> None:
+    of_two = repeated(record(job("deepspeed", 2), peak_gib=9.0, memory_gib=80))
+    of_two[3].host["gpu_memory"][1]["peak_used_bytes"] = None
+    verdict = judge_runs([{"case": "deepspeed", "peak_memory_below_bytes": 24 * synthetic.GIB}], of_two)
+    assert (verdict.word, verdict.parts[0].why) == (NOT_TESTED, "the memory of deepspeed's GPUs was not sampled")
+
+
 def test_out_of_memory_with_weights_of_recipe_1_refutes_nothing() -> None:
     assert part_of(FITS, record(job("int8", recipe=1), status="oom", reason="synthetic", memory_gib=80), count=1).word == NOT_TESTED
 

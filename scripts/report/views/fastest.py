@@ -168,7 +168,7 @@ def _timed(group: Group) -> Iterator[Timed]:
     for row in right:
         longest[_shape(row)] = max(row.new_tokens[-1], longest.get(_shape(row), 0))
     for row in right:
-        if row.new_tokens[-1] == longest[_shape(row)] and not token_times.wrong_when_padded(row) and (ms := _ms_per_token(row)):
+        if row.new_tokens[-1] == longest[_shape(row)] and not row.is_wrong_when_padded and (ms := _ms_per_token(row)):
             yield Timed(group, row, ms)
 
 

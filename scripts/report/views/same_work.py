@@ -12,7 +12,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.report.views import matrix
-from scripts.verdicts import limits, lookup, rates, token_times
+from scripts.verdicts import limits, lookup, rates
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -112,7 +112,7 @@ def lines(groups: Sequence[Group], article: Article) -> list[Line]:
 
 def _usable(group: Group, row: Row) -> bool:
     timed = row.status == "ok" and not row.is_workload and bool(row.new_tokens) and not row.unusable(row.new_tokens[-1])
-    return timed and not group.cannot_judge() and not token_times.wrong_when_padded(row)
+    return timed and not group.cannot_judge()
 
 
 def _work(line: Line) -> tuple[object, ...]:

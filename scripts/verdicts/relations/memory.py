@@ -8,7 +8,7 @@ from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.run_facts import peak_used_bytes
+from scripts.verdicts.run_facts import disturbed_by, peak_used_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):
@@ -24,18 +24,20 @@ class Memory(Relation, frozen=True, kw_only=True):
 
     def parts(self, rows: Rows) -> list[Part]:
         limit_bytes, row = self.peak_memory_below_bytes, rows.of(self.case)
-        if lookup.weights_can_judge(row) and any(run.status == "oom" and _all_hold(run, limit_bytes) for run in row.runs):
+        if lookup.weights_can_judge(row) and any(_ran_out(run, limit_bytes) for run in row.runs):
             words = f"{self.case} ran out of memory on a GPU of at least {limit_bytes / GIB:.1f} GiB"
             return [Part("", REFUTED, "out of memory", words)]
         row = rows.usable(self.case)
         peaks_bytes = [peak_used_bytes(run).values() for run in row.counted_runs]
-        if not all(peaks_bytes):
+        if any(len(peaks) < row.count for peaks in peaks_bytes):
             raise NotTested(f"the memory of {self.case}'s GPUs was not sampled")
         peak_bytes = max(map(max, peaks_bytes))
         words = f"{self.case} held at most {peak_bytes / GIB:.2f} GiB on a GPU, the bound is {limit_bytes / GIB:.2f} GiB"
         return checked(row, peak_bytes < limit_bytes, words, f"{peak_bytes / GIB:.2f} GiB")
 
 
-def _all_hold(run: Record, limit_bytes: int) -> bool:
+def _ran_out(run: Record, limit_bytes: int) -> bool:
+    """Was the memory of large enough GPUs too small for a run, by itself? The host's memory, or what others held on a GPU, says nothing of the case."""
     gpus = run.host.get("gpus") or []
-    return bool(gpus) and all(gpu["memory_total_bytes"] >= limit_bytes for gpu in gpus)
+    by_itself = run.status == "oom" and not run.host.get("oom_killed") and not disturbed_by(run)
+    return by_itself and bool(gpus) and all(gpu["memory_total_bytes"] >= limit_bytes for gpu in gpus)
