@@ -39,7 +39,7 @@ def calibrate(slug: str, asked: Options) -> int:
     kernel = [case for case in planned if case.case.name == KERNEL]
     several.cores_of_one(kernel * asked.jobs, asked)  # raises for too many JOBS before anything runs
     measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
-    failed = max((plan.EXIT_CODES[record.status] for record in measured), default=1)
+    failed = max((plan.exit_code(record.status) for record in measured), default=1)
     lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == CALIBRATION])
     if not lines:
         raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")

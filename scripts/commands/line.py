@@ -58,7 +58,8 @@ def refuse_unread(typed: list[str], name: str, verb: click.Command) -> None:
     allowed = sorted(str(option.envvar) for option in verb.params if getattr(option, "envvar", None))
     unread = sorted(set(typed) - set(allowed))
     if unread:
-        raise UsageError(f"{name} does not read {unread[0]}, allowed are {', '.join(allowed) or 'no variables'}; leave {unread[0]} out")
+        takes = f"does not read {unread[0]}, allowed are {', '.join(allowed)}" if allowed else "takes no variables"
+        raise UsageError(f"{name} {takes}; leave {unread[0]} out")
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -19,10 +19,10 @@ from scripts.images import build
 from scripts.machine import allocation, gpus, locks, signals
 from scripts.models import store
 from scripts.paths import ROOT
-from scripts.run import outlook, plan, runner, several
+from scripts.run import engines, outlook, plan, runner, several
 from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, UNUSED, Options
-from scripts.run.slurm import follow
+from scripts.run.slurm import follow, site
 
 MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
 RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
@@ -152,10 +152,21 @@ def article(slug: str, asked: Options) -> int:
     return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
 
 
+def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options) -> None:
+    """Raise what the command itself would raise at once on any machine: a plan that cannot be followed is none."""
+    for one in planned:
+        engines.refuse_without_image(pins.load().image(one.case.backend, one.stack), asked)
+    if asked.runs.exists() and not asked.runs.is_dir():
+        raise UsageError(f"RUNS is {str(asked.runs)!r}, which is a file, allowed is a folder that can be written; try RUNS=/another/folder")
+    if asked.scheduler == "slurm":
+        site.resources(asked)
+
+
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
     in_slurm = asked.scheduler == "slurm"
     if asked.plan:
+        _refuse_what_cannot_start(planned, asked)
         at_once = follow.lines(follow.tasks_of(planned, asked)) if in_slurm else several.lines(planned, asked) if asked.jobs > 1 else ()
         print(*outlook.lines(planned, asked), *at_once, sep="\n")
         return 0
@@ -172,7 +183,7 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
         write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
     if records:
         print(results.where_shown(asked.runs))
-    return max((plan.EXIT_CODES[record.status] for record in records), default=0)
+    return max((plan.exit_code(record.status) for record in records), default=0)
 
 
 @click.command
@@ -199,7 +210,7 @@ def profile(backend: str, asked: Options) -> int:
 
 def _profile_line(record: results.Record) -> str:
     """The outcome of a profile, as one line for the terminal."""
-    figures = (record.guest.figures or {}).get("profile") if record.guest else None
+    figures = record.guest.figures.get("profile") if record.guest else None
     if record.status != "ok" or not figures:
         return f"{record.status}: {record.reason}"
     return f"{figures['new_tokens']} new tokens in {figures['wall_ms']:.2f} ms, {figures['profiled_wall_ms']:.2f} ms under {figures['profiler']}"
@@ -213,4 +224,4 @@ def _profile(planned: runner.Planned, asked: Options) -> int:
     log = [line for line in [plan.log_line(record, asked.runs)] if line]
     kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
     print("\n  ".join([f"  {_profile_line(record)}", *log, *kept, str(folder / "result.json")]), flush=True)
-    return plan.EXIT_CODES[record.status]
+    return plan.exit_code(record.status)

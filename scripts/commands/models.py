@@ -67,7 +67,7 @@ def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], N
         except KitError as error:
             errors.append(error)
     if errors:
-        raise type(errors[0])("\n       ".join(advice_here(str(error)) for error in errors))
+        raise type(errors[0])("\n       ".join(dict.fromkeys(advice_here(str(error)) for error in errors)))
 
 
 def advice_here(message: str) -> str:

@@ -61,6 +61,6 @@ def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> i
     before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
     differences = comparison.compare(before, after, differing)
     print(comparison.markdown(differences))
-    if percent is not None and not any(difference.ratio for difference in differences):
+    if percent is not None and not any(difference.ratio or difference.word == comparison.SAME for difference in differences):
         raise KitError(f"THRESHOLD={threshold} judged nothing: no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights")
     return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.reasons import first_line
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.pins import Pins
@@ -51,7 +52,7 @@ def keep_kit(where: Path, root: Path = ROOT) -> Path:
         copy = Path(work, FOLDER)
         done = subprocess.run(["git", "clone", "--quiet", "--depth", "1", root.resolve().as_uri(), str(copy)], capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
-            raise KitError(f"{root} cannot be cloned: {done.stderr.strip()}; run this in a clone of the kit")
+            raise KitError(f"{root} cannot be cloned: {first_line(done.stderr)}; run this in a clone of the kit")
         subprocess.run(["git", "-C", str(copy), "remote", "remove", "origin"], check=True, capture_output=True)
         partial = where / f".partial-{KIT}"
         try:

@@ -23,11 +23,16 @@ def alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in OF_THE_FOLDER:
             raise
-        if error.filename and not Path(error.filename).is_relative_to(folder):
+        if error.filename and not _is_around(Path(error.filename), folder):
             raise KitError(
                 f"{error.filename} cannot be read ({error.strerror}); make it readable, or type MODEL_PATH= or HF_HOME= of another folder"
             ) from error
         raise not_written(folder, error) from error
+
+
+def _is_around(path: Path, folder: Path) -> bool:
+    """Does a path lie in a folder, or the folder in it?"""
+    return path.is_relative_to(folder) or folder.is_relative_to(path)
 
 
 def not_written(folder: Path, error: OSError) -> KitError:

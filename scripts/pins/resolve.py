@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from scripts import pins, surroundings
 from scripts.errors import KitError, UsageError
+from scripts.names import nearest
 from scripts.pins import Image, Pin, Pins, base_digests, requirement_files, uv
 
 #: Wheels for this platform run on every Linux with glibc 2.28 or newer, and so on every base image.
@@ -185,7 +186,7 @@ def write_all(texts: dict[Path, str]) -> None:
 def of_backend(loaded: Pins, backend: str) -> list[Request]:
     """The locks that hold a backend's packages; raises UsageError with the known backends."""
     if backend not in loaded.backends:
-        raise UsageError(f"BACKEND is {backend!r}, allowed are {', '.join(loaded.backends)}; try BACKEND={next(iter(loaded.backends))}")
+        raise UsageError(f"BACKEND is {backend!r}, allowed are {', '.join(loaded.backends)}; try BACKEND={nearest(backend, loaded.backends)}")
     return [request for request in requests(loaded) if backend in request.backends]
 
 

@@ -39,7 +39,7 @@ ACROSS = {
     "weights": ("weights",),
 }
 
-FASTER, SLOWER, NOT_COMPARABLE = "faster", "slower", "not comparable"
+FASTER, SLOWER, NOT_COMPARABLE, SAME = "faster", "slower", "not comparable", "the same runs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +144,8 @@ def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Arti
 def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: bool) -> Difference:
     """Compare two rows of the same name by the rule of the verdicts (docs/verdict-rules.md)."""
     before, after, count = first.row, second.row, first.new_tokens
+    if before.runs == after.runs:
+        return Difference(*name, SAME)
     for side, row in (("A", before), ("B", after)):
         if row.unusable(count or None):
             return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
@@ -173,7 +175,9 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
         for before, after in itertools.product(rows, second.get(name, []))
     ]
     only = [("A", name) for name in first if name not in second] + [("B", name) for name in second if name not in first]
-    return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}") for side, name in only]
+    own = {name: rows[0].own for rows_of_side in (first, second) for name, rows in rows_of_side.items()}
+    sides = {("A", name): (words, "") for name, words in own.items()} | {("B", name): ("", words) for name, words in own.items()}
+    return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}", sides=sides[side, name]) for side, name in only]
 
 
 SIDES: list[tables.Column[Difference]] = [
@@ -190,14 +194,16 @@ COLUMNS: list[tables.Column[Difference]] = [
 
 
 def markdown(differences: Sequence[Difference]) -> Markdown:
-    """The comparison as Markdown: a table for each setting."""
+    """The comparison as Markdown: a table for each setting, and how often each word stands."""
     sides = SIDES if any(any(difference.sides) for difference in differences) else []
     columns = [tables.Column[Difference]("row", lambda difference: difference.name), *sides, *COLUMNS]
     tables_by_setting = []
     for setting in dict.fromkeys(difference.setting for difference in differences):
         tables_by_setting.append(Markdown("**{}**").format(setting))
         tables_by_setting.append(tables.aligned(columns, [difference for difference in differences if difference.setting == setting]))
-    return blocks(*tables_by_setting)
+    words = [difference.word for difference in differences]
+    counts = Markdown(", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME)))
+    return blocks(*tables_by_setting, Markdown("Rows of B: {}.").format(counts))
 
 
 def across_of(typed: str) -> list[str]:

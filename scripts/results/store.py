@@ -177,10 +177,10 @@ def existing(prefix: str, runs: Path = RUNS) -> list[str]:
     return [name for name, number in sorted(numbered, key=lambda pair: (len(pair[1]), pair[1])) if number.isascii() and number.isdecimal()]
 
 
-def next_id(prefix: str, runs: Path = RUNS) -> str:
-    """The id of the next run with this prefix; numbers start at 01, and a run that did not finish has used its own."""
+def next_number(prefix: str, runs: Path = RUNS) -> int:
+    """The number of the next run with this prefix; numbers start at 1, and a run that did not finish has used its own."""
     ids = existing(prefix, runs)
-    return f"{prefix}-{int(ids[-1].rsplit('-', 1)[1]) + 1 if ids else 1:02d}"
+    return int(ids[-1].rsplit("-", 1)[1]) + 1 if ids else 1
 
 
 def ended(prefix: str, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Iterator[Record]:

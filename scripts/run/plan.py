@@ -19,8 +19,10 @@ from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.stats import summarise
 
-#: How a status ends the command; a refusal of the machine has its own code in scripts/errors.py.
-EXIT_CODES = {"ok": 0, "oom": 1, "timeout": 1, "failed": 1, "unsupported": 1}
+
+def exit_code(status: str) -> int:
+    """How the status of a row ends the command; a refusal of the machine has its own code in scripts/errors.py."""
+    return int(status != "ok")
 
 
 def able(backends: list[str], stack: str, known: pins.Pins, typed: str) -> list[str]:
@@ -101,7 +103,9 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     stacks = {case.name: known.backends[case.backend]["stacks"] for case in cases}
     fitting = [f"{case.name} (VARIANT {', '.join(case.variants or article.variants)}; STACK {', '.join(stacks[case.name])})" for case in cases]
     of = backends[0] if len(backends) == 1 else article.slug
-    return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}"
+    elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
+    better = f"; try make bench-{elsewhere.backend} CASES={elsewhere.name}" if elsewhere else ""
+    return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}{better}"
 
 
 def groups(planned: Sequence[Planned]) -> list[list[Planned]]:

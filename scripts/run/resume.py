@@ -22,7 +22,7 @@ def hand_over(prefix: str, runs: Path, work: Path) -> bool:
     """Give a run that begins the answers of the latest earlier run of its job that came to no end; False where there are none."""
     for name in reversed(results.existing(prefix, runs)):
         folder = runs / name
-        if (folder / NAME).exists() and not (folder / "work").exists() and not _ended(folder):
+        if (folder / NAME).exists() and not _ended(folder):
             moved = _move(folder, work)
             if moved:
                 (work / NAME).chmod(0o666)  # a container's user goes on writing it

@@ -50,7 +50,7 @@ def _claim(prefix: str, runs: Path, anew: bool, held: contextlib.ExitStack) -> P
 
 def _made(prefix: str, runs: Path) -> Path:
     """A new folder with the next number that nothing has."""
-    number = int(results.next_id(prefix, runs).rsplit("-", 1)[1])
+    number = results.next_number(prefix, runs)
     while True:
         folder = runs / f"{prefix}-{number:02d}"
         try:

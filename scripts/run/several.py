@@ -112,7 +112,7 @@ def _exit_code(ended: Sequence[Running]) -> int:
     refused = [job.process.returncode for job in ended if not job.receipt()]
     if refused:
         print(f"{len(refused)} of {len(ended)} jobs left no result; the reasons stand above, and the same command again runs them", file=sys.stderr)
-    return max([plan.EXIT_CODES.get(status, 1) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
+    return max([plan.exit_code(status) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
 
 
 def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:

@@ -93,7 +93,7 @@ def weights_can_judge(row: Row) -> bool:
 def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
     """Why these rows judge nothing, or ""; without `new_tokens` each run counts, whatever its calls are."""
     if not all(weights_can_judge(row) for row in rows):
-        return f"weights of recipe {min(row.recipe for row in rows)}"
+        return f"weights of recipe {min(row.recipe for row in rows)}, which judge nothing"
     row = min(rows, key=lambda row: len(row.undisturbed(new_tokens)))
     fewest, disturbed = len(row.undisturbed(new_tokens)), sum(bool(disturbed_by(run)) for run in row.ok_runs)
     if fewest >= stats.LEAST_RUNS:

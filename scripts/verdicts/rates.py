@@ -53,7 +53,7 @@ def _per(items: float, time: stats.Estimate) -> stats.Estimate:
 def _workloads(row: Row) -> list[dict[str, Any]]:
     """What each run that counts made of its workload, oldest first: all of a row have the same texts."""
     runs = row.counted_runs if figure(row, "workload") else ()
-    return [done for run in runs if run.guest and (done := (run.guest.figures or {}).get("workload"))]
+    return [done for run in runs if run.guest and (done := run.guest.figures.get("workload"))]
 
 
 def tokens_per_s(row: Row) -> float | None:
@@ -71,7 +71,7 @@ def tokens_per_s(row: Row) -> float | None:
 
 def _made_tokens(run: Record, new_tokens: int) -> Sequence[int]:
     """The new tokens of each timed call of a run; [] where it did not count them."""
-    calls: list[dict[str, Any]] = ((run.guest.figures or {}).get("calls") or []) if run.guest else []
+    calls: list[dict[str, Any]] = (run.guest.figures.get("calls") or []) if run.guest else []
     return next((call["timed_tokens"] for call in calls if call["new_tokens"] == new_tokens), [])
 
 

@@ -130,7 +130,7 @@ class Row:
     @property
     def figures(self) -> dict[str, Any]:
         """What the form measured beside the calls; {} for a row that has nothing."""
-        return (self.guest.figures if self.guest else None) or {}
+        return self.guest.figures if self.guest else {}
 
     def busy_shares(self, new_tokens: int) -> list[float | str]:
         """The share of the time in which each GPU ran a kernel while calls of so many new tokens were made, of the middle run; where none tells one,

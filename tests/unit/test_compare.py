@@ -52,7 +52,7 @@ def test_what_cannot_be_compared_says_why():
     wrong = record(job("int8"), 40.0, checked=synthetic.check(0.4, passed=False))
     ((word, reason),) = words([right], [wrong]).values()
     assert word == "not comparable" and "output differs by 40 %" in reason
-    assert words([right], [right]).popitem()[1] == ("not comparable", "1 run, 5 are needed")
+    assert words([right], [record(job("int8"), 51.0)]).popitem()[1] == ("not comparable", "1 run, 5 are needed")
     compared = words([right, record(job("bminf"), 9.0)], [right])
     assert compared["inference-tools/bminf, on 1, 1 new token"] == ("not comparable", "only in A")
 
@@ -63,6 +63,22 @@ def test_a_row_whose_padded_output_is_another_one_is_not_compared():
         one.guest.figures["cycles"] = {"padded_logits_relative_error": None}
     ((word, reason),) = words(wrong, runs(job("deepspeed", 2), 5.0, 5.1, 5.2, 5.1, 5.0)).values()
     assert word == comparison.NOT_COMPARABLE and "another one when padded" in reason
+
+
+def test_the_same_runs_are_no_difference_and_the_words_are_counted_below():
+    row, other = runs(job("int8"), 50.0, 51.0), runs(job("bminf"), 90.0)
+    differences = comparison.compare([*row, *other], row)
+    assert [difference.word for difference in differences] == [comparison.SAME, comparison.NOT_COMPARABLE]
+    text = str(comparison.markdown(differences))
+    assert text.endswith("Rows of B: 0 faster, 0 slower, 0 undecided, 1 not comparable, 1 the same runs.")
+    assert all(
+        set(mark) <= set(":-") and mark.count("-") >= 2 for line in text.splitlines() if line.startswith("| :") for mark in line.strip("| ").split(" | ")
+    )
+
+
+def test_a_row_of_one_side_names_what_it_may_differ_in():
+    (only,) = comparison.compare(runs(job("int8"), 50.0, 51.0), runs(job("bminf"), 90.0, 91.0), ["stack"])[:1]
+    assert (only.reason, only.sides) == ("only in A", ("current", ""))
 
 
 def test_rows_of_different_stacks_are_compared_only_when_asked():

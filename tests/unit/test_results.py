@@ -186,18 +186,18 @@ def test_a_plain_file_in_place_of_a_run_is_named(tmp_path):
 
 
 def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
-    assert results.next_id("a.b", tmp_path) == "a.b-01"
+    assert results.next_number("a.b", tmp_path) == 1
     for name in ("a.b-01", "a.b-99", "a.b-100", "a.b.c-07", "a.b-x"):
         (tmp_path / name).mkdir()
     assert results.existing("a.b", tmp_path) == ["a.b-01", "a.b-99", "a.b-100"]
-    assert results.next_id("a.b", tmp_path) == "a.b-101"
+    assert results.next_number("a.b", tmp_path) == 101
 
 
 @pytest.mark.parametrize("number", ["²", "①", "٣", "1a", ""])
 def test_a_folder_whose_name_only_looks_numbered_is_no_run(tmp_path, number):
     (tmp_path / f"a.b-{number}").mkdir()
     (tmp_path / "a.b-04").mkdir()
-    assert results.existing("a.b", tmp_path) == ["a.b-04"] and results.next_id("a.b", tmp_path) == "a.b-05"
+    assert results.existing("a.b", tmp_path) == ["a.b-04"] and results.next_number("a.b", tmp_path) == 5
 
 
 @pytest.mark.parametrize(("status", "expected"), [("ok", True), ("oom", True), ("unsupported", True), ("failed", False), ("timeout", False)])

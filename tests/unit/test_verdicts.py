@@ -183,10 +183,10 @@ def test_a_run_that_failed_is_none_of_the_five_and_does_not_undo_them() -> None:
 
 def test_weights_of_recipe_1_judge_nothing_and_the_reason_says_so() -> None:
     part = part_of(FASTER, *pair(10.0, 30.0, recipe=1))
-    assert (part.word, part.why) == (NOT_TESTED, "weights of recipe 1")
+    assert (part.word, part.why) == (NOT_TESTED, "weights of recipe 1, which judge nothing")
     assert part_of(FASTER, *pair(10.0, 30.0, recipe=1, weights="hub")).word == HOLDS
     for relation, case in ((FITS, "int8"), (RIGHT, "bminf")):
-        assert part_of(relation, record(job(case, recipe=1))).why == "weights of recipe 1"
+        assert part_of(relation, record(job(case, recipe=1))).why == "weights of recipe 1, which judge nothing"
 
 
 # ------------------------------------------------------------------------------------------------ size and bounds

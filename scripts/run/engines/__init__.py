@@ -35,10 +35,15 @@ def sweep(asked: Options) -> None:
             contained.remove_abandoned(connect())
 
 
-def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:
-    """The engine that was asked for; a stack that lives on the host has no image to run in a container."""
+def refuse_without_image(image: Image, asked: Options) -> None:
+    """Raise UsageError for a container of a stack that lives on the host."""
     if image.engine == "host" and asked.engine in CONTAINED:
         raise UsageError(f"STACK={image.stack} has no images; try ENGINE=host")
+
+
+def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:
+    """The engine that was asked for; a stack that lives on the host has no image to run in a container."""
+    refuse_without_image(image, asked)
     wrapper = nsight.wrapper(asked.engine) if profiler == "nsys" else ()
     if asked.engine in CONTAINED:
         return CONTAINED[asked.engine](image, gpus, asked)

@@ -53,7 +53,7 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
     receipts = [task.submission.receipt(task.index) for task in watched]
     if None in receipts:
         raise KitError(f"{len(failed)} of {len(ended)} tasks failed, as shown above; the same command again runs them and no other")
-    return max((plan.EXIT_CODES.get(status, 1) for receipt in receipts if receipt for status in receipt.values()), default=0)
+    return max((plan.exit_code(status) for receipt in receipts if receipt for status in receipt.values()), default=0)
 
 
 def submit(array: Sequence[Task], asked: Options) -> list[Watched]:
