@@ -28,7 +28,7 @@ NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_L
 class Gpu:
     """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it.
 
-    `memory_bytes_per_s` is the nominal rate of its memory, None where the driver does not tell it.
+    `memory_bytes_per_s` is the nominal rate of its memory, `nvlinks` how many of its NVLinks are up; None where the driver does not tell it.
     """
 
     index: int
@@ -39,6 +39,7 @@ class Gpu:
     compute_capability: str
     pci_bus_id: str = ""
     memory_bytes_per_s: int | None = None
+    nvlinks: int | None = None
 
 
 @contextlib.contextmanager
@@ -77,9 +78,17 @@ def _gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     total, used = _memory(handle)
     capability = "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-    return Gpu(
-        index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability, _pci_bus_id(handle), _memory_bytes_per_s(handle)
-    )
+    facts = _pci_bus_id(handle), _memory_bytes_per_s(handle), _nvlinks(handle)
+    return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability, *facts)
+
+
+def _nvlinks(handle: object) -> int | None:
+    """GPUs without NVLink, and old drivers, answer none of these questions; a GPU with fewer links than the most refuses the rest."""
+    states = []
+    with contextlib.suppress(pynvml.NVMLError):
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            states.append(pynvml.nvmlDeviceGetNvLinkState(handle, link))
+    return sum(state == pynvml.NVML_FEATURE_ENABLED for state in states) if states else None
 
 
 def _memory_bytes_per_s(handle: object) -> int | None:
@@ -104,7 +113,7 @@ def list_gpus() -> list[Gpu]:
 
 
 def _mig_instance(uuid: str) -> Gpu | None:
-    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU; no memory rate, because the driver knows that of the whole GPU.
+    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU; no memory rate and no links, which are those of the whole GPU.
 
     None where this machine has no such instance.
     """
@@ -115,7 +124,7 @@ def _mig_instance(uuid: str) -> Gpu | None:
         return None
     total, used = _memory(handle)
     name = pynvml.nvmlDeviceGetName(handle)
-    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_used_bytes=used, memory_bytes_per_s=None)
+    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_used_bytes=used, memory_bytes_per_s=None, nvlinks=None)
 
 
 def given() -> list[Gpu]:

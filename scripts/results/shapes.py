@@ -64,6 +64,7 @@ class Gpu(Shape):
     memory_total_bytes: Bytes
     compute_capability: str
     memory_bytes_per_s: AtLeastOne | None = None
+    nvlinks: Count | None = None
 
 
 class GpuMemory(Shape):

@@ -20,7 +20,7 @@ from scripts.paths import ROOT
 from scripts.results import rules_version
 from scripts.run.engines import Engine
 
-OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability", "memory_bytes_per_s")
+OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability", "memory_bytes_per_s", "nvlinks")
 
 
 def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@
  *   FAKE_NVML_WATTS      the energy counter grows by so many W, in steps of 100 ms; unset: there is no counter
  *   FAKE_NVML_BUSY       per cent of the time in which each GPU computes; unset: not told
  *   FAKE_NVML_BUS        "BITS MHZ" of the memory; unset: not told
+ *   FAKE_NVML_LINKS      a letter for each NVLink: u up, d down; unset: there is none
  *   FAKE_NVML_COMERS     a file; while it exists, its processes compute in place of those of FAKE_NVML_PROCESSES
  *   FAKE_NVML_LIMITS     "ENFORCED DEFAULT" limit of power in mW; unset: not told
  *   FAKE_NVML_ECC        a file with the number of uncorrected errors of memory; absent: no ECC
@@ -178,6 +179,15 @@ static int bus(unsigned *bits, unsigned *mhz) { return sscanf(setting("FAKE_NVML
 
 int nvmlDeviceGetMemoryBusWidth(device *handle, unsigned *bits) { unsigned mhz; (void)handle; return bus(bits, &mhz); }
 int nvmlDeviceGetMaxClockInfo(device *handle, int kind, unsigned *mhz) { unsigned bits; (void)handle; return kind == 2 ? bus(&bits, mhz) : NOT_SUPPORTED; }
+
+int nvmlDeviceGetNvLinkState(device *handle, unsigned link, unsigned *on)
+{
+    const char *links = setting("FAKE_NVML_LINKS");
+    (void)handle;
+    if (link >= strlen(links)) return *links ? INVALID_ARGUMENT : NOT_SUPPORTED;
+    *on = links[link] == 'u';
+    return SUCCESS;
+}
 
 typedef struct { unsigned long long total, free, used; } memory_v1;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;

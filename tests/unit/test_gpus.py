@@ -52,8 +52,15 @@ def test_lists_each_gpu_with_its_uuid_memory_and_architecture(machine: Machine) 
         "compute_capability": "9.0",
         "pci_bus_id": "",
         "memory_bytes_per_s": None,
+        "nvlinks": None,
     }
     assert [gpu["index"] for gpu in gpus] == [0, 1]
+
+
+def test_the_nvlinks_that_are_up_are_counted(machine):
+    asked = "answer = [gpu.nvlinks for gpu in gpus.list_gpus()]"
+    assert machine.ask(asked, gpus=2, FAKE_NVML_LINKS="uuduu") == [4, 4]
+    assert machine.ask(asked, gpus=1, FAKE_NVML_LINKS="dd") == [0] and machine.ask(asked, gpus=1) == [None]
 
 
 def test_the_nominal_rate_of_memory_follows_from_its_bus_and_its_highest_clock(machine: Machine) -> None:

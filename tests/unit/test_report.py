@@ -616,9 +616,10 @@ def test_the_environment_names_gpus_commits_and_images_of_all_runs(tmp_path: Pat
     runs = synthetic.repeated(record(job("deepspeed", 1), 10.0), 2)
     runs[1].host["gpus"][0]["uuid"], runs[1].host["commit"] = "GPU-other", "0ther00000000000"
     runs[0].host["image"]["id"], runs[1].host["image"]["id"] = "sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb"
+    runs[0].host["gpus"][0]["nvlinks"] = 18
     shown = page(tmp_path, runs)
     first = runs[0].host["gpus"][0]["uuid"]
-    assert re.search(rf"^- GPU A: .*{first}$", shown, re.M) and re.search(r"^- GPU B: .*GPU-other$", shown, re.M)
+    assert re.search(rf"^- GPU A: .*, 18 NVLinks, {first}$", shown, re.M) and re.search(r"^- GPU B: .*GPU-other$", shown, re.M)
     assert "0ther0000000" in shown and "`sha256:aaaaaaaaaaaa`, `sha256:bbbbbbbbbbbb`" in shown
 
 

@@ -2,8 +2,9 @@
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scripts import stats, surroundings
 from scripts.articles import Article
@@ -52,10 +53,14 @@ def _gpus(group: Group) -> list[str]:
     letters = around.gpu_letters(group)
     every = {gpu["uuid"]: gpu for row in group.rows for run in row.runs for gpu in run.host.get("gpus") or []}
     return [
-        f"{letter}: {gpu['name']}, {_gib(gpu['memory_total_bytes'])}, compute capability {gpu['compute_capability']}, {uuid}"
+        f"{letter}: {gpu['name']}, {_gib(gpu['memory_total_bytes'])}, compute capability {gpu['compute_capability']}, {_links(gpu)}{uuid}"
         for uuid, letter in letters.items()
         if (gpu := every.get(uuid))
     ]
+
+
+def _links(gpu: Mapping[str, Any]) -> str:
+    return f"{gpu['nvlinks']} NVLinks, " if gpu.get("nvlinks") else ""
 
 
 def _between_gpus(record: Record) -> str:
