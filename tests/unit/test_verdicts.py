@@ -576,6 +576,14 @@ def test_of_two_hosts_without_a_usable_row_the_one_that_ran_the_claim_s_rows_is_
     assert "was not run" in elsewhere.verdict.parts[0].why and (lines.headline.verdict.not_run, elsewhere.verdict.not_run) == (0, 2)
 
 
+def test_rows_that_were_run_come_before_the_article_s_number_of_gpus() -> None:
+    wrong = check(0.4, passed=False)
+    on_one = [record(job("deepspeed", 1), 10.0, checked=wrong), record(job("layer-parallel", 1), 38.3)]
+    lines = headline(on_another_host([record(job("deepspeed", 2), 10.0, checked=wrong)]) + on_one)
+    assert (lines.headline.verdict.not_run, lines.headline.verdict.fewer) == (0, 1)
+    assert [(one.verdict.not_run, one.verdict.fewer) for one in lines.others] == [(1, 0)]
+
+
 def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_count() -> None:
     records = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
     groups = row_groups.build(records, {ARTICLE.slug: ARTICLE})
