@@ -259,8 +259,7 @@ def _error(own, right, ends):
     """|own - right| / |right| over the entries that generation did not forbid; 1e9 where not finite. A minimum length sets end tokens to -inf."""
     import numpy
 
-    allowed = numpy.ones(len(own), dtype=bool)
-    allowed[[token for token in ends if numpy.isneginf(own[token])]] = False
+    allowed = ~(numpy.isneginf(own) & numpy.isin(numpy.arange(len(own)), ends))
     error = numpy.linalg.norm((own - right)[allowed]) / numpy.linalg.norm(right[allowed])
     return float(error) if numpy.isfinite(error) else 1e9
 

@@ -128,7 +128,7 @@ def test_logits_that_were_left_out_are_no_right_ones():
     own = numpy.where(right <= 3, right, -numpy.inf)
     assert judge._error(own, right, [5]) == 1e9
     own = numpy.where(right == 8, -numpy.inf, right)
-    assert judge._error(own, right, [7]) == 0 and judge._error(own, right, [6]) == 1e9
+    assert judge._error(own, right, [7]) == 0 and judge._error(own, right, [6, 5000, -1]) == 1e9
 
 
 def test_every_dtype_has_floors_below_which_no_honest_row_is_asked_to_be():

@@ -66,4 +66,4 @@ def test_runs_of_a_named_folder_are_reported_beside_it(tmp_path):
         [sys.executable, "-m", "scripts", "report"], cwd=ROOT, env=kept | {"RUNS": str(tmp_path / "trials" / "runs")}, capture_output=True, text=True
     )
     assert done.returncode == 0 and "int8" in reports.text_of(tmp_path / "trials"), done.stderr
-    assert "report: 1 run; judging" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout
+    assert "trials/runs: 1 run; judging" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout
