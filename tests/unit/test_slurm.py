@@ -238,3 +238,11 @@ def test_the_counts_are_one_line():
 def test_a_plan_names_the_tasks():
     lines = list(follow.lines(split(CASES="deepspeed,layer-parallel", VARIANT="published", GPUS="2")))
     assert lines[0] == "1 task of SLURM, each on a node of its own:" and lines[1].endswith(", 2 GPUs")
+
+
+def test_a_machine_from_which_slurm_does_not_answer_is_told_apart_from_a_refusal() -> None:
+    nowhere = "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\nsbatch: fatal: Could not establish a configuration source\n"
+    assert str(client.refused(nowhere, 1)).startswith("SLURM does not answer: sbatch: fatal: Could not establish a configuration source; type this on ")
+    assert "SLURM refuses the job: invalid partition specified: x; look at PARTITION" in str(
+        client.refused("sbatch: error: invalid partition specified: x\n", 1)
+    )

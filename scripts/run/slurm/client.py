@@ -75,6 +75,9 @@ def refused(message: str, gpus: int) -> KitError:
             f"no node has {resources} (SLURM: {message_line}); a measurement takes the GPUs of one node, jobs over several nodes are not supported: "
             "type GPUS=n with fewer, or another PARTITION or CONSTRAINT"
         )
+    if "configuration source" in message_line or "Unable to contact slurm controller" in message_line:
+        last = message.strip().splitlines()[-1].strip()
+        return PreflightError(f"SLURM does not answer: {last}; type this on a machine where `sinfo` answers, such as a login node")
     return PreflightError(f"SLURM refuses the job: {message_line}; look at PARTITION, ACCOUNT, QOS, TIME and CONSTRAINT, and at what `sinfo` lists")
 
 
