@@ -39,7 +39,8 @@ def run_command(command: Callable[[], int | None]) -> None:
     """Run a command and end the process with its exit code. Errors are printed here and nowhere else."""
     try:
         code = command() or 0
-        sys.stdout.flush()
+        if sys.stdout:  # None where the user closed it
+            sys.stdout.flush()
         sys.exit(code)
     except KitError as error:
         print(f"error: {shown(error)}", file=sys.stderr)
@@ -48,7 +49,8 @@ def run_command(command: Callable[[], int | None]) -> None:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # a reader such as `head` has enough; Python flushes once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -61,7 +63,7 @@ def run_command(command: Callable[[], int | None]) -> None:
             )
             sys.exit(1)
         if error.errno in (errno.EACCES, errno.EPERM) and error.filename:
-            print(f"error: {shown(error.filename)}: {error.strerror}; type the same as a user who may, or in a clone of your own", file=sys.stderr)
+            print(f"error: {shown(error.filename)}: {error.strerror}; type the same as the user who owns it, or in a clone of your own", file=sys.stderr)
             sys.exit(PreflightError.exit_code)
         if error.errno == errno.ENAMETOOLONG:
             print(f"error: the name {str(error.filename)[:60]!r}… is too long for a file; type a shorter path", file=sys.stderr)

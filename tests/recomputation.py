@@ -204,8 +204,8 @@ def middles(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
 
 def gpus_left_empty(raw: Raw) -> int:
     """How many of a run's GPUs hold no parameter of the model, as far as the guest says."""
-    held = ((raw["guest"] or {}).get("used") or {}).get("parameters_per_device")
-    return raw["job"]["device_count"] - len(held) if held and raw["job"]["device"] == "cuda" else 0
+    held = [name for name in ((raw["guest"] or {}).get("used") or {}).get("parameters_per_device") or {} if name[:4] == "cuda"]
+    return max(0, raw["job"]["device_count"] - len(held)) if held and raw["job"]["device"] == "cuda" else 0
 
 
 def lower_median(values: Iterable[float]) -> float | None:

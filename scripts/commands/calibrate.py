@@ -9,10 +9,11 @@ from scripts import articles, results, stats
 from scripts.commands.measure import measuring
 from scripts.errors import KitError, UsageError
 from scripts.machine import cores
+from scripts.results import marks
 from scripts.run import cost, plan, several
 from scripts.run.options import Options
 from scripts.run.runner import Planned
-from scripts.verdicts import calibration, row_groups, run_facts
+from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
 from scripts.verdicts.row import CALIBRATION
 
@@ -91,7 +92,7 @@ def _spread(calibrated: Calibration) -> str:
 def _floor(calibrated: Calibration) -> str:
     if calibrated.noise_floor is None:
         return f"not known: {calibrated.runs} undisturbed runs, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
-    disturbed = sum(bool(run_facts.disturbed_by(run)) for run in calibrated.row.ok_runs)
+    disturbed = sum(bool(marks.disturbed_by(run)) for run in calibrated.row.ok_runs)
     beside = f"; {disturbed} of {len(calibrated.row.ok_runs)} runs are marked, so the machine is not quiet" if disturbed else ""
     return f"{stats.percent(calibrated.noise_floor)} %: rows of {calibrated.runs} runs that lie nearer to each other cannot be told apart{beside}"
 

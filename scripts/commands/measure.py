@@ -154,10 +154,12 @@ def article(slug: str, asked: Options) -> int:
 
 def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options) -> None:
     """Raise what the command itself would raise at once on any machine: a plan that cannot be followed is none."""
+    known = pins.load()
     for one in planned:
-        engines.refuse_without_image(pins.load().image(one.case.backend, one.stack), asked)
-    if asked.runs.exists() and not asked.runs.is_dir():
-        raise UsageError(f"RUNS is {str(asked.runs)!r}, which is a file, allowed is a folder that can be written; try RUNS=/another/folder")
+        engines.refuse_without_image(known.image(one.case.backend, one.stack), asked)
+    there = next(path for path in (asked.runs, *asked.runs.parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"RUNS is {str(asked.runs)!r}, and {there} is a file, allowed is a folder that can be written; try RUNS=/another/folder")
     if asked.scheduler == "slurm":
         site.resources(asked)
 

@@ -132,7 +132,7 @@ class Watch(gpus.Sampler):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        with signals.held_back():  # the job has ended: a stopped command would lose what it measured
+        with signals.held_back():  # the job has ended: what it measured needs the whole look
             self._pressure.__exit__(*raised)
             super().__exit__(*raised)
             self._left = time.time()

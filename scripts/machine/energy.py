@@ -13,6 +13,7 @@ the counter's number as a check, and `idle_w`, the power before the job, because
 """
 
 import itertools
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,10 @@ import numpy
 
 LEAST_S = 2.0
 LEAST_UPDATES = 10
-#: Between two looks the clock and the seconds that passed may differ by so much: more, and the clock was set.
-CLOCK_S = 0.1
+#: From before a window to after it, clock and seconds that passed may differ by so much: more, and the clock was set.
+MOST_SHIFT_S = 0.1
+#: So many looks stand for a side: a busy host may hold up one of them between its two clocks.
+LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[s
     counted = [(one.moment, one.millijoules / 1000) for one in readings if one.millijoules is not None]
     if not counted:
         return {"code": "no-counter", **found}
-    if any(abs((after.moment - before.moment) - (after.monotonic_s - before.monotonic_s)) > CLOCK_S for before, after in itertools.pairwise(readings)):
+    if _clock_was_set(readings, began, ended):
         return {"code": "clock-set", **found}
     if not counted[0][0] <= began <= ended <= counted[-1][0]:
         return {"code": "not-covered", **found}
@@ -56,6 +59,16 @@ def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[s
     found["joules"] = _at(counted, ended) - _at(counted, began)
     found["power_joules"] = _integral([(one.moment, one.power_w) for one in readings if one.power_w is not None], began, ended)
     return {"code": "too-short" if ended - began < LEAST_S else "few-updates" if found["updates"] < LEAST_UPDATES else "ok", **found}
+
+
+def _clock_was_set(readings: Sequence[Reading], began: float, ended: float) -> bool:
+    """Does the clock stand elsewhere against the seconds that passed after a window than before it?"""
+    shifts = [one.moment - one.monotonic_s for one in readings]
+    within = [place for place, one in enumerate(readings) if began <= one.moment <= ended]
+    if not within:
+        return False
+    before, after = shifts[: within[0]][-LOOKS:] or shifts[:1], shifts[within[-1] + 1 :][:LOOKS] or shifts[-1:]
+    return abs(statistics.median(after) - statistics.median(before)) > MOST_SHIFT_S
 
 
 def _around(values: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:

@@ -42,7 +42,9 @@ def raised() -> Iterator[None]:
 def held_back() -> Iterator[None]:
     """Within the block stopping signals wait; the first of them takes effect at its end."""
     waiting: list[int] = []
-    with _handled_by(lambda number, frame: waiting.append(number)):
-        yield
-    if waiting:
-        signal.raise_signal(waiting[0])
+    try:
+        with _handled_by(lambda number, frame: waiting.append(number)):
+            yield
+    finally:
+        if waiting:
+            signal.raise_signal(waiting[0])

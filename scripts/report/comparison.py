@@ -40,6 +40,7 @@ ACROSS = {
 }
 
 FASTER, SLOWER, NOT_COMPARABLE, SAME = "faster", "slower", "not comparable", "the same runs"
+ONLY_A, ONLY_B = "only in A", "only in B"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,10 +175,9 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
         for name, rows in first.items()
         for before, after in itertools.product(rows, second.get(name, []))
     ]
-    only = [("A", name) for name in first if name not in second] + [("B", name) for name in second if name not in first]
-    own = {name: rows[0].own for rows_of_side in (first, second) for name, rows in rows_of_side.items()}
-    sides = {("A", name): (words, "") for name, words in own.items()} | {("B", name): ("", words) for name, words in own.items()}
-    return both + [Difference(*name, NOT_COMPARABLE, reason=f"only in {side}", sides=sides[side, name]) for side, name in only]
+    only = [Difference(*name, NOT_COMPARABLE, reason=ONLY_A, sides=(row.own, "")) for name, rows in first.items() if name not in second for row in rows]
+    only += [Difference(*name, NOT_COMPARABLE, reason=ONLY_B, sides=("", row.own)) for name, rows in second.items() if name not in first for row in rows]
+    return both + only
 
 
 SIDES: list[tables.Column[Difference]] = [
@@ -201,9 +201,9 @@ def markdown(differences: Sequence[Difference]) -> Markdown:
     for setting in dict.fromkeys(difference.setting for difference in differences):
         tables_by_setting.append(Markdown("**{}**").format(setting))
         tables_by_setting.append(tables.aligned(columns, [difference for difference in differences if difference.setting == setting]))
-    words = [difference.word for difference in differences]
-    counts = Markdown(", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME)))
-    return blocks(*tables_by_setting, Markdown("Rows of B: {}.").format(counts))
+    words = [difference.reason if difference.reason in (ONLY_A, ONLY_B) else difference.word for difference in differences]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
+    return blocks(*tables_by_setting, Markdown("Lines above: {}.").format(counts))
 
 
 def across_of(typed: str) -> list[str]:

@@ -212,6 +212,7 @@ def article_page(slug: str, content: Content) -> Markdown:
         anchor=anchor(f"article-{slug_of(slug)}"),
         slug=slug,
         article=article,
+        tested=any(claim.headline.group is nearest and claim.headline.verdict.word != NOT_TESTED for claim in (verdicts.claims if verdicts else [])),
         nearest=systems.main_table(nearest, article, with_places=False),
         nearest_link=link(nearest.heading, f"#{nearest.slug}"),
         legend=legend() + "." if verdicts and verdicts.claims else Markdown(),

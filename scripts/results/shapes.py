@@ -439,6 +439,12 @@ class Kernel(Shape):
     dtype: str | None = None
 
 
+class Pipeline(Shape):
+    """How many answers a call of the pipeline object makes to one text."""
+
+    sequences: AtLeastOne | None = None
+
+
 class Figures(Shape):
     """What the forms of bench/forms give, as far as the report has tables for it."""
 
@@ -446,6 +452,7 @@ class Figures(Shape):
     workload: Workload | None = None
     padding: Padding | None = None
     cycles: Cycles | None = None
+    pipeline: Pipeline | None = None
     fusion: list[Region] | None = None
     schedules: list[Schedule] | None = None
     new_tokens: Count | None = None

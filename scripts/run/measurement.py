@@ -16,6 +16,9 @@ from scripts.run import checkpoints, conversion, engines, host_facts, judging, r
 from scripts.run.engines import Engine, nsight
 from scripts.run.progress import JobDisplay
 
+#: Why tokens were not judged.
+STOPPED = "the command was stopped"
+
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
@@ -47,14 +50,14 @@ def measure(ready: Ready, folder: Path) -> Record:
             result, status, reason = engines.answer(job, work, ran.outcome, engine.gpus, resumed)
             if result is None:
                 answers.keep_rejected(work, folder)
-            judged = _judged(engine, job, result, work, display)
+            judged = Judged(0.0, STOPPED, ran.stopped) if ran.stopped else _judged(engine, job, result, work, display)
         with signals.held_back():  # what was measured is stored before the command stops
             facts = at_start | _seen(engine, ran, result) | host_facts.at_end(engine, ran.outcome, result, ran.sampler, ran.seconds, judged.seconds)
             if judged.why_not:
                 status, reason = "failed", f"its tokens were not judged: {judged.why_not}"
             record = Record(folder.name, status, checkpoints.without_places(job, engine.models), facts, result, reason)
             results.store(folder, record)
-        _keep_traces(work, folder)
+            _keep_traces(work, folder)
         if judged.stopped:
             raise judged.stopped
         return record
@@ -69,23 +72,31 @@ def measure(ready: Ready, folder: Path) -> Record:
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """How a job ended, in how many seconds, and what was sampled beside it."""
+    """How a job ended, in how many seconds, what was sampled beside it, and the signal that stopped the command once the job had ended."""
 
     outcome: Outcome
     seconds: float
     sampler: gpus.MemorySampler
     watch: conditions.Watch
+    stopped: BaseException | None = None
 
 
 def _watched(engine: Engine, job: Job, work: Path, display: JobDisplay) -> Ran:
     """Run the job with the samplers of memory and conditions beside it."""
-    with (
-        gpus.MemorySampler(engine.gpus) as sampler,
-        conditions.Watch(engine.gpus, engine.cores, owns=engine.owns, shared_with=engine.asked.shared_with) as watch,
-    ):
-        began = time.monotonic()
-        outcome = engine.run(job, work, display.line)
-        return Ran(outcome, time.monotonic() - began, sampler, watch)
+    ran = None
+    try:
+        with (
+            gpus.MemorySampler(engine.gpus) as sampler,
+            conditions.Watch(engine.gpus, engine.cores, owns=engine.owns, shared_with=engine.asked.shared_with) as watch,
+        ):
+            began = time.monotonic()
+            outcome = engine.run(job, work, display.line)
+            ran = Ran(outcome, time.monotonic() - began, sampler, watch)
+    except (KeyboardInterrupt, SystemExit) as error:
+        if ran is None:
+            raise
+        return dataclasses.replace(ran, stopped=error)
+    return ran
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +116,7 @@ def _judged(engine: Engine, job: Job, result: Result | None, work: Path, display
     except judging.NotJudged as error:
         why_not = str(error)
     except (KeyboardInterrupt, SystemExit) as error:
-        why_not, stopped = "the command was stopped", error
+        why_not, stopped = STOPPED, error
     return Judged(time.monotonic() - began, why_not, stopped)
 
 

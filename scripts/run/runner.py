@@ -15,7 +15,7 @@ from scripts.articles import Article, Case
 from scripts.errors import KitError, UsageError
 from scripts.machine import gpus
 from scripts.models import article_models, store
-from scripts.results import Record
+from scripts.results import Record, marks
 from scripts.run import checkpoints, engines, host_facts, jobs, measurement, preflight, run_folders
 from scripts.run.engines import Engine
 from scripts.run.options import Options
@@ -77,8 +77,13 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
 
 
 def counts(record: Record, options: Options) -> bool:
-    """Is a stored run one of those that are asked for? A run beside others (JOBS) judges nothing, so it stands for no run of its own."""
-    return bool(options.shared_with or options.jobs > 1 or not record.host.get("shared_with"))
+    """Is a stored run one of those that are asked for? A run beside others (JOBS) judges nothing, so it stands for no run of its own.
+
+    Nor does one for which another memory than its GPUs' was too small, or others on the machine left too little: a repeat may give another end.
+    """
+    if record.host.get("shared_with"):
+        return bool(options.shared_with or options.jobs > 1)
+    return record.status != "oom" or marks.ran_out_by_itself(record)
 
 
 def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tuple[Job, str]:

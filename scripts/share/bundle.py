@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from bench.job import PARTIAL
 from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.paths import ROOT
@@ -77,25 +78,21 @@ def write(path: Path, root: Path = ROOT) -> int:
     chosen = contents(root)
     secrets_scan.refuse(((Path(name), content) for name, content in chosen.items() if name.startswith("reports/")), "no bundle was written")
     sums = checksums.text({name: hashlib.sha256(content).hexdigest() for name, content in chosen.items()})
+    temporary = None
     try:
-        temporary = Path(tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)[1])
-    except OSError as error:
-        raise _not_written(path, error) from error
-    try:
-        temporary.chmod(0o644)
-        with temporary.open("wb") as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
+        handle, name = tempfile.mkstemp(prefix=PARTIAL, dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 for name, content in [(checksums.NAME, sums.encode()), *chosen.items()]:
                     entry = tarfile.TarInfo(f"{NAME}/{name}")
                     entry.size, entry.mode = len(content), 0o644
                     archive.addfile(entry, io.BytesIO(content))
+        temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise KitError(f"cannot write {path}: {error.strerror}; type make bundle OUT=/another/folder") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary:
+            temporary.unlink(missing_ok=True)
     return len(chosen)
-
-
-def _not_written(path: Path, error: OSError) -> KitError:
-    return KitError(f"cannot write {path}: {error.strerror}; type make bundle OUT=/another/folder")

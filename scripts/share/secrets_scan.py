@@ -11,17 +11,20 @@ SECRETS = {
     "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
     "an access key": rb"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,})",
     "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a password in an address": rb"://(?:[^/\s:@'\"]+:[^/\s:@'\"]+|[^/\s:@'\"]{16,})@",
-    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._\x80-\xff-]+[/\\]|(?<![\w.-])/(?:home|Users)/[A-Za-z0-9._\x80-\xff-]+",
+    "a password in an address": rb"://(?:[^/\s:@'\"?]+:[^/\s:@'\"?]+|[^/\s:@'\".?]{16,})@",
+    "a home folder": rb"(?:/home/|/Users/|[A-Z]:\\\\?Users\\\\?)[A-Za-z0-9._\x80-\xff-]+[/\\]"
+    rb"|(?<![\w.-])(?<!(?:href|.src)=\")/(?:home|Users)/[A-Za-z0-9._\x80-\xff-]+",
 }
 
 
 def patterns(host_name: str, home: Path) -> dict[str, re.Pattern[bytes]]:
     """{what it is: its pattern}; a machine's name of fewer than four letters would be found everywhere."""
     found = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
-    short_name = host_name.partition(".")[0]  # the domain may stand behind it
-    if len(short_name) >= 4 and short_name.lower() != "localhost":
-        found["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])" + re.escape(short_name.encode()) + rb"(?![A-Za-z0-9-])", re.IGNORECASE)
+    short_name = host_name.partition(".")[0]  # without its domain it may be a word: "gpus", "login"
+    names = [name for name in (host_name, short_name if re.search("[0-9-]", short_name) else "") if len(name) >= 4 and name.lower() != "localhost"]
+    if names:
+        either = b"|".join(re.escape(name.encode()) for name in names)
+        found["this machine's name"] = re.compile(rb"(?<![A-Za-z0-9-])(?:" + either + rb")(?![A-Za-z0-9-])", re.IGNORECASE)
     if len(home.parts) > 2:  # /root and the like name nobody
         found["your home folder"] = re.compile(re.escape(str(home).encode()))
     return found

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from scripts import stats
 from scripts.articles import Article
+from scripts.results.marks import disturbed_by
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.run_facts import disturbed_by
 
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2
@@ -41,23 +41,17 @@ class Rows:
         return row
 
     def has(self, case: str, batch_size: int | None = None) -> bool:
-        """Was such a row run, however it ended?"""
-        return isinstance(self._found(case, batch_size), Row)
+        """Was such a row run: did it time these calls, or end in another way?"""
+        row = self._found(case, batch_size)
+        return isinstance(row, Row) and (row.status != "ok" or bool(row.runs_of(self.new_tokens)))
 
-    def not_run(self, named: Sequence[Named]) -> str:
-        """Which of these rows are missing: "not run (stack current): int8 and ds-zero in batch 8, 16"; "" for one, or where one ran on other devices."""
-        missing = [row for row in named if not self.has(*row)]
-        elsewhere = {(row.case, size) for row in self.group.rows for size in (None, row.batch_size)}
-        if len(missing) < 2 or elsewhere & set(missing):
-            return ""
-        sizes_of: dict[str, tuple[str, ...]] = {}
-        for case, batch_size in missing:
-            sizes_of[case] = *sizes_of.get(case, ()), *([] if batch_size is None else [str(batch_size)])
-        cases_of: dict[tuple[str, ...], list[str]] = {}
-        for case, sizes in sizes_of.items():
-            cases_of.setdefault(sizes, []).append(case)
-        rows = [" and ".join(cases) + (f" in batch {', '.join(sizes)}" if sizes else "") for sizes, cases in cases_of.items()]
-        return f"not run (stack {self.group.key.stack}): {'; '.join(rows)}"
+    def why_none(self, named: Sequence[Named], reasons: Sequence[str]) -> str:
+        """Why comparisons of these rows have none, each for its reason: the first that is no missing row, then all missing rows at once."""
+        there = {(row.case, size) for row in self.group.rows for size in (None, row.batch_size)}
+        missing = [row for row in named if row not in there]
+        told = [str(self._found(*row)) for row in missing]
+        others = [reason for reason in reasons if reason not in told][:1]
+        return "; ".join([*others, *([f"not run (stack {self.group.key.stack}): {_listed(missing)}"] if len(missing) > 1 else told)])
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, or it has no such calls."""
@@ -77,6 +71,17 @@ class Rows:
     def able(self, rows: Sequence[Row]) -> list[Row]:
         """Those of these rows that may judge, each by itself."""
         return [row for row in rows if not why_not([row], self.new_tokens)]
+
+
+def _listed(rows: Sequence[Named]) -> str:
+    """ "ds-inference in batch 8, 16; accelerate-int8 and ds-zero in batch 8, 16, 32"."""
+    sizes_of: dict[str, list[str]] = {}
+    for case, batch_size in rows:
+        sizes_of.setdefault(case, []).extend([] if batch_size is None else [str(batch_size)])
+    cases_of: dict[str, list[str]] = {}
+    for case, sizes in sizes_of.items():
+        cases_of.setdefault(", ".join(sizes), []).append(case)
+    return "; ".join(" and ".join(cases) + (f" in batch {sizes}" if sizes else "") for sizes, cases in cases_of.items())
 
 
 def _count(article: Article, case: str, most: int) -> int:

@@ -11,11 +11,11 @@ from bench.models import weights
 from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
+from scripts.results.marks import disturbed_by
 from scripts.verdicts.run_facts import (
     batch_size_of,
     busy_shares_of,
     cold_ms_of,
-    disturbed_by,
     is_wrong_when_padded,
     peak_of_a_gpu_bytes,
     peak_used_bytes,
@@ -55,7 +55,8 @@ class Row:
     @property
     def sequences(self) -> int:
         """How many answers a call makes: one to each text of the batch, or several to one text."""
-        return int((self.figures.get("pipeline") or {}).get("sequences") or self.batch_size)
+        sequences: int | None = (self.figures.get("pipeline") or {}).get("sequences")
+        return sequences or self.batch_size
 
     @property
     def place(self) -> Place:
@@ -181,9 +182,10 @@ class Row:
 
     @property
     def empty_devices(self) -> int:
-        """The number of its GPUs without a parameter; 0 where the guest reports none."""
-        held = self.guest.used.get("parameters_per_device") if self.guest else None
-        return self.count - len(held) if held and self.record.job.device == "cuda" else 0
+        """The number of its GPUs without a parameter; 0 where the guest reports no GPU with one. A part may lie on the CPU too."""
+        held = (self.guest.used.get("parameters_per_device") if self.guest else None) or {}
+        on_gpus = sum(name.startswith("cuda") for name in held)
+        return max(0, self.count - on_gpus) if on_gpus and self.record.job.device == "cuda" else 0
 
     @property
     def new_tokens(self) -> list[int]:

@@ -56,17 +56,6 @@ def busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
     return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
 
 
-def marks_of(record: Record) -> list[str]:
-    """What makes a run's times doubtful, by the state of its machine (scripts/machine/conditions.py)."""
-    return (record.host.get("conditions") or {}).get("marks") or []
-
-
-def disturbed_by(record: Record) -> list[str]:
-    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
-    disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
-    return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
-
-
 def cycles_of(run: Record) -> Mapping[str, Any]:
     """What a run on padded sentences counted; {} for any other run."""
     return run.guest.figures.get("cycles") or {} if run.guest else {}

@@ -20,7 +20,7 @@ from scripts.images import build
 from scripts.machine import conditions, gpus
 from scripts.machine.gpus import Gpu
 from scripts.results import Record
-from scripts.verdicts.run_facts import disturbed_by
+from scripts.results.marks import disturbed_by
 from tests.chaos import hog, oracle
 from tests.chaos.oracle import FALSE, Breach, Ended
 from tests.chaos.place import Command, Place, soon

@@ -70,10 +70,17 @@ def test_the_same_runs_are_no_difference_and_the_words_are_counted_below():
     differences = comparison.compare([*row, *other], row)
     assert [difference.word for difference in differences] == [comparison.SAME, comparison.NOT_COMPARABLE]
     text = str(comparison.markdown(differences))
-    assert text.endswith("Rows of B: 0 faster, 0 slower, 0 undecided, 1 not comparable, 1 the same runs.")
+    assert text.endswith("Lines above: 0 faster, 0 slower, 0 undecided, 0 not comparable, 1 the same runs, 1 only in A, 0 only in B.")
     assert all(
         set(mark) <= set(":-") and mark.count("-") >= 2 for line in text.splitlines() if line.startswith("| :") for mark in line.strip("| ").split(" | ")
     )
+
+
+@pytest.mark.slow
+def test_a_threshold_says_nothing_against_the_same_runs(tmp_path):
+    synthetic.write(tmp_path / "runs", runs(job("int8"), 50.0, 51.0))
+    done = run(A=str(tmp_path / "runs"), B=str(tmp_path / "runs"), THRESHOLD="5")
+    assert (done.returncode, done.stderr) == (0, "") and "1 the same runs" in done.stdout
 
 
 def test_a_row_of_one_side_names_what_it_may_differ_in():

@@ -18,9 +18,9 @@ def readings(watts=300.0, seconds=10.0, every=0.2, step=0.1, counter=True):
     return [Reading(moment, moment, round(1000 * watts * at) if counter else None, watts) for moment, at in zip(moments, steps, strict=True)]
 
 
-def set_by(seconds):
-    """Samples during which the clock is set, after two seconds of the window."""
-    return [dataclasses.replace(one, moment=one.moment + seconds * (one.moment >= 104)) for one in readings(seconds=30)]
+def set_by(seconds, at=104):
+    """Samples during which the clock is set, by default after two seconds of the window."""
+    return [dataclasses.replace(one, moment=one.moment + seconds * (one.moment >= at)) for one in readings(seconds=30)]
 
 
 def test_a_steady_power_gives_its_joules_by_the_counter_and_by_the_samples():
@@ -43,7 +43,10 @@ def test_idle_power_is_that_before_the_job_and_is_not_subtracted():
         (readings(), (99, 107), "not-covered"),
         (readings(), (102, 111), "not-covered"),
         ([*readings()[:20], *(Reading(one.moment, one.moment, 5, one.power_w) for one in readings()[20:])], (102, 107), "went-back"),
-        *((set_by(seconds), (102, 107), "clock-set") for seconds in (-15, -0.2, 0.2, 30, 3600)),
+        *((set_by(seconds), (102, 107), "clock-set") for seconds in (-15, -0.2, 0.12, 0.2, 30, 3600)),
+        (set_by(0.05), (102, 107), "ok"),
+        (set_by(30, at=120), (102, 107), "ok"),
+        ([dataclasses.replace(one, moment=one.moment + 0.15 * (place == 30)) for place, one in enumerate(readings())], (102, 107), "ok"),
         (readings(), (102, 103.9), "too-short"),
         (readings(step=2.0), (102, 107), "few-updates"),
         (readings(every=0.5), (102, 105), "few-updates"),

@@ -41,9 +41,10 @@ def test_a_disk_that_takes_nothing_more_is_one_line_with_the_file(number: int, c
     assert ended.value.code == 1 and said.startswith("error: ") and "/runs/a/job.json" in said and "type the same again" in said and said.count("\n") == 1
 
 
-def test_a_file_that_this_user_may_not_touch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_file_that_this_user_may_not_touch_is_one_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
-        raise PermissionError(errno.EACCES, "Permission denied", "/kit/.venv.lock")
+        raise PermissionError(number, "Permission denied", "/kit/.venv.lock")
 
     with pytest.raises(SystemExit) as ended:
         run_command(command)
@@ -57,6 +58,12 @@ def test_a_reader_that_has_enough_ends_a_command_without_a_word() -> None:
         assert process.stdout and process.stderr
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == (b"", 1)
+
+
+def test_a_command_whose_output_is_closed_ends_as_it_did(tmp_path: Path) -> None:
+    command = "from scripts.errors import run_command\nrun_command(lambda: 0)"
+    done = subprocess.run(["sh", "-c", '"$0" -c "$1" >&-', sys.executable, command], cwd=paths.ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.fixture

@@ -61,6 +61,8 @@ def test_the_nvlinks_that_are_up_are_counted(machine):
     asked = "answer = [gpu.nvlinks for gpu in gpus.list_gpus()]"
     assert machine.ask(asked, gpus=2, FAKE_NVML_LINKS="uuduu") == [4, 4]
     assert machine.ask(asked, gpus=1, FAKE_NVML_LINKS="dd") == [0] and machine.ask(asked, gpus=1) == [None]
+    of_instances = {"FAKE_NVML_MIG": "1", "CUDA_VISIBLE_DEVICES": "MIG-00000000-0000-0000-0000-000000000001", "FAKE_NVML_LINKS": "uu"}
+    assert machine.ask("answer = [gpu.nvlinks for gpu in gpus.given()]", gpus=2, **of_instances) == [None], "the links are those of the whole GPU"
 
 
 def test_the_nominal_rate_of_memory_follows_from_its_bus_and_its_highest_clock(machine: Machine) -> None:

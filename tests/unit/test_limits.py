@@ -275,6 +275,8 @@ def test_joules_are_of_the_tokens_that_were_made_where_the_run_counted_them():
 def test_joules_of_several_answers_to_one_text_are_of_all_their_tokens():
     run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
     run.guest.figures["pipeline"] = {"sequences": 4}
+    of_further_calls = energy.Spent(row_groups.build([run], {})[0].rows[0], 128, [{"code": "ok", "joules": 5120.0}], calls=10)
+    assert of_further_calls.per_token() == 1.0
     _, long = cells_of(energy.section(group_of(run), None), "deepspeed")
     assert long["J a token"] == "0.500", "four answers of 128 tokens a call"
 
@@ -356,6 +358,7 @@ def test_later_weights_go_before_the_host_of_today_s_systems():
     text = same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0))))
     assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core host")]
     assert "All rows: variant controlled; weights random (recipe 2); in containers." in text, "what all rows share is said once"
+    assert "| host |" in text and "| weights |" not in text, "what differs is a column"
 
 
 def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whole_call_over_its_tokens():

@@ -147,8 +147,16 @@ def test_what_is_private_is_found_and_not_repeated(tmp_path, content, what):
 
 
 def test_what_is_not_private_may_go_out(tmp_path):
-    (tmp_path / "page.html").write_text("https://example.org/home/ https://example.org/home/page bigbox-71 git@example.org hf_hub models/random/x /root/x")
+    words = "https://example.org/home/ https://example.org/home/page bigbox-71 git@example.org hf_hub models/random/x /root/x"
+    addresses = """<a href="/home/index.html"> <script src="/Users/x.js"> git+https://long-enough-hostname.org@v1 https://fonts.org?family=Open+Sans:wght@400"""
+    (tmp_path / "page.html").write_text(words + addresses)
     assert list(secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7", Path("/root")))) == []
+
+
+@pytest.mark.parametrize(("host", "found"), [("gpus.example.org", False), ("gpu-7.example.org", True), ("node7", True), ("bigbox", True), ("localhost", False)])
+def test_a_machine_s_name_without_its_domain_counts_only_where_it_is_no_word(host, found):
+    content = f"gpus and docker and login; {host.partition('.')[0]} ran".encode()
+    assert bool(list(secrets_scan.problems([(Path("a"), content)], secrets_scan.patterns(host, Path("/root"))))) is found
 
 
 def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):

@@ -2,14 +2,18 @@
 
 import os
 import signal
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.machine import conditions, signals
+from scripts.results import Record
 from scripts.run import host_facts, measurement
-from scripts.run.measurement import Judged, Ran, Ready
+from scripts.run.engines import nsight
+from scripts.run.measurement import Ready
 from tests.samples import a_job, a_result
 
 
@@ -17,41 +21,71 @@ class AnEngine:
     """As much of an engine as a measurement asks for outside the parts that these tests replace."""
 
     gpus: tuple[()] = ()
+    cores = ""
     models = Path("/nowhere")
+    asked = types.SimpleNamespace(shared_with=0)
+
+    def owns(self, pid: int) -> None:
+        return None
+
+    def run(self, job: object, work: Path, on_line: Callable[[str], None]) -> str:
+        (work / nsight.KEPT[0]).write_bytes(b"a trace")
+        return "an outcome"
 
 
-def test_a_command_that_is_stopped_while_it_writes_down_what_it_saw_keeps_the_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def facts_and_ctrl_c(*_: Any) -> dict[str, Any]:
-        os.kill(os.getpid(), signal.SIGINT)
-        return {}
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
 
-    ran, stored = Ran(None, 1.0, None, None), []  # type: ignore[arg-type]
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], list[Record]]]:
+    """Measures, interrupted by what a test has replaced, and gives the records that were stored."""
+    records: list[Record] = []
     monkeypatch.setattr(measurement, "_with_weights", lambda job, *_: job)
-    monkeypatch.setattr(measurement, "_watched", lambda *_: ran)
-    monkeypatch.setattr(measurement, "_judged", lambda *_: Judged(0.0))
-    monkeypatch.setattr(measurement, "_seen", lambda *_: {})
     monkeypatch.setattr(measurement.engines, "answer", lambda *_: (a_result(), "ok", ""))
+    monkeypatch.setattr(measurement.judging, "judge", lambda *_: None)
+    monkeypatch.setattr(conditions, "busy_cores", lambda seconds: 0.0)
     monkeypatch.setattr(host_facts, "at_start", lambda *_: {})
-    monkeypatch.setattr(host_facts, "at_end", facts_and_ctrl_c)
-    monkeypatch.setattr(measurement.results, "store", lambda folder, record: stored.append(record))
+    monkeypatch.setattr(host_facts, "at_end", lambda *_: {})
+    monkeypatch.setattr(measurement.results, "store", lambda folder, record: records.append(record))
     folder = tmp_path / "run-01"
-    folder.mkdir()
-    with signals.raised(), pytest.raises(KeyboardInterrupt):
-        measurement.measure(Ready("a row", a_job(), "run", AnEngine(), 0.0, anew=True), folder)  # type: ignore[arg-type]
-    assert [one.status for one in stored] == ["ok"]
+
+    def measure() -> list[Record]:
+        folder.mkdir()
+        with signals.raised(), pytest.raises(KeyboardInterrupt):
+            measurement.measure(Ready("a row", a_job(), "run", AnEngine(), 0.0, anew=True), folder)  # type: ignore[arg-type]
+        assert (folder / nsight.KEPT[0]).read_bytes() == b"a trace"
+        return records
+
+    yield measure
 
 
-def test_the_last_look_at_the_machine_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
+def test_while_it_writes_down_what_it_saw(monkeypatch: pytest.MonkeyPatch, stored: Callable[[], list[Record]]) -> None:
+    monkeypatch.setattr(host_facts, "at_end", lambda *_: ctrl_c() or {})
+    (record,) = stored()
+    assert record.status == "ok" and record.guest == a_result()
+
+
+def test_while_it_takes_its_last_look_at_the_machine(monkeypatch: pytest.MonkeyPatch, stored: Callable[[], list[Record]]) -> None:
+    looks: list[float] = []
 
     def look(seconds: float) -> float:
-        if looked:
-            os.kill(os.getpid(), signal.SIGINT)
-        looked.append(seconds)
-        return 0.0
+        looks.append(seconds)
+        if len(looks) == 2:
+            ctrl_c()
+        return 0.5
 
     monkeypatch.setattr(conditions, "busy_cores", look)
+    (record,) = stored()
+    assert (record.status, record.reason) == ("failed", "its tokens were not judged: the command was stopped")
+    assert record.guest == a_result() and record.host["conditions"]["busy_cores_after"] == 0.5
+
+
+def test_a_signal_that_waited_takes_effect_where_the_block_fails_too() -> None:
+    def block() -> Any:
+        with signals.held_back():
+            ctrl_c()
+            raise ValueError("a full disk")
+
     with signals.raised(), pytest.raises(KeyboardInterrupt):
-        with conditions.Watch([], "", look_s=0.01) as watch:
-            pass
-    assert len(looked) == 2 and watch.summary(None)["busy_cores_after"] == 0
+        block()

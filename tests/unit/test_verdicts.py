@@ -594,6 +594,20 @@ def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_
     assert "output differs" in claims.of_group(verdicts.of_group(groups[0])), "the place that the sign leads to tells why"
 
 
+def test_a_cell_of_the_matrix_takes_the_calls_that_were_judged_before_those_that_no_row_timed() -> None:
+    long = [run for case, ms in (("deepspeed", 1000.0), ("layer-parallel", 3830.0)) for run in repeated(record(job(case, 2, new_tokens=(100,)), ms))]
+    groups = row_groups.build([*long, *repeated(record(job("int8"), 90.0))], {ARTICLE.slug: ARTICLE})
+    lines = str(matrix.table(groups, judging.judge_article(groups, ARTICLE))).splitlines()
+    cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
+    assert cells["1.5"].startswith("[● 3.8")
+
+
+def test_a_wrong_output_is_told_before_the_rows_that_are_missing() -> None:
+    wrong = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
+    reason = headline(wrong, "1.1").headline.verdict.parts[0].why
+    assert reason.startswith("deepspeed's output differs by 40 %") and reason.endswith("; not run (stack current): tensor-parallel and int8 and bminf")
+
+
 def test_the_first_table_of_an_article_is_of_the_setting_that_tested_most_of_its_claims() -> None:
     untested = on_another_host([record(job(case, 2), ms) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 38.3), ("tensor-parallel", 30.0))])
     groups = row_groups.build(untested + rows(10.0, 38.3), {ARTICLE.slug: ARTICLE})

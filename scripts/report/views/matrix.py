@@ -56,8 +56,8 @@ def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown
 def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Markdown | str:
     """Of a claim that a group judges for several numbers of new tokens the first with rows: calls of fewest tokens. Rows whose output is wrong count."""
     lines = [judged for judged in (verdicts.of_group(group) if verdicts else []) if judged.claim["id"] == claim_id]
-    with_rows = [judged for judged in lines if judged.verdict.was_run]
-    return link(short(with_rows[0]), f"#{claims_of(group)}") if with_rows else NONE
+    shown = next((judged for judged in lines if judged.verdict.has_rows), None) or next((judged for judged in lines if judged.verdict.was_run), None)
+    return link(short(shown), f"#{claims_of(group)}") if shown else NONE
 
 
 def claims_of(group: Group) -> str:

@@ -10,9 +10,10 @@ from scripts.report import cells, published
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
+from scripts.results.marks import disturbed_by, marks_of
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.run_facts import disturbed_by, marks_of, wrong_output
+from scripts.verdicts.run_facts import wrong_output
 
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that samples of a GPU's memory saw, torch's cache of freed memory included, "

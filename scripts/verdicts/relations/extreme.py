@@ -57,8 +57,8 @@ class Extreme(Relation, frozen=True, kw_only=True):
     def parts(self, rows: Rows) -> list[Part]:
         compared = [part for speed in self.speeds() for part in speed.judge(rows)]
         deciding = decides(compared)
-        if not deciding.has_rows and (missing := rows.not_run(self.rows())):
-            deciding = dataclasses.replace(deciding, why=missing)
+        if not deciding.has_rows:
+            deciding = dataclasses.replace(deciding, why=rows.why_none(self.rows(), [part.why for part in compared if not part.has_rows]))
         count = len(compared)
         words = f"; {sum(part.word == HOLDS for part in compared)} of {count} comparisons hold" if count > 1 and not deciding.why else ""
         closest = f"the closest of {count}: " if count > 1 and deciding.word == HOLDS else ""

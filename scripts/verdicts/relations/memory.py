@@ -3,12 +3,13 @@
 from typing import ClassVar
 
 from scripts.results import Record
+from scripts.results.marks import ran_out_by_itself
 from scripts.units import GIB
 from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import REFUTED, NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.run_facts import disturbed_by, peak_used_bytes
+from scripts.verdicts.run_facts import peak_used_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):
@@ -37,7 +38,6 @@ class Memory(Relation, frozen=True, kw_only=True):
 
 
 def _ran_out(run: Record, limit_bytes: int) -> bool:
-    """Was the memory of large enough GPUs too small for a run, by itself? The host's memory, or what others held on a GPU, says nothing of the case."""
+    """Was the memory of large enough GPUs too small for a run?"""
     gpus = run.host.get("gpus") or []
-    by_itself = run.status == "oom" and not run.host.get("oom_killed") and not disturbed_by(run)
-    return by_itself and bool(gpus) and all(gpu["memory_total_bytes"] >= limit_bytes for gpu in gpus)
+    return ran_out_by_itself(run) and bool(gpus) and all(gpu["memory_total_bytes"] >= limit_bytes for gpu in gpus)

@@ -1,0 +1,19 @@
+"""What the state of its machine says of a run: its marks, whether it judges nothing, whether its end is its own."""
+
+from scripts.results.store import Record
+
+
+def marks_of(record: Record) -> list[str]:
+    """What makes a run's times doubtful, by the state of its machine (scripts/machine/conditions.py)."""
+    return (record.host.get("conditions") or {}).get("marks") or []
+
+
+def disturbed_by(record: Record) -> list[str]:
+    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
+    disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
+    return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
+
+
+def ran_out_by_itself(run: Record) -> bool:
+    """Was the memory of its GPUs too small for a run? The host's memory, or a disturbed machine, says nothing of the case."""
+    return run.status == "oom" and not run.host.get("oom_killed") and not disturbed_by(run)
