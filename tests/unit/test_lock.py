@@ -33,7 +33,7 @@ def test_a_backend_is_locked_alone_with_the_environment_that_holds_it():
         "docker/demo/common/requirements.txt",
     }
     assert "docker/deepspeed/current/compile.txt" in {str(request.path.relative_to(loaded.root)) for request in resolve.of_backend(loaded, "deepspeed")}
-    with pytest.raises(UsageError, match="BACKEND is 'nope', allowed are transformers, .*; try BACKEND=transformers"):
+    with pytest.raises(UsageError, match="BACKEND is 'nope', allowed are transformers, .*; try BACKEND=compiled"):
         resolve.of_backend(loaded, "nope")
 
 
