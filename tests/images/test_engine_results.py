@@ -93,6 +93,8 @@ def test_every_engine_has_a_result_of_the_same_job(records: dict[str, dict]) -> 
 
 def test_every_engine_computes_the_right_output(records: dict[str, dict]) -> None:
     assert {record["status"] for record in records.values()} == {"ok"}
+    faults = {name: record["guest"]["check"]["reason"] or record["guest"]["check"]["judged"]["reason"] for name, record in records.items()}
+    assert faults == dict.fromkeys(records, ""), "a busy machine may make calls with unseen prompts slow: then this says so"
     assert all(record["guest"]["check"]["passed"] and record["guest"]["check"]["judged"]["passed"] for record in records.values())
     assert not [key for record in records.values() for key in record["guest"] if key not in records["docker"]["guest"]]
 
