@@ -33,7 +33,7 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
         raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
     shown = runs or results.RUNS
     if runs and not results.any_run(runs):
-        raise UsageError(f"RUNS is {str(runs)!r}, which holds no run; try RUNS={runs / 'runs' if results.any_run(runs / 'runs') else 'reports/runs'}")
+        raise results.no_run_in("RUNS", str(runs), runs)
     folder = out or results.report_of(shown)
     if format == "html":
         from scripts.share import site  # its libraries serve nothing else

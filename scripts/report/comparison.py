@@ -81,8 +81,7 @@ def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
             except InvalidDocument as error:
                 raise KitError(f"{name}: {path}: {error}") from error
         if path.is_dir() and not results.any_run(path):
-            better = path / "runs" if results.any_run(path / "runs") else "reports/runs"
-            raise UsageError(f"{name} is {typed!r}, which holds no run; try {name}={better}")
+            raise results.no_run_in(name, typed, path)
         if path.is_dir():
             return _all_in(name, typed, path)
     return _at_revision(name, typed)

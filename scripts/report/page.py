@@ -212,7 +212,7 @@ def article_page(slug: str, content: Content) -> Markdown:
         anchor=anchor(f"article-{slug_of(slug)}"),
         slug=slug,
         article=article,
-        tested=any(claim.headline.group is nearest and claim.headline.verdict.word != NOT_TESTED for claim in (verdicts.claims if verdicts else [])),
+        tested=_told_of(nearest, verdicts)[0],
         nearest=systems.main_table(nearest, article, with_places=False),
         nearest_link=link(nearest.heading, f"#{nearest.slug}"),
         legend=legend() + "." if verdicts and verdicts.claims else Markdown(),
@@ -223,13 +223,13 @@ def article_page(slug: str, content: Content) -> Markdown:
 
 def nearest_of(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group:
     """The group that tested most of the article's claims, else that most are told of; the first where none is."""
-    told = [claim.headline for claim in (verdicts.claims if verdicts else [])]
+    return max(groups, key=lambda group: _told_of(group, verdicts))
 
-    def claims_of(group: Group) -> tuple[int, int]:
-        words = [judged.verdict.word for judged in told if judged.group is group]
-        return sum(word != NOT_TESTED for word in words), len(words)
 
-    return max(groups, key=claims_of)
+def _told_of(group: Group, verdicts: ArticleVerdicts | None) -> tuple[int, int]:
+    """(how many claims this group tested, how many are told of it)."""
+    words = [claim.headline.verdict.word for claim in (verdicts.claims if verdicts else []) if claim.headline.group is group]
+    return sum(word != NOT_TESTED for word in words), len(words)
 
 
 def setting_page(

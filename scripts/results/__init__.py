@@ -16,6 +16,7 @@ from scripts.results.store import (
     load,
     load_all,
     next_number,
+    no_run_in,
     report_of,
     runs_for,
     store,
@@ -23,4 +24,4 @@ from scripts.results.store import (
 )
 
 __all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
-__all__ += ["existing", "load", "load_all", "next_number", "report_of", "runs_for", "store", "where_shown"]
+__all__ += ["existing", "load", "load_all", "next_number", "no_run_in", "report_of", "runs_for", "store", "where_shown"]

@@ -87,6 +87,12 @@ def any_run(runs: Path) -> bool:
     return any(os.path.lexists(Path(runs, name, file)) for name in _folders(runs) for file in ("job.json", "result.json"))
 
 
+def no_run_in(name: str, typed: str, folder: Path) -> UsageError:
+    """The error for a variable whose folder holds no run; the folder `runs` within it may hold some."""
+    better = folder / "runs" if any_run(folder / "runs") else "reports/runs"
+    return UsageError(f"{name} is {typed!r}, which holds no run; try {name}={better}")
+
+
 def _from_here(path: Path) -> Path:
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 

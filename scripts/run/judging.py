@@ -48,10 +48,11 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: 
     tokens, logits = work / timed_tokens.TOKENS, work / timed_tokens.LOGITS
     if result is None or result.status != "ok" or not result.check:
         return
-    if not os.path.lexists(tokens) and not forms.leaves_tokens(forms.find(job.form), job):
+    is_left = os.path.lexists(tokens)
+    if not is_left and not forms.leaves_tokens(forms.find(job.form), job):
         return
     try:
-        if not os.path.lexists(tokens):
+        if not is_left:
             raise KitError(f"the guest left no {tokens.name}, as its form {job.form!r} does")
         dtype = dtype_of(job, result)
         door.check(logits)

@@ -65,12 +65,12 @@ class Rows:
         rows = [row for row in self.group.rows if row.case == case and row.count == _count(self.article, case, self.most)]
         return sorted((row for row in rows if not row.unusable(self.new_tokens)), key=lambda row: row.batch_size)
 
-    def _found(self, case: str, batch_size: int | None) -> Row | str:
-        return self.group.row_of(case, _count(self.article, case, self.most), batch_size)
-
     def able(self, rows: Sequence[Row]) -> list[Row]:
         """Those of these rows that may judge, each by itself."""
         return [row for row in rows if not why_not([row], self.new_tokens)]
+
+    def _found(self, case: str, batch_size: int | None) -> Row | str:
+        return self.group.row_of(case, _count(self.article, case, self.most), batch_size)
 
 
 def _listed(rows: Sequence[Named]) -> str:

@@ -126,3 +126,8 @@ def claim(words: Sequence[str]) -> str:
     if HOLDS in words and (REFUTED in words or UNDECIDED in words):
         return IN_PART
     return NOT_TESTED if NOT_TESTED in words else UNDECIDED
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "dtype, number of GPUs and transformers"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -14,6 +14,7 @@ from bench.models import weights
 from scripts.articles import Article
 from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
+from scripts.verdicts.parts import listed
 from scripts.verdicts.row import Row, gpus, rows_of
 
 #: Where a group's jobs ran, in words.
@@ -75,7 +76,7 @@ class Group:
         counts = [str(count) for count in sorted({row.count for row in self.rows})]
         if self.key.device == "cpu" or counts == ["1"]:
             return self.key.model
-        return f"{' and '.join(filter(None, [', '.join(counts[:-1]), counts[-1]]))} × {self.key.model}"
+        return f"{listed(counts)} × {self.key.model}"
 
     @property
     def device_words(self) -> str:

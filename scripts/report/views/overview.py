@@ -13,8 +13,7 @@ from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
 from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
-from scripts.verdicts.parts import NOT_TESTED, Part
-from scripts.verdicts.relations import pairs
+from scripts.verdicts.parts import NOT_TESTED, Part, listed
 from scripts.verdicts.relations.base import Relation
 
 #: The picture's name below plots/.
@@ -102,7 +101,7 @@ def _fact(published: float, over: str, part: Part) -> str:
 
 def _in_brackets(part: Part) -> str:
     """ " (the rows differ in dtype; on different GPUs)": in what two rows differ beside the system; "" in nothing."""
-    beside = [f"the rows differ in {pairs.listed(part.differs)}"] if part.differs else []
+    beside = [f"the rows differ in {listed(part.differs)}"] if part.differs else []
     beside += ["on different GPUs"] if part.is_apart else []
     return f" ({'; '.join(beside)})" if beside else ""
 

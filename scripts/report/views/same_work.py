@@ -132,12 +132,12 @@ SHARED: dict[str, Callable[[Line], str]] = {
 
 def section(groups: Sequence[Group], article: Article) -> Markdown:
     found = lines(groups, article)
-    constant = {name: {of(line) for line in found} for name, of in SHARED.items()}
+    values = {name: sorted({of(line) for line in found}) for name, of in SHARED.items()}
     columns = [
         Column[Line]("system", lambda line: link(line.row.case, f"#{line.group.slug}"), words=True),
         Column[Line]("whose", lambda line: line.kind, words=True),
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
-        *(Column[Line](name, of, words=True, when=len(constant[name]) > 1) for name, of in SHARED.items()),
+        *(Column[Line](name, of, words=True, when=len(values[name]) > 1) for name, of in SHARED.items()),
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
         Column[Line]("GPUs", lambda line: line.row.count),
         Column[Line]("batch size", lambda line: line.row.batch_size),
@@ -148,6 +148,6 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
         Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
     ]
-    shared = "; ".join(f"{name} {values.pop()}" for name, values in constant.items() if len(values) == 1)
-    of_all = Markdown("All rows: {}.").format(shared) if shared else Markdown()
-    return blocks(NOTE, of_all, table(columns, found)) if found else Markdown()
+    shared = "; ".join(f"{name} {of_all[0]}" for name, of_all in values.items() if len(of_all) == 1)
+    above = Markdown("All rows: {}.").format(shared) if shared else Markdown()
+    return blocks(NOTE, above, table(columns, found)) if found else Markdown()

@@ -95,6 +95,6 @@ class GainOver(Relation, frozen=True, kw_only=True):
         published = f" (published {self.ratio:g})" if self.ratio is not None else ""
         words = f"the gain of {pairs.on(small)} from batch {self.from_batch} to {self.to_batch} is {stats.in_words(ratio, least=2)} times that of "
         words += f"{pairs.on(slow_small)}{published}, the bound is {self.at_least:g}"
-        words += f"; the rows differ in {pairs.listed(differs)}" if differs else ""
+        words += f"; the rows differ in {parts.listed(differs)}" if differs else ""
         why = lookup.why_not([small, large, slow_small, slow_large], rows.new_tokens)
         return [pairs.judged(Range(least=self.at_least), ratio, why, words, (self.case, self.gains_more_than), differs)]

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from scripts import stats
-from scripts.verdicts import lookup, token_times
+from scripts.verdicts import lookup, parts, token_times
 from scripts.verdicts.parts import NOT_TESTED, NotTested, Part, Range
 from scripts.verdicts.row import Row, apart, gpus
 
@@ -97,12 +97,7 @@ def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str
     if published is not None:
         beside.append(f"published {published:.2f}" if published < 10 else f"published {published:g}")
     if differs := differences(pair.faster, pair.slower):
-        beside.append(f"the rows differ in {listed(differs)}")
+        beside.append(f"the rows differ in {parts.listed(differs)}")
     if apart(pair.faster, pair.slower):
         beside.append("on different GPUs")
     return value, f" ({'; '.join(beside)})" if beside else ""
-
-
-def listed(words: Sequence[str]) -> str:
-    """ "dtype, number of GPUs and transformers"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
