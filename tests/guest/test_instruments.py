@@ -77,3 +77,19 @@ def test_equal_calls_that_differ_are_counted(guest):
     made, loaded = "lambda count: torch.full((1, count), next(odd))", "types.SimpleNamespace(loop=types.SimpleNamespace(logits=torch.zeros(1, 4)))"
     code = "import itertools, json, torch, types; from bench.instruments import compiled_step; odd = itertools.cycle([0, 1]); "
     assert guest.code(f"{code}print(json.dumps(compiled_step.repeated({loaded}, {made}, 3, 4)))") == {"answers": 2, "last_logits": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "filled"),
+    [(1024, 2, ["1"]), (1024, 4, ["1", "2"]), (100_000, 8, ["7"])],  # an embedding of 100,000 words exceeds a share of eight GPUs
+)
+def test_accelerate_leaves_the_first_gpu_empty_and_fills_the_last_alone_where_the_embedding_exceeds_a_share(guest, words, gpus, filled):
+    code = (
+        "import json; from bench.instruments import device_map as d; fields = d.weights.config_of('bloom-7b1', 'tiny'); "
+        f"d.weights.config_of = lambda shape, scale: dict(fields, vocab_size={words}); model = d.empty_model('bloom-7b1', 'tiny'); "
+        f"shares, places = d.shares_and_places(model, 'float16', {gpus}, True); "
+        "print(json.dumps([shares, d.parameters_on(model, places), sum(p.numel() for p in model.parameters())]))"
+    )
+    shares, counts, parameters = guest.code(code)
+    assert shares["0"] == 0 and len(shares) == gpus
+    assert sorted(counts) == filled and sum(counts.values()) == parameters

@@ -78,3 +78,10 @@ def test_the_findings_say_the_verdicts_of_the_committed_results():
 
 def test_an_engineer_reads_the_findings_in_five_minutes():
     assert len(re.sub(r"<!--.*?-->", "", FINDINGS, flags=re.S).encode()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "reports/instruments").glob("device-map-*.json")), ids=lambda path: path.stem)
+def test_accelerate_put_the_parts_where_the_instrument_computes_them(path):
+    table = json.loads(path.read_text())
+    run = json.loads((ROOT / "reports/runs" / table["job"] / "result.json").read_text())
+    assert run["guest"]["used"]["parameters_per_device"] == {f"cuda:{gpu}": count for gpu, count in table["parameters_per_gpu"].items()}
