@@ -10,6 +10,7 @@ A document of schema 1 is read as schema 2 would have written it.
 """
 
 import array
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -240,13 +241,14 @@ def _as_list(value: object) -> "list[typing.Any]":
     raise TypeError("{} is not JSON data".format(type(value).__name__))
 
 
-def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
-    """Write the whole `text` to `path`, or nothing: a temporary file beside it, fsync, rename."""
+@contextlib.contextmanager
+def whole_file(path: "str | os.PathLike[str]") -> "typing.Iterator[typing.BinaryIO]":
+    """A binary file that becomes `path` when the block ends, and leaves nothing where the block fails: a temporary file beside it, fsync, rename."""
     path = os.fspath(path)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=PARTIAL)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
@@ -254,3 +256,9 @@ def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
+    """Write the whole `text` to `path`, or nothing."""
+    with whole_file(path) as stream:
+        stream.write(text.encode("utf-8"))

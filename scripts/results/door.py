@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from io import RawIOBase
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from bench.job import PARTIAL, InvalidDocument
+from bench.job import InvalidDocument, whole_file
 
 MIB = 1 << 20
 
@@ -152,15 +151,8 @@ def check(path: Path) -> None:
 
 
 def _write(chunks: Iterable[bytes], target: Path) -> None:
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=PARTIAL)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.writelines(chunks)
-        Path(partial).chmod(0o644)
-        Path(partial).replace(target)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with whole_file(target) as out:
+        out.writelines(chunks)
 
 
 def move(source: Path, target: Path, most_bytes: int | None = None) -> bool:

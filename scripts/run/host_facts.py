@@ -78,16 +78,21 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cpu_count": os.cpu_count(), "memory_total_bytes": psutil.virtual_memory().total}
 
 
+def stated_commit() -> str:
+    """KIT_COMMIT, or "" where it is not set. Raises UsageError."""
+    stated = surroundings.current().text("KIT_COMMIT")
+    if stated and not re.fullmatch(r"[0-9a-f]{6,64}", stated):
+        raise UsageError(f"KIT_COMMIT is {stated[:70]!r}, allowed is a commit in 6 to 64 hex digits; try KIT_COMMIT=$(git rev-parse HEAD)")
+    return stated
+
+
 def git_state() -> tuple[str, bool]:
     """(commit, has the code changed since?); the results themselves do not count as changes.
 
     KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
     of an older state beside it, the wrong thing.
     """
-    stated = surroundings.current().text("KIT_COMMIT")
-    if stated:
-        if not re.fullmatch(r"[0-9a-f]{6,64}", stated):
-            raise UsageError(f"KIT_COMMIT is {stated[:70]!r}, allowed is a commit in 6 to 64 hex digits; try KIT_COMMIT=$(git rev-parse HEAD)")
+    if stated := stated_commit():
         return stated, False
     commit = _git("rev-parse", "HEAD")
     if not commit:

@@ -108,7 +108,7 @@ def summary(rows: list[Row]) -> str:
     known = [row for row in rows if row.run_s is not None]
     unknown = sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} are there, {total - done} to go"]
+    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} {'is' if done == 1 else 'are'} there, {total - done} to go"]
     if total > done and unknown < total - done:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
     if unknown:

@@ -57,6 +57,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
         image = pins.load().image(planned.case.backend, planned.stack)
         job, prefix = question(planned, options, host_facts.devices(chosen))
         _writable(runs)
+        host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
 
         def measured() -> Record | None:
             return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of, lambda record: counts(record, options))

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from bench.job import PARTIAL
+from bench.job import whole_file
 from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.paths import ROOT
@@ -78,21 +78,13 @@ def write(path: Path, root: Path = ROOT) -> int:
     chosen = contents(root)
     secrets_scan.refuse(((Path(name), content) for name, content in chosen.items() if name.startswith("reports/")), "no bundle was written")
     sums = checksums.text({name: hashlib.sha256(content).hexdigest() for name, content in chosen.items()})
-    temporary = None
     try:
-        handle, name = tempfile.mkstemp(prefix=PARTIAL, dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
+        with whole_file(path) as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 for name, content in [(checksums.NAME, sums.encode()), *chosen.items()]:
                     entry = tarfile.TarInfo(f"{NAME}/{name}")
                     entry.size, entry.mode = len(content), 0o644
                     archive.addfile(entry, io.BytesIO(content))
-        temporary.chmod(0o644)
-        temporary.replace(path)
     except OSError as error:
         raise KitError(f"cannot write {path}: {error.strerror}; type make bundle OUT=/another/folder") from error
-    finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
     return len(chosen)

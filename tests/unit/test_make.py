@@ -123,6 +123,12 @@ def test_a_folder_for_results_that_cannot_be_written_is_told_before_anything_is_
     assert done.returncode != 0 and "cannot be written" in error_of(done)
 
 
+def test_a_wrong_commit_is_told_before_weights_are_made(tmp_path):
+    done = make("bench-layer-parallel", "STACK=demo", *ON_HOST, f"RUNS={tmp_path / 'runs'}", f"MODELS={tmp_path / 'models'}", KIT_COMMIT="main")
+    assert done.returncode != 0 and "KIT_COMMIT is 'main', allowed is a commit" in error_of(done)
+    assert not list((tmp_path / "models").rglob("*.safetensors"))
+
+
 def test_a_model_that_cannot_be_fetched_ends_in_one_line_with_the_way_out(tmp_path):
     done = make("models", "ARTICLE=inference-tools", MODELS=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:1", HF_TOKEN="hf_secret")
     assert done.returncode != 0

@@ -96,7 +96,7 @@ def test_a_sweep_until_memory_runs_out_shows_the_next_size_and_that_more_follow(
     stored(dataclasses.replace(one, batch_size=1), asked, 1, gpu=gpu)
     found = rows(["transformers"], asked)
     assert [(row.planned.batch_size, row.done, row.open_ended) for row in found] == [(1, 1, False), (2, 0, True)]
-    assert outlook.summary(found).startswith("2 runs or more, until memory runs out: 1 are there, 1 to go")
+    assert outlook.summary(found).startswith("2 runs or more, until memory runs out: 1 is there, 1 to go")
 
 
 def test_rows_that_a_claim_rests_on_come_first_in_the_plan_and_in_the_run(tmp_path, monkeypatch):
