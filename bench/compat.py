@@ -55,21 +55,6 @@ def eight_bit_on_cpu(bitsandbytes_version, transformers_version):
     return able
 
 
-def device_map(accelerate_version, asked, gpus):
-    """The `device_map` to ask for: what an article asks, in words that this accelerate can follow on so many GPUs.
-
-    `balanced_low_0` keeps GPU 0 nearly free where there are others. On one GPU accelerate takes it for `balanced` from 0.21 on; before, it
-    divides by zero.
-    """
-    if asked != "balanced_low_0" or gpus > 1:
-        return asked
-    if release(accelerate_version) >= (0, 21):
-        _take("balanced_low_0", "as given")
-        return asked
-    _take("balanced_low_0", "balanced on one GPU")
-    return "balanced"
-
-
 def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens):
     """The arguments to add to an article's `generate` arguments, so that a call makes exactly `new_tokens`.
 

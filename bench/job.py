@@ -33,6 +33,9 @@ _FORM_NAMES = {earlier: form for form, earlier in _EARLIER_FORM_NAMES.items()}
 #: {backend: keys of `load` that it did not read before schema 2}; the keys of "" no backend read.
 _NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
+#: {form: the `device_map` that its first jobs named}. Fingerprints of jobs on one device take it, whatever map the job names.
+_FIRST_DEVICE_MAPS = {"padded-sentences": "balanced_low_0"}
+
 #: Every way a job can end; each is a row of the report.
 STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 
@@ -105,8 +108,14 @@ class Job:
                 del fields[name]
         if "form" in fields:
             fields["form"] = _EARLIER_FORM_NAMES.get(self.form, self.form)
-        fields.update(schema=1, model={key: value for key, value in self.model.items() if key != "path"})
+        fields.update(schema=1, load=self.deciding_load(), model={key: value for key, value in self.model.items() if key != "path"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+
+    def deciding_load(self) -> "typing.Dict[str, typing.Any]":
+        """`load` as far as it decides what is measured: on one device each `device_map` puts the whole model there."""
+        if self.device_count > 1 or "device_map" not in self.load:
+            return self.load
+        return dict(self.load, device_map=_FIRST_DEVICE_MAPS.get(self.form, self.load["device_map"]))
 
 
 @dataclasses.dataclass

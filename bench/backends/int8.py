@@ -29,10 +29,9 @@ def load(job):
 
     arguments = compat.eight_bit_arguments(transformers.__version__, lambda: transformers.BitsAndBytesConfig(load_in_8bit=True))
     if job.device == "cuda":
-        arguments["device_map"] = pretrained.device_map(job)
-        if arguments["device_map"] == "auto":
-            # The first article's max_memory={0: "24GB", 1: "0GB"}: the whole model on the first GPU.
-            arguments["max_memory"] = {0: job.load.get("max_memory", "24GB")}
+        arguments["device_map"] = job.load.get("device_map", "auto")
+        if "max_memory" in job.load:
+            arguments["max_memory"] = {0: job.load["max_memory"]}  # of no other GPU: the whole model on the first
     else:
         arguments["device_map"] = {"": "cpu"}
     model = pretrained.load_model(job, dtype_name="float16" if job.device == "cuda" else "float32", **arguments)
@@ -42,5 +41,7 @@ def load(job):
     quantised = [module for module in model.modules() if type(module).__name__ == "Linear8bitLt"]
     if not quantised:
         raise RuntimeError("no layer became Linear8bitLt: the model is not 8-bit")
-    used = {"dtype": "int8", "library_file": library, "quantised_layers": len(quantised), "parameters_per_device": pretrained.devices_of(model)}
-    return Loaded(model=model, device=str(model.device), used=used)
+    device = pretrained.inputs_device(model)
+    held = pretrained.devices_of(model)
+    used = {"dtype": "int8", "library_file": library, "quantised_layers": len(quantised), "parameters_per_device": held, "inputs_device": device}
+    return Loaded(model=model, device=device, used=used)

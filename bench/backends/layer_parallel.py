@@ -11,9 +11,10 @@ def unsupported(job):
 
 
 def load(job):
-    model = pretrained.load_model(job, device_map=pretrained.device_map(job))
+    model = pretrained.load_model(job, device_map=job.load.get("device_map", "auto"))
     layers = {}
     for device in getattr(model, "hf_device_map", {"": model.device}).values():
         layers[str(device)] = layers.get(str(device), 0) + 1
-    used = {"dtype": pretrained.dtype_of(model), "modules_per_device": layers, "parameters_per_device": pretrained.devices_of(model)}
-    return Loaded(model=model, device=str(model.device), used=used)
+    device = pretrained.inputs_device(model)
+    used = {"dtype": pretrained.dtype_of(model), "modules_per_device": layers, "parameters_per_device": pretrained.devices_of(model), "inputs_device": device}
+    return Loaded(model=model, device=device, used=used)

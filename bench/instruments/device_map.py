@@ -2,10 +2,13 @@
 
     PYTHON -m bench.instruments.device_map JOB [OUT]      in the image of `int8` on the stack hopper-2023-05 (seconds)
 
-JOB is the job.json of a run of `layer-parallel` or `int8` on several GPUs with a `device_map` other than `auto`. accelerate gives each GPU but the last
-a share: the model's bytes over the number of GPUs that may hold some of it, and 1.25 times the largest layer beside it (get_balanced_memory of
-accelerate/utils/modeling.py). A part that is larger than the share of a GPU goes to the next one; the last GPU has no bound but its memory. The program
-asks the installed accelerate as `from_pretrained` does, for GPUs of 48 GiB, and writes shares, embedding and the parameters of each GPU to OUT as JSON.
+JOB is the job.json of a run of `layer-parallel` or `int8` on several GPUs. accelerate gives each GPU but the last a share (get_balanced_memory of
+accelerate/utils/modeling.py): the model's bytes over the number of GPUs that may hold some of it, and beside it 1.25 times a block of layers. A matrix
+that embedding and output share counts twice in it, because from_pretrained ties them later. A part that is larger than the share of a GPU goes to the
+next one; the last GPU has no bound but its memory. With `balanced_low_0` the first GPU has no share.
+
+The program asks the installed accelerate as `from_pretrained` does, for GPUs of 48 GiB, and writes for both maps the shares and the parameters of
+each GPU to OUT as JSON.
 """
 
 import sys
@@ -14,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from bench.job import parse_job, to_json, write_whole
-from bench.models import pretrained, weights
+from bench.models import weights
 
 GPU_BYTES = 48 * 2**30
 
@@ -71,24 +74,28 @@ def parameters_on(model, places):
     return counts
 
 
+def of_map(job, low_zero):
+    """{share_bytes, parameters_per_gpu} of one map, each by GPU."""
+    model = empty_model(job.model["shape"], job.model["scale"])
+    shares, places = shares_and_places(model, job.load["dtype"], job.device_count, low_zero)
+    return {"share_bytes": {str(gpu): share for gpu, share in shares.items()}, "parameters_per_gpu": parameters_on(model, places)}
+
+
 def main(job_path, out=None):
     job = parse_job(Path(job_path).read_text(encoding="utf-8"))
-    dtype = job.load["dtype"]
-    model = empty_model(job.model["shape"], job.model["scale"])
-    shares, places = shares_and_places(model, dtype, job.device_count, pretrained.device_map(job) == "balanced_low_0")
-    embedding = model.get_input_embeddings().weight.numel() * 2
+    embedding = empty_model(job.model["shape"], job.model["scale"]).get_input_embeddings().weight
     figures = {
         "job": job.id,
-        "accelerate": metadata.version("accelerate"),
-        "dtype": dtype,
-        "share_bytes": {str(gpu): share for gpu, share in shares.items()},
-        "embedding_bytes": embedding,
-        "parameters_per_gpu": parameters_on(model, places),
+        "versions": {name: metadata.version(name) for name in ("accelerate", "transformers", "torch")},
+        "dtype": job.load["dtype"],
+        "float16_embedding_bytes": embedding.numel() * 2,
+        "maps": {name: of_map(job, low_zero) for name, low_zero in (("auto", False), ("balanced_low_0", True))},
     }
     if out:
         write_whole(out, to_json(figures))
-    held = ", ".join("GPU {} {:.2f}".format(gpu, count / 1e9) for gpu, count in sorted(figures["parameters_per_gpu"].items()))
-    print("{}: a share of {:.2f} GB, the embedding {:.2f} GB; 10^9 parameters: {}".format(dtype, shares[1] / 1e9, embedding / 1e9, held))
+    for name, of_one in figures["maps"].items():
+        held = ", ".join("GPU {} {:.2f}".format(gpu, count / 1e9) for gpu, count in sorted(of_one["parameters_per_gpu"].items()))
+        print("{}, {}: a share of {:.2f} GB; 10^9 parameters: {}".format(figures["dtype"], name, of_one["share_bytes"]["1"] / 1e9, held))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Load a checkpoint with the job's dtype (the first step of every backend), and look into the loaded model."""
 
 import os
-from importlib import metadata
 
 from bench import compat
 from bench.measuring import ranks
@@ -37,9 +36,13 @@ def refuse_pickles(folder):
         raise ValueError("the model's folder holds {}; allowed are weights in safetensors, type make models, which converts pickles".format(found))
 
 
-def device_map(job):
-    """The `device_map` for a model that accelerate spreads: the article's, in words that the installed version follows."""
-    return compat.device_map(metadata.version("accelerate"), job.load.get("device_map", "auto"), job.device_count)
+def inputs_device(model):
+    """Where the inputs of a model lie that accelerate may have spread, as text.
+
+    Where accelerate's hooks carry them to the model's layers, this is the first GPU, as in the articles' scripts (`.cuda()`, `.to("cuda:0")`), be it
+    empty. The hooks bring logits and cache back to it after each token (AlignDevicesHook(io_same_device=True) of accelerate/hooks.py).
+    """
+    return "cuda:0" if hasattr(model, "_hf_hook") and model.device.type == "cuda" else str(model.device)
 
 
 def load_onto(job, device):

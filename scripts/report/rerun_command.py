@@ -1,5 +1,6 @@
 """The exact `make` lines that run a stored result's job again, and that measure what stands beside it unmeasured."""
 
+import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -68,7 +69,8 @@ def _loaded_otherwise(record: Record, article: Article) -> Markdown:
     """` (this run loaded with products cublas, its case now says products ordered)` where the case has other loading arguments since."""
     job = record.job
     case = article.case(job.case)
-    now = article.load_of(case, job.variant, job.device) if case else job.load
-    names = [name for name in sorted({*job.load, *now}) if job.load.get(name) != now.get(name)]
-    told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (job.load, now)]
+    asked_now = dataclasses.replace(job, load=article.load_of(case, job.variant, job.device)) if case else job
+    then, now = job.deciding_load(), asked_now.deciding_load()
+    names = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
+    told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (then, now)]
     return Markdown(" (this run loaded with {}; its case now says {})").format(*told) if names else Markdown()

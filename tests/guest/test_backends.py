@@ -106,3 +106,12 @@ def test_a_prompt_is_cut_or_repeated_to_its_length_and_to_the_batch(guest, check
     assert guest.code(code.format(7, 3, str(checkpoints["bloom"]))) == [3, 7]
     assert guest.code(code.format(1, 1, str(checkpoints["bloom"]))) == [1, 1]
     assert guest.code(code.format(None, 1, str(checkpoints["bloom"]))) == [1, 2]
+
+
+def test_inputs_of_a_spread_model_lie_on_the_first_gpu_and_others_with_the_model(guest):
+    code = (
+        "import json, types, torch; from bench.models.pretrained import inputs_device as place; "
+        "model = lambda device, **more: types.SimpleNamespace(device=torch.device(device), **more); "
+        "print(json.dumps([place(model('cuda:7', _hf_hook=1)), place(model('cuda:7')), place(model('cpu', _hf_hook=1))]))"
+    )
+    assert guest.code(code) == ["cuda:0", "cuda:7", "cpu"]

@@ -43,19 +43,6 @@ def test_eight_bit_needs_a_gpu_before_both_libraries_had_cpu_kernels(bitsandbyte
     assert compat.eight_bit_on_cpu(bitsandbytes, transformers) is able
 
 
-@pytest.mark.parametrize(
-    "version, asked", [("0.16.0", "balanced"), ("0.19.0", "balanced"), ("0.20.3", "balanced"), ("0.21.0", "balanced_low_0"), ("1.15.0", "balanced_low_0")]
-)
-def test_on_one_gpu_an_accelerate_that_would_divide_by_zero_is_asked_for_what_later_ones_do(version, asked):
-    assert compat.device_map(version, "balanced_low_0", 1) == asked
-    assert {"balanced_low_0": "as given" if asked == "balanced_low_0" else "balanced on one GPU"} == compat.TAKEN
-
-
-def test_other_device_maps_and_more_gpus_are_asked_for_as_given():
-    assert [compat.device_map("0.19.0", *given) for given in (("balanced_low_0", 2), ("auto", 1))] == ["balanced_low_0", "auto"]
-    assert compat.TAKEN == {}
-
-
 def test_the_articles_empty_arguments_stay_empty_where_they_still_mean_one_token():
     assert compat.length_arguments("4.26.0", {}, 128, 1) == {}
     assert compat.TAKEN == {"one_token": "default max_length=20"}

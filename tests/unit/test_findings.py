@@ -84,4 +84,5 @@ def test_an_engineer_reads_the_findings_in_five_minutes():
 def test_accelerate_put_the_parts_where_the_instrument_computes_them(path):
     table = json.loads(path.read_text())
     run = json.loads((ROOT / "reports/runs" / table["job"] / "result.json").read_text())
-    assert run["guest"]["used"]["parameters_per_device"] == {f"cuda:{gpu}": count for gpu, count in table["parameters_per_gpu"].items()}
+    computed = table["maps"][run["job"]["load"]["device_map"]]["parameters_per_gpu"]
+    assert run["guest"]["used"]["parameters_per_device"] == {f"cuda:{gpu}": count for gpu, count in computed.items()}

@@ -1,5 +1,6 @@
 """The contract between the zones: documents that keep to it come back as they were, others are named."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -144,3 +145,16 @@ def test_a_figure_that_is_not_finite_fails_the_job_by_name_and_keeps_the_rest():
     told = json.loads(guest.as_json(result))
     assert told["status"] == "failed" and "its figures padding hold a number that is not finite" in told["reason"]
     assert told["figures"] == {"cycles": {"sequences": 8}} and told["measurements"] == result.measurements
+
+
+def test_a_job_on_one_device_is_the_same_whatever_device_map_it_names():
+    """The runs of the second article's accelerate rows on one GPU were stored with another map than their case names now."""
+    named = [
+        dataclasses.replace(a_job(), form="padded-sentences", device_count=1, load={"dtype": "float16", "device_map": name})
+        for name in ("auto", "balanced_low_0")
+    ]
+    assert named[0].fingerprint() == named[1].fingerprint()
+    several = [dataclasses.replace(one, device_count=8) for one in named]
+    assert len({one.fingerprint() for one in (*named, *several)}) == 3
+    other_form = [dataclasses.replace(one, form="generate") for one in named]
+    assert other_form[0].fingerprint() != other_form[1].fingerprint()
