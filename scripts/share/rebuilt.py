@@ -89,6 +89,6 @@ def _copy(source: Path, patterns: tuple[str, ...], target: Path, bytecode: bool 
         place = target / path.relative_to(source)
         if path.is_dir():
             place.mkdir(parents=True, exist_ok=True)
-        elif bytecode or "__pycache__" not in path.parts:
+        elif "__pycache__" not in path.parts or (bytecode and path.suffix == ".pyc"):  # a name of more than that is half written
             place.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copy2 if bytecode else shutil.copyfile)(path, place)
