@@ -1,6 +1,7 @@
 """Check the kit's TOML files against the shapes that the code reads. A wrong key or value gives one line: the file, the place, what is allowed."""
 
 import difflib
+import functools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ def read(path: Path, file: str = "") -> dict[str, Any]:
 
 def check(tables: object, shape: Any, file: str, place: str = "") -> None:
     """Raise KitError where `tables`, which stand at `place` of a file, do not have the shape. Unknown keys are reported first."""
-    for where, key, allowed in _unknown_keys(tables, inspect.type_info(shape), place):
+    for where, key, allowed in _unknown_keys(tables, _described(shape), place):
         raise unknown(file, where, key, allowed)
     try:
         msgspec.convert(tables, shape)
@@ -35,6 +36,10 @@ def check(tables: object, shape: Any, file: str, place: str = "") -> None:
         words, _, inner = str(error).rpartition(" - at ")
         where = ".".join(part for part in (place, _named(inner.strip("`"), tables)) if part)
         raise KitError(f"{file}{_at(where)}: {words or inner}") from error
+
+
+#: The description of a shape, which takes longer to make than most files take to read.
+_described = functools.cache(inspect.type_info)
 
 
 def unknown(file: str, place: str, key: str, allowed: Iterable[str]) -> KitError:

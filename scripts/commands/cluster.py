@@ -9,7 +9,8 @@ import click
 
 from scripts import pins, results
 from scripts.commands.images import REGISTRY, checked_registry
-from scripts.commands.measure import OF_ROWS, RUNS, options_of, with_choices
+from scripts.commands.measure import OF_ROWS, options_of, with_choices
+from scripts.commands.values import RUNS
 from scripts.errors import KitError, UsageError
 from scripts.images import registry as through_registry
 from scripts.run import host_facts, kubernetes, plan

@@ -13,19 +13,15 @@ import click
 from bench.job import write_whole
 from scripts import articles, pins, results
 from scripts.commands import values
-from scripts.commands.values import Verb, option
+from scripts.commands.values import MODELS, RUNS, Verb, option
 from scripts.errors import KitError, UsageError
 from scripts.images import build
 from scripts.machine import allocation, gpus, locks, signals
 from scripts.models import store
-from scripts.paths import ROOT
 from scripts.run import engines, outlook, plan, runner, several
 from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, UNUSED, Options
 from scripts.run.slurm import follow, site
-
-MODELS = option("MODELS", values.folder(), "the folder of models and weights", ROOT / "models")
-RUNS = option("RUNS", values.folder(), "the folder of results; the kit's own unless it is typed")
 
 PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
 

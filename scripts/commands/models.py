@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from scripts.commands import values
-from scripts.commands.measure import MODELS
-from scripts.commands.values import option
+from scripts.commands.values import MODELS, option
 from scripts.errors import KitError, UsageError
 from scripts.models import article_models, locking, store
 from scripts.models.article_models import ArticleModel

@@ -7,8 +7,7 @@ import click
 
 from scripts import results, surroundings
 from scripts.commands import values
-from scripts.commands.measure import RUNS
-from scripts.commands.values import option
+from scripts.commands.values import RUNS, option
 from scripts.errors import KitError, UsageError
 from scripts.report import comparison, document
 

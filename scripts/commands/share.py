@@ -6,8 +6,7 @@ import click
 
 from scripts import results, surroundings
 from scripts.commands import values
-from scripts.commands.measure import RUNS
-from scripts.commands.values import option
+from scripts.commands.values import RUNS, option
 from scripts.errors import UsageError
 from scripts.machine import checksums
 from scripts.share import bundle as bundles

@@ -8,6 +8,7 @@ import click
 
 from scripts.errors import UsageError
 from scripts.names import nearest
+from scripts.paths import ROOT
 
 #: A larger count is a typing error: no machine has so many GPUs, no day so many seconds.
 LARGEST_COUNT = 1_000_000
@@ -125,3 +126,8 @@ def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any 
     flag = "--" + name.lower().replace("_", "-")
     shown = True if default not in (None, "", (), False) else None
     return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, show_default=shown)
+
+
+#: Options of several rooms' verbs, here because verbs that measure nothing need not wait for what measuring imports.
+MODELS = option("MODELS", folder(), "the folder of models and weights", ROOT / "models")
+RUNS = option("RUNS", folder(), "the folder of results; the kit's own unless it is typed")

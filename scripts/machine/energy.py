@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
-
 LEAST_S = 2.0
 LEAST_UPDATES = 10
 #: From before a window to after it, clock and seconds that passed may differ by so much: more, and the clock was set.
@@ -80,6 +78,8 @@ def _around(values: Sequence[tuple[float, float]], began: float, ended: float) -
 
 def _at(values: Sequence[tuple[float, float]], moment: float) -> float:
     """The value at a moment, on the straight line between the values around it."""
+    import numpy  # a sixth of a second, which most commands need not wait for
+
     moments, numbers = zip(*values, strict=True)
     return float(numpy.interp(moment, moments, numbers))
 
@@ -88,6 +88,8 @@ def _integral(values: Sequence[tuple[float, float]], began: float, ended: float)
     """The integral over a window, by trapezoids; None where the values do not cover it."""
     if not values or not values[0][0] <= began <= ended <= values[-1][0]:
         return None
+    import numpy
+
     within = [(began, _at(values, began)), *(pair for pair in values if began < pair[0] < ended), (ended, _at(values, ended))]
     moments, numbers = zip(*within, strict=True)
     return float(numpy.trapezoid(numbers, moments))

@@ -1,6 +1,7 @@
 """The pins of docker/pins.toml: the versions that each image holds, and the tag that names exactly these versions."""
 
 import dataclasses
+import functools
 import hashlib
 import tomllib
 from collections.abc import Mapping
@@ -133,10 +134,14 @@ class Pins:
             raise UsageError(f"STACK is {stack!r}, {backend} has {allowed}; try STACK={allowed.partition(',')[0]}")
         return _image(self, backend, stack)
 
+    @functools.cached_property
+    def _every(self) -> list[Image]:
+        """What each backend has on each of its stacks, in the order of pins.toml; `make render` asks for it a thousand times."""
+        return [self.image(backend, stack) for backend, table in self.backends.items() for stack in table["stacks"]]
+
     def images(self, stack: str | None = None) -> list[Image]:
         """All Docker images, or those of one stack, in the order of pins.toml."""
-        images = [self.image(backend, name) for backend, table in self.backends.items() for name in table["stacks"]]
-        return [image for image in images if image.engine == "docker" and stack in (None, image.stack)]
+        return [image for image in self._every if image.engine == "docker" and stack in (None, image.stack)]
 
     def plain(self, stack: str) -> Image | None:
         """The first image that holds a stack's own pins and nothing else."""
@@ -145,11 +150,9 @@ class Pins:
     def environments(self) -> dict[str, list[Image]]:
         """Name of a host environment -> the backends that run in it."""
         by_name: dict[str, list[Image]] = {}
-        for backend, table in self.backends.items():
-            for stack in table["stacks"]:
-                image = self.image(backend, stack)
-                if image.engine == "host":
-                    by_name.setdefault(image.environment, []).append(image)
+        for image in self._every:
+            if image.engine == "host":
+                by_name.setdefault(image.environment, []).append(image)
         return by_name
 
     def environment_pins(self, name: str) -> dict[str, Pin]:

@@ -17,7 +17,6 @@ from scripts.names import nearest
 from scripts.run import checkpoints, cost, engines, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
-from scripts.stats import summarise
 
 
 def exit_code(status: str) -> int:
@@ -128,6 +127,8 @@ def line_of(record: results.Record) -> str:
     """A result, as one line for the terminal."""
     if record.status != "ok" or record.guest is None:
         return f"{record.status}: {record.reason}"
+    from scripts.stats import summarise  # which imports numpy: a sixth of a second that most commands need not wait for
+
     parts = []
     for measurement in record.guest.measurements:
         summary = summarise(measurement["timed_ms"])

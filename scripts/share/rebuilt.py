@@ -17,7 +17,7 @@ from scripts.report import data, quoted
 from scripts.results import Record, json_schema
 
 #: What of this kit computes.
-CODE = ("scripts/**/*", "bench/**/*.py")
+CODE = ("scripts/**/*", "bench/**/*.py", "bench/**/*.pyc")
 
 #: The folders of the reports, each beside its runs.
 REPORTS = tuple(runs.parent.relative_to(ROOT).as_posix() for runs in (results.RUNS, results.WITHOUT_CONTAINERS))
@@ -53,7 +53,7 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
 
     `work` is an empty folder. Raises KitError with the last line of what went wrong.
     """
-    _copy(ROOT, CODE, work)
+    _copy(ROOT, CODE, work, bytecode=True)
     _copy(folder, DATA, work)
     (work / "reports" / "runs").mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in surroundings.current().variables.items() if name not in NOT_PASSED}
@@ -80,12 +80,15 @@ def is_page(place: Path) -> bool:
     return place.parent in map(Path, REPORTS) and any(place.match(pattern) for pattern in PAGES)
 
 
-def _copy(source: Path, patterns: tuple[str, ...], target: Path) -> None:
-    """Copy what has names of these patterns, each to the same place. Empty folders too: such a run is a run that did not finish."""
+def _copy(source: Path, patterns: tuple[str, ...], target: Path, bytecode: bool = False) -> None:
+    """Copy what has names of these patterns, each to the same place. Empty folders too: such a run is a run that did not finish.
+
+    `bytecode` of the kit's own code goes along, and the files keep the times that it names, or Python would compile the kit again.
+    """
     for path in itertools.chain.from_iterable(source.glob(pattern) for pattern in patterns):
         place = target / path.relative_to(source)
         if path.is_dir():
             place.mkdir(parents=True, exist_ok=True)
-        elif "__pycache__" not in path.parts:
+        elif "__pycache__" not in path.parts or (bytecode and path.suffix == ".pyc"):  # a name of more than that is half written
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
+            (shutil.copy2 if bytecode else shutil.copyfile)(path, place)

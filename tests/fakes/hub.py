@@ -64,6 +64,7 @@ class Hub:
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each body would wait 40 ms behind its headers
 
     def log_message(self, *_: object) -> None:
         pass

@@ -115,10 +115,13 @@ class Cluster:
         with contextlib.suppress(AssertionError, OSError):
             self.run("scancel", "--user=root")
             self.until(lambda: not self.jobs(), "no job is left", 20)
+        pids = []
         for name in (*(f"slurmd-{node}.pid" for node in self.nodes), "slurmctld.pid", "munge.pid"):
             with contextlib.suppress(OSError, ValueError):
-                pid = int((self.folder / name).read_text())
-                os.kill(pid, signal.SIGTERM)
+                pids.append(int((self.folder / name).read_text()))
+                os.kill(pids[-1], signal.SIGTERM)
+        for pid in pids:  # all of them end at once
+            with contextlib.suppress(OSError):
                 for _ in range(100):
                     os.kill(pid, 0)
                     time.sleep(0.1)

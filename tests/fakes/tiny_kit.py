@@ -12,6 +12,9 @@ from scripts.paths import ROOT
 #: The model of the first article and its pinned commit: the commands take them from the copy's article and pins.
 NAME, COMMIT = "bigscience/bloomz-7b1-mt", "13e9b1a39fe86c8024fe15667d063aa8a3e32460"
 
+#: Bytecode that another process writes at this moment, and then renames.
+HALF_WRITTEN = "*.pyc.*"
+
 
 def writing_model(folder: str) -> str:
     """The code with which a guest writes a tiny model of that article into a folder, its weights in both formats."""
@@ -33,8 +36,8 @@ class TinyKit:
 
     def __init__(self, folder: Path, endpoint: str, parameters: int) -> None:
         self.root, self.models, self.runs = folder / "kit", folder / "models", folder / "runs"
-        for name in ("scripts", "bench", "docker"):
-            shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("scripts", "bench", "docker"):  # with its bytecode, or the first command would compile all of it
+            shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns(HALF_WRITTEN))
         shutil.copy2(ROOT / "Makefile", self.root)
         (self.root / ".venv").symlink_to((ROOT / ".venv").resolve())
         for lock in (self.root / "scripts/requirements").iterdir():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import reports
+from tests.fakes.tiny_kit import HALF_WRITTEN
 from tests.guest.conftest import ROOT
 
 MODULE = '''"""A backend that is transformers under another name."""
@@ -40,7 +41,7 @@ SETTINGS = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny",
 def kit(tmp_path):
     """A copy of the kit, sharing the environments that are made already."""
     copy = tmp_path / "kit"
-    left_out = shutil.ignore_patterns(".git", ".venv", ".envs", "demo", "runs", "__pycache__", ".*_cache")
+    left_out = shutil.ignore_patterns(".git", ".venv", ".envs", "demo", "runs", HALF_WRITTEN, ".*_cache")
 
     def leave_out(folder, names):
         if "docker" in folder:

@@ -1,12 +1,11 @@
 """The tiny part of the table of faults: with the weights of the newest recipe each fault stands out in the tokens."""
 
 import json
-import subprocess
 
 import pytest
 
 from bench.models import weights
-from tests.guest.conftest import ROOT, SHAPES
+from tests.guest.conftest import SHAPES, Guest
 
 #: The least largest regret of a fault; an honest decoding on a CPU has none at all.
 VISIBLE = 0.2
@@ -17,9 +16,10 @@ def rows(request, python, tmp_path_factory):
     """{decoding: its row} of the table for the newest recipe."""
     factors = weights.factors_of(weights.config_of(SHAPES[request.param], "tiny"), "tiny", weights.RECIPE)
     out = tmp_path_factory.mktemp("faults") / "table.json"
-    command = [str(python), "-m", "bench.instruments.fault_table", SHAPES[request.param], "--scale", "tiny", "--dtype", "float32", "--device", "cpu"]
+    command = ["-m", "bench.instruments.fault_table", SHAPES[request.param], "--scale", "tiny", "--dtype", "float32", "--device", "cpu"]
     asked = ["--new-tokens", "64", "--prompt-tokens", "64", "--bits", "4", "--candidates", "".join(f"{role}{factor}" for role, factor in factors.items())]
-    subprocess.run([*command, *asked, "--out", str(out)], cwd=ROOT, check=True, capture_output=True, timeout=500)
+    done = Guest(python, out.parent).command(*command, *asked, "--out", str(out))
+    assert done.returncode == 0, done.stderr
     (candidate,) = json.loads(out.read_text())["candidates"]
     assert "| honest |" in out.with_suffix(".md").read_text()
     return {row["decoding"]: row for row in candidate["rows"]}

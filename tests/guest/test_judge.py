@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from dataclasses import replace
 
 import pytest
 
 from bench.job import to_json
-from tests.guest.conftest import ROOT, SHAPES
+from tests.guest.conftest import SHAPES, Guest
 from tests.guest.samples import tiny_job
 
 NEW_TOKENS = 48
@@ -39,10 +38,11 @@ def verdicts_of(python, folder, architecture, checkpoint, **fields):
     fields = {"warmup_runs": 0, "timed_runs": 2, "reference": str(folder / "reference.npz"), **fields}
     alone = {"form": "generate", "prompt": {**fields["prompt"], "batch_size": 1}} if "prompt" in fields else {}
     (folder / "reference.json").write_text(to_json(tiny_job(architecture, checkpoint, kind="reference", **{**fields, **alone})))
-    subprocess.run([str(python), "-m", "bench", str(folder / "reference.json"), str(folder / "r.json")], cwd=ROOT, check=True, capture_output=True)
+    guest = Guest(python, folder)
+    told = guest.command("-m", "bench", str(folder / "reference.json"), str(folder / "r.json"))
+    assert told.returncode == 0, told.stderr
     (folder / "job.json").write_text(to_json(tiny_job(architecture, checkpoint, backend="cheat", **fields)))
-    command = [str(python), "-m", "tests.guest.cheats", str(folder / "job.json"), str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    done = guest.command("-m", "tests.guest.cheats", str(folder / "job.json"), str(folder))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

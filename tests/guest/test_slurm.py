@@ -233,8 +233,11 @@ def test_a_partition_that_is_not_there_is_refused_in_one_line(here, tmp_path):
 
 def test_two_jobs_on_one_node_take_the_gpus_that_slurm_gave_each(here, fake_nvml, tmp_path):
     program = (
-        "import os, time; from scripts import surroundings; from scripts.machine import gpus; surroundings.use(os.environ)\n"
-        "with gpus.select(2) as chosen: print(os.environ['SLURM_JOB_GPUS'], *[gpu.index for gpu in chosen], gpus.limits()); time.sleep(3)\n"
+        "import os, pathlib, time; from scripts import surroundings; from scripts.machine import gpus; surroundings.use(os.environ)\n"
+        "with gpus.select(2) as chosen:\n"
+        "    print(os.environ['SLURM_JOB_GPUS'], *[gpu.index for gpu in chosen], gpus.limits(), flush=True)\n"
+        f"    pathlib.Path('{tmp_path}', os.environ['SLURM_JOB_ID'] + '.holds').touch()\n"
+        f"    while len(list(pathlib.Path('{tmp_path}').glob('*.holds'))) < 2: time.sleep(0.1)\n"
         "gpus.select(3).__enter__()"
     )
     script = tmp_path / "job.sh"

@@ -7,6 +7,7 @@ in place of once for each of a hundred commands. The rest is as in a process tha
 modules of the kit, its own exit code.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -20,7 +21,7 @@ LIMIT_S = 300
 
 #: What nearly every command imports. Nothing of the kit: each command reads it from its own folder.
 LIBRARIES = (
-    "numpy", "torch", "torch._dynamo", "transformers", "transformers.generation", "transformers.models.auto.modeling_auto", "transformers.pipelines",
+    "numpy", "torch", "torch._dynamo", "torch._inductor.cudagraph_trees", "transformers", "transformers.generation", "transformers.models.auto.modeling_auto", "transformers.pipelines",
     "transformers.models.bloom.modeling_bloom", "transformers.models.gptj.modeling_gptj", "transformers.models.llama.modeling_llama",
     "transformers.models.auto.tokenization_auto", "safetensors.torch",
 )  # fmt: skip
@@ -68,6 +69,7 @@ def become(command):
 def main():
     for name in LIBRARIES:
         importlib.import_module(name)
+    gc.freeze()  # a million objects that stay: no command's collection looks through them again, half a second each time
     # From Python 3.12 on a fork warns of OpenBLAS's threads; none works before its first product of matrices.
     warnings.filterwarnings("ignore", "This process", DeprecationWarning)
     for line in iter(sys.stdin.readline, ""):

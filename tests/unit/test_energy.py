@@ -68,16 +68,16 @@ from scripts.machine.windows import Window
 with conditions.Watch(gpus.list_gpus(), "", interval_s=0.05, look_s=0.01) as watch:
     time.sleep(0.2)
     began = time.time()
-    time.sleep(2.1)
+    time.sleep({calls_s})
     ended = time.time()
     time.sleep(0.2)
-answer = {"energy": watch.energy([Window(128, began, ended)]), "busy": watch.busy([Window(128, began, ended)])}
+answer = {{"energy": watch.energy([Window(128, began, ended)]), "busy": watch.busy([Window(128, began, ended)])}}
 """
 
 
 @pytest.mark.slow
 def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: Path, tmp_path: Path):
-    told = Machine(fake_nvml, tmp_path).ask(WATCH, gpus=1, FAKE_NVML_WATTS="200", FAKE_NVML_BUSY="18")
+    told = Machine(fake_nvml, tmp_path).ask(WATCH.format(calls_s=2.1), gpus=1, FAKE_NVML_WATTS="200", FAKE_NVML_BUSY="18")
     (of_calls,), (computing,) = told["energy"], told["busy"]
     (gpu,) = of_calls["gpus"]
     assert of_calls["new_tokens"] == 128 and gpu["code"] == "ok"
@@ -88,4 +88,4 @@ def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: P
 
 @pytest.mark.slow
 def test_without_gpus_there_is_no_energy(fake_nvml: Path, tmp_path: Path):
-    assert Machine(fake_nvml, tmp_path).ask(WATCH, gpus=0, FAKE_NVML_WATTS="200") == {"energy": [], "busy": []}
+    assert Machine(fake_nvml, tmp_path).ask(WATCH.format(calls_s=0.1), gpus=0, FAKE_NVML_WATTS="200") == {"energy": [], "busy": []}

@@ -114,7 +114,7 @@ def index(monkeypatch, tmp_path):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     yield wheels

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.place import BOUND_S, HOST, ROOT, Place
+from tests.fakes.tiny_kit import HALF_WRITTEN
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +59,7 @@ def test_a_result_names_the_commit_that_ran_and_not_one_that_was_made_meanwhile(
     subprocess.run(["git", "clone", "-q", ROOT, kit], check=True)
     git = ["git", "-C", kit, "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for code in ("scripts", "bench"):  # as they are here, committed or not
-        shutil.copytree(ROOT / code, kit / code, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / code, kit / code, dirs_exist_ok=True, ignore=shutil.ignore_patterns(HALF_WRITTEN))
     subprocess.run([*git, "commit", "-q", "--all", "--allow-empty", "-m", "the code of today"], check=True)
     place.kit = kit
     place.teach("measure: pause_s=3")
