@@ -10,12 +10,16 @@ from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown
+from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.results import Record
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import gpu_uuids_of, series
+
+WAITING = Markdown(
+    "A kernel that waits for another GPU counts as one that runs, and so may a copy between GPUs: on several GPUs these shares are no measure of work."
+)
 
 
 def gpu_letters(group: Group) -> dict[str, str]:
@@ -54,7 +58,9 @@ def which_gpus(row: Row, letters: dict[str, str]) -> str:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    return table(columns(group), [row for row in group.rows if row.status == "ok" and not row.measured_without_calls])
+    rows = [row for row in group.rows if row.status == "ok" and not row.measured_without_calls]
+    several = any(row.count > 1 and row.busy_shares(count) for row in rows for count in row.new_tokens)
+    return blocks(table(columns(group), rows), WAITING if several else Markdown())
 
 
 def launch(row: Row) -> str:

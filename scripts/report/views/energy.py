@@ -63,6 +63,9 @@ class Spent:
         return 1e6 * per_gpu_hour * self.row.count * hours / self.made_tokens if self.made_tokens else None
 
 
+ALL_GPUS = Markdown("All GPUs of a row count, also those that hold no part of its model.")
+
+
 def spent(row: Row) -> list[Spent]:
     told = {one["new_tokens"]: one for one in row.record.host.get("energy") or []}
     return [Spent(row, count, told[count]["gpus"], told[count].get("calls")) if count in told else Spent(row, count, []) for count in row.new_tokens]
@@ -86,7 +89,7 @@ def section(group: Group, article: Article | None) -> Markdown:
     ]
     beside = ", or of further calls where these are too short" if any(one.calls for one in rows) else ""
     words = Markdown("Energy of the timed calls{}; of several runs, of the one that took the middle time:").format(beside)
-    return blocks(words, table(columns, rows)) if rows else Markdown()
+    return blocks(words, table(columns, rows), ALL_GPUS if any(one.row.empty_devices for one in rows) else Markdown()) if rows else Markdown()
 
 
 def _price(one: Spent, per_gpu_hour: float | None) -> str:

@@ -42,6 +42,7 @@ def _first(group: Group) -> list[Column[Distance]]:
     return [
         Column("case", lambda distance: cells.case(distance.row), words=True),
         Column(cells.devices(group), lambda distance: distance.row.count),
+        Column("GPUs that count", lambda distance: distance.row.count - distance.row.empty_devices, when=any(row.empty_devices for row in group.rows)),
         Column("dtype", lambda distance: distance.row.dtype, words=True),
     ]
 

@@ -11,6 +11,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
 from scripts.results.marks import disturbed_by, marks_of
+from scripts.verdicts.parts import listed
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import wrong_output
@@ -106,10 +107,17 @@ def remarks(group: Group) -> Markdown:
     for row in group.rows:
         if row.status == "ok" and row.check and not row.output_is_right:
             notes.append(Markdown("- {}: **output FAILED** — {}; its numbers support no claim").format(cells.on(row), wrong_output(row.check)))
+    return lines(*notes, *_spread_over_fewer(group), *_failed_beside(group), *_marked(group), *_uncommitted(group))
+
+
+def _spread_over_fewer(group: Group) -> Iterator[Markdown]:
+    """Rows whose model lies on fewer GPUs than they had, one line for those that are alike."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for row in group.rows:
         if row.empty_devices:
-            held = gpus(row.count - row.empty_devices)
-            notes.append(Markdown("- {}: its library put the whole model on {} and left {} empty").format(cells.on(row), held, row.empty_devices))
-    return lines(*notes, *_failed_beside(group), *_marked(group), *_uncommitted(group))
+            alike.setdefault((row.count - row.empty_devices, row.empty_devices), []).append(cells.on(row))
+    for (held, empty), rows in alike.items():
+        yield Markdown("- {}: the library put the whole model on {} and left {} empty").format(listed(rows), gpus(held), empty)
 
 
 def _failed_beside(group: Group) -> Iterator[Markdown]:
