@@ -62,15 +62,18 @@ def shown(record: Record, article: Article | None) -> Markdown:
     """`line` as code, and what the job loaded in another way than its case does now; empty where the article is not known or lacks the variant now."""
     if not article or record.job.variant not in article.variants:
         return Markdown()
-    return Markdown("{}{}").format(code(line(record, article)), _loaded_otherwise(record, article))
+    otherwise = loaded_otherwise(record, article)
+    return Markdown("{} (this run {})").format(code(line(record, article)), otherwise) if otherwise else Markdown("{}").format(code(line(record, article)))
 
 
-def _loaded_otherwise(record: Record, article: Article) -> Markdown:
-    """` (this run loaded with products cublas, its case now says products ordered)` where the case has other loading arguments since."""
+def loaded_otherwise(record: Record, article: Article | None) -> str:
+    """ "loaded with products cublas; its case now says products ordered" where the case has other loading arguments since, else ""."""
     job = record.job
-    case = article.case(job.case)
-    asked_now = dataclasses.replace(job, load=article.load_of(case, job.variant, job.device)) if case else job
+    case = article.case(job.case) if article and job.variant in article.variants else None
+    if not article or not case:
+        return ""
+    asked_now = dataclasses.replace(job, load=article.load_of(case, job.variant, job.device))
     then, now = job.deciding_load(), asked_now.deciding_load()
     names = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
     told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (then, now)]
-    return Markdown(" (this run loaded with {}; its case now says {})").format(*told) if names else Markdown()
+    return f"loaded with {told[0]}; its case now says {told[1]}" if names else ""

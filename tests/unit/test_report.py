@@ -635,3 +635,15 @@ def test_a_verdict_on_one_gpu_says_what_one_gpu_leaves_out(tmp_path: Path) -> No
         return next(line for line in index_of(tmp_path / str(count)).splitlines() if line.startswith("- ● [1.2]"))
 
     assert "on one GPU both rows are the same model in two wrappers" in line_of(1) and "on one GPU" not in line_of(2)
+
+
+def test_rows_whose_case_loads_in_another_way_since_say_so_in_one_line(tmp_path: Path) -> None:
+    both = [record(job("layer-parallel", 2)), record(job("tensor-parallel", 2))]
+    now = articles.load_all()["inference-tools"]
+    for one in both:
+        one.job.load.clear()
+        one.job.load.update(now.load_of(now.case(one.job.case), one.job.variant, "cuda"))
+    assert "its case now says" not in page(tmp_path, both)
+    for one in both:
+        one.job.load["dtype"] = "float64"
+    assert "- layer-parallel on 2 and tensor-parallel on 2: loaded with dtype float64; its case now says dtype float32" in page(tmp_path, both)

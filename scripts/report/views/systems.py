@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scripts import stats
 from scripts.articles import Article, Case
-from scripts.report import cells, published
+from scripts.report import cells, published, rerun_command
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
@@ -98,16 +98,16 @@ def place_of(group: Group, row: Row) -> str:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    return blocks(main_table(group, article, with_places=True), NOTE, remarks(group))
+    return blocks(main_table(group, article, with_places=True), NOTE, remarks(group, article))
 
 
-def remarks(group: Group) -> Markdown:
-    """Why rows have no time or no right output, or used fewer GPUs than they had, one line each."""
+def remarks(group: Group, article: Article | None) -> Markdown:
+    """Why rows have no time or no right output, used fewer GPUs than they had, or answer another question than their case does now."""
     notes = [Markdown("- {}: {} — {}").format(cells.on(row), row.status, row.record.reason) for row in group.rows if row.status != "ok"]
     for row in group.rows:
         if row.status == "ok" and row.check and not row.output_is_right:
             notes.append(Markdown("- {}: **output FAILED** — {}; its numbers support no claim").format(cells.on(row), wrong_output(row.check)))
-    return lines(*notes, *_spread_over_fewer(group), *_failed_beside(group), *_marked(group), *_uncommitted(group))
+    return lines(*notes, *_spread_over_fewer(group), *_loaded_otherwise(group, article), *_failed_beside(group), *_marked(group), *_uncommitted(group))
 
 
 def _spread_over_fewer(group: Group) -> Iterator[Markdown]:
@@ -118,6 +118,16 @@ def _spread_over_fewer(group: Group) -> Iterator[Markdown]:
             alike.setdefault((row.count - row.empty_devices, row.empty_devices), []).append(cells.on(row))
     for (held, empty), rows in alike.items():
         yield Markdown("- {}: the library put the whole model on {} and left {} empty").format(listed(rows), gpus(held), empty)
+
+
+def _loaded_otherwise(group: Group, article: Article | None) -> Iterator[Markdown]:
+    """Rows whose case has other loading arguments since, one line for those that are alike; new runs of the case make a row of their own."""
+    alike: dict[str, list[str]] = {}
+    for row in group.rows:
+        if told := rerun_command.loaded_otherwise(row.record, article):
+            alike.setdefault(told, []).append(cells.on(row))
+    for told, rows in alike.items():
+        yield Markdown("- {}: {}").format(listed(rows), told)
 
 
 def _failed_beside(group: Group) -> Iterator[Markdown]:
