@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from scripts.articles import Article, Case
+from scripts.verdicts import token_times
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -33,3 +34,9 @@ def of_calls(cases: Mapping[str, Case], row: Row, new_tokens: int, article: Arti
 def mean_ms(case: Case | None) -> float | None:
     """The article's mean of a case's calls."""
     return case.published["mean_ms"] if case and case.published else None
+
+
+def ms_per_token(cases: Mapping[str, Case], row: Row) -> float | None:
+    """Of the metric ms_per_token the article's number for a row in its batch size, on as many GPUs as the article's."""
+    case = cases.get(row.case)
+    return case.published_at(token_times.METRIC, row.batch_size) if case and row.count == case.gpus else None

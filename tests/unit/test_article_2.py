@@ -12,7 +12,7 @@ from scripts import articles, results
 from scripts.errors import UsageError
 from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
-from scripts.report.views import VIEWS, claims, matrix, overview, token_table
+from scripts.report.views import VIEWS, claims, matrix, overview, systems, token_table
 from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
@@ -86,6 +86,17 @@ def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we
     assert (token_times.tokens_of_a_call(row, "article"), token_times.tokens_of_a_call(row, "corrected")) == (6400, 400)
     assert token_times.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
     assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
+
+
+def test_the_main_table_has_the_article_s_unit_and_sets_it_beside_the_article_s_number_on_as_many_gpus() -> None:
+    def over_published(count: int) -> list[str]:
+        text = systems.main_table(group_of(published_cells(count)), ARTICLE, False)
+        head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+        assert {line[head.index("ms/token")] for line in lines} >= {"34.0", "0.270"}
+        return [line[head.index("time ÷ published")] if "time ÷ published" in head else "" for line in lines]
+
+    assert set(over_published(8)) == {"1.00"}
+    assert set(over_published(4)) == {""}
 
 
 def table_of(records: list[Record]) -> list[list[str]]:

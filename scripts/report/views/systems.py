@@ -11,6 +11,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
 from scripts.results.marks import disturbed_by, marks_of
+from scripts.verdicts import token_times
 from scripts.verdicts.parts import listed
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
@@ -25,12 +26,16 @@ NOTE = Markdown(
 
 @dataclass(frozen=True)
 class Timed:
-    """A row's calls of so many new tokens, 0 for a row without a time; `case` where the article's number is about the same calls."""
+    """A row's calls of so many new tokens, 0 for a row without a time; `case` where the article's number is about the same calls.
+
+    published_per_token_ms  the article's number for such a row, None where it gives none
+    """
 
     row: Row
     new_tokens: int
     case: Case | None
     first: bool
+    published_per_token_ms: float | None
 
     @functools.cached_property
     def summary(self) -> stats.Summary | None:
@@ -44,20 +49,29 @@ class Timed:
     def mean_std(self) -> str:
         return cells.mean_std(self.summary) if self.summary else NONE
 
+    @functools.cached_property
+    def per_token_ms(self) -> float | None:
+        """By the article's formula."""
+        estimate = token_times.ms_per_token(self.row, "article")
+        return estimate.value if estimate else None
+
     @property
     def over_published(self) -> str:
+        if self.published_per_token_ms and self.per_token_ms:
+            return f"{self.per_token_ms / self.published_per_token_ms:.2f}"
         published_ms = published.mean_ms(self.case)
         return f"{self.summary.mean / published_ms:.2f}" if published_ms and self.summary else NONE
 
 
 def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
     """The rows that time calls of their own, each number of new tokens by itself, in the group's order."""
-    cases = published.by_case(group, article)
+    cases, of_tokens = published.by_case(group, article), published.by_case(group, article, token_times.METRIC)
     for row in group.rows:
         if row.measured_without_calls or row.is_workload:
             continue
         for place, new_tokens in enumerate(row.shown_tokens):
-            yield Timed(row, new_tokens, published.of_calls(cases, row, new_tokens, article), place == 0)
+            of_calls, per_token = published.of_calls(cases, row, new_tokens, article), published.ms_per_token(of_tokens, row)
+            yield Timed(row, new_tokens, of_calls, place == 0, per_token)
 
 
 def main_table(group: Group, article: Article | None, with_places: bool) -> Markdown:
@@ -74,7 +88,8 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
         Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
         Column[Timed]("runs", lambda one: len(one.row.run_means_ms(one.new_tokens)) or NONE),
         Column[Timed]("ms ± std", lambda one: one.mean_std),
-        Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case for one in timed)),
+        Column[Timed]("ms/token", lambda one: cells.significant(one.per_token_ms), when=any(one.per_token_ms for one in timed)),
+        Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case or one.published_per_token_ms for one in timed)),
         Column[Timed]("GiB held", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
         Column[Timed](
             "GiB in use", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)
