@@ -112,7 +112,7 @@ class Job:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     def deciding_load(self) -> "typing.Dict[str, typing.Any]":
-        """`load` as far as it decides what is measured: on one device each `device_map` puts the whole model there."""
+        """`load` as fingerprints take it: on one device each `device_map` of these forms puts the whole model there."""
         if self.device_count > 1 or "device_map" not in self.load:
             return self.load
         return dict(self.load, device_map=_FIRST_DEVICE_MAPS.get(self.form, self.load["device_map"]))
@@ -263,7 +263,8 @@ def whole_file(path: "str | os.PathLike[str]") -> "typing.Iterator[typing.Binary
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

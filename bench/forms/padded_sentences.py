@@ -95,4 +95,5 @@ def run(job, loaded, say):
     }
     figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[: check.CHECKED_ROWS], cut)
     first_is_prompt = sentences[0] == job.prompt["text"]
-    return [measurement], calls[-1][:1] if first_is_prompt else None, {"cycles": figures}
+    padded_tokens = kept["inputs"]["input_ids"].numel()
+    return [measurement], calls[-1][:1] if first_is_prompt else None, {"cycles": figures, "padded_prompt_tokens": padded_tokens}

@@ -5,12 +5,14 @@
 Where accelerate spreads a model, its hooks bring the whole cache to the GPU of the inputs after each token, and each layer's part back to the layer
 (AlignDevicesHook(io_same_device=True) of accelerate/hooks.py; `dispatch_model` of later versions has `skip_keys` against it). The GPUs' own work stays
 the same, so what their kernels take longer together, as NVML counts them, is set against the bytes that the layers on other GPUs have to move, there
-and back. If rows of other dtypes, batches and numbers of GPUs come to one rate, moving the cache explains them.
+and back. Rows of one batch size then come to one rate, whatever their dtype and number of GPUs; small batches to a lower one, because a part of each move
+does not depend on its bytes. A cache that passes through a third GPU, between that of the inputs and that of the layer, moves more often than counted.
 
-It writes {job, one_job, kernel_ms of a call (one, many), moved_bytes of a call, moved_bytes_per_s (null where nothing moves)} to OUT.
+It writes {job, one_job, kernel_ms of a call (one, many), moved_bytes of a call, moved_bytes_per_s (null where nothing moves, or takes no longer)} to OUT.
 """
 
 import json
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -23,10 +25,18 @@ from bench.models import weights
 def kernel_ms(result):
     """The time in which a kernel ran during a mean call, summed over the GPUs: NVML's share of each times the call."""
     busy, measurements = result["host"].get("busy") or [{"gpus": []}], result["guest"]["measurements"]
-    shares = [gpu["share"] for gpu in busy[-1]["gpus"] if gpu["code"] == "ok"]
-    if not measurements or not shares:
-        raise ValueError("{} has no timed call in which the share of a GPU is known; take another run".format(result["id"]))
-    return statistics.fmean(measurements[-1]["timed_ms"]) * sum(shares)
+    told = busy[-1]["gpus"]
+    if not measurements or not told or any(gpu["code"] != "ok" for gpu in told):
+        raise ValueError("{} has no timed call in which the share of each GPU is known; take another run".format(result["id"]))
+    return statistics.fmean(measurements[-1]["timed_ms"]) * sum(gpu["share"] for gpu in told)
+
+
+def prompt_tokens(result):
+    """Of one sequence with its padding; results that do not tell it have random weights, whose tokenizer makes a token of each word and mark."""
+    padded = result["guest"].get("figures", {}).get("padded_prompt_tokens")
+    if padded:
+        return padded // result["guest"]["batch_size"]
+    return max(len(re.findall(r"\w+|[^\w\s]", text)) for text in result["job"]["prompt"]["texts"][: result["guest"]["batch_size"]])
 
 
 def moved_bytes(result):
@@ -34,11 +44,11 @@ def moved_bytes(result):
     job, guest = result["job"], result["guest"]
     model = work.model_of(weights.config_of(job["model"]["shape"], job["model"]["scale"]))
     held = guest["used"]["parameters_per_device"]
-    embedded = min(held)  # accelerate fills the GPUs in their order, and the embedding comes first
+    embedded = min(held, key=lambda device: int(device.rpartition(":")[2]))  # accelerate fills the GPUs in their order, and the embedding comes first
     layers = {device: count - model.output.outputs * model.output.inputs * (device == embedded) for device, count in held.items()}
     # Results of before the inputs went to the first GPU do not name their place: they lay with the embedding.
     elsewhere = 1 - layers.get(guest["used"].get("inputs_device", embedded), 0) / sum(layers.values())
-    contexts = [guest["prompt_tokens"] + made for made in range(1, job["runs"][-1]["new_tokens"])]
+    contexts = [prompt_tokens(result) + made for made in range(1, job["runs"][-1]["new_tokens"])]
     return 2 * elsewhere * sum(work.cache_bytes(model, "float16", guest["batch_size"], context) for context in contexts)
 
 
@@ -46,11 +56,12 @@ def main(one_path, many_path, out=None):
     one, many = (json.loads(Path(path).read_text(encoding="utf-8")) for path in (one_path, many_path))
     took = {"one": kernel_ms(one), "many": kernel_ms(many)}
     moved = moved_bytes(many)
-    rate = moved / (took["many"] - took["one"]) * 1000 if moved else None
+    longer_ms = took["many"] - took["one"]
+    rate = moved / longer_ms * 1000 if moved and longer_ms > 0 else None
     figures = {"job": many["id"], "one_job": one["id"], "kernel_ms": took, "moved_bytes": moved, "moved_bytes_per_s": rate}
     if out:
         write_whole(out, to_json(figures))
-    told = "{:.0f} GB of cache at {:.0f} GB/s".format(moved / 1e9, rate / 1e9) if rate else "no cache to move"
+    told = "{:.0f} GB of cache at {:.0f} GB/s".format(moved / 1e9, rate / 1e9) if rate else "no cache to move, or no time that it took"
     print("{}: kernels {:.0f} ms a call on one GPU, {:.0f} on several; {}".format(many["job"]["case"], took["one"], took["many"], told))
 
 

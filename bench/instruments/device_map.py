@@ -4,8 +4,8 @@
 
 JOB is the job.json of a run of `layer-parallel` or `int8` on several GPUs. accelerate gives each GPU but the last a share (get_balanced_memory of
 accelerate/utils/modeling.py): the model's bytes over the number of GPUs that may hold some of it, and beside it 1.25 times a block of layers. A matrix
-that embedding and output share counts twice in it, because from_pretrained ties them later. A part that is larger than the share of a GPU goes to the
-next one; the last GPU has no bound but its memory. With `balanced_low_0` the first GPU has no share.
+that embedding and output share counts twice in it, because from_pretrained ties them later. A part that is larger than what is left of a share goes to the
+next GPU, and the first one keeps room for the largest part to come; the last GPU has no bound but its memory. With `balanced_low_0` the first GPU has no share.
 
 The program asks the installed accelerate as `from_pretrained` does, for GPUs of 48 GiB, and writes for both maps the shares and the parameters of
 each GPU to OUT as JSON.
@@ -95,7 +95,8 @@ def main(job_path, out=None):
         write_whole(out, to_json(figures))
     for name, of_one in figures["maps"].items():
         held = ", ".join("GPU {} {:.2f}".format(gpu, count / 1e9) for gpu, count in sorted(of_one["parameters_per_gpu"].items()))
-        print("{}, {}: a share of {:.2f} GB; 10^9 parameters: {}".format(figures["dtype"], name, of_one["share_bytes"]["1"] / 1e9, held))
+        bounds = sorted(share for share in of_one["share_bytes"].values() if share)
+        print("{}, {}: a share of {:.2f} GB; 10^9 parameters: {}".format(figures["dtype"], name, bounds[0] / 1e9, held))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.job import Job
 from scripts import toml_tables
 from scripts.articles import references, shapes
 from scripts.errors import UsageError
@@ -109,6 +110,18 @@ class Article:
         if device == "cpu" and load["dtype"] in ("float16", "bfloat16"):
             load["dtype"] = "float32"  # torch before 2.1 has no float16 matrix product on a CPU, and few CPUs have a fast one in bfloat16
         return load
+
+    def loaded_otherwise(self, job: Job) -> str:
+        """ "loaded with products cublas; its case now says products ordered" where a job's case has other loading arguments since, else "".
+
+        On one device each `device_map` puts the whole model there, so it makes no difference.
+        """
+        case = self.case(job.case) if job.variant in self.variants else None
+        now = self.load_of(case, job.variant, job.device) if case else job.load
+        alike = {"device_map"} if job.device_count == 1 else set()
+        names = [name for name in sorted({*job.load, *now} - alike) if job.load.get(name) != now.get(name)]
+        told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (job.load, now)]
+        return f"loaded with {told[0]}; its case now says {told[1]}" if names else ""
 
     def options_of(self, case: Case, variant: str, scale: str) -> dict[str, Any]:
         """The options that the form of a case gets: the case's override the variant's, which override the article's."""

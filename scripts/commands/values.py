@@ -128,6 +128,6 @@ def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any 
     return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, show_default=shown)
 
 
-#: Options of several rooms' verbs, here because verbs that measure nothing need not wait for what measuring imports.
+#: Options that verbs of several modules share; they stand here because verbs that measure nothing need not wait for what measuring imports.
 MODELS = option("MODELS", folder(), "the folder of models and weights", ROOT / "models")
 RUNS = option("RUNS", folder(), "the folder of results; the kit's own unless it is typed")

@@ -36,7 +36,9 @@ def mean_ms(case: Case | None) -> float | None:
     return case.published["mean_ms"] if case and case.published else None
 
 
-def ms_per_token(cases: Mapping[str, Case], row: Row) -> float | None:
-    """Of the metric ms_per_token the article's number for a row in its batch size, on as many GPUs as the article's."""
+def ms_per_token(cases: Mapping[str, Case], row: Row, article: Article | None) -> float | None:
+    """Of the metric ms_per_token the article's number for a row in its batch size, on as many GPUs as the article's and loaded as its case says now."""
     case = cases.get(row.case)
-    return case.published_at(token_times.METRIC, row.batch_size) if case and row.count == case.gpus else None
+    if not case or not article or row.count != case.gpus or article.loaded_otherwise(row.record.job):
+        return None
+    return case.published_at(token_times.METRIC, row.batch_size)

@@ -1,6 +1,5 @@
 """The exact `make` lines that run a stored result's job again, and that measure what stands beside it unmeasured."""
 
-import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -62,18 +61,5 @@ def shown(record: Record, article: Article | None) -> Markdown:
     """`line` as code, and what the job loaded in another way than its case does now; empty where the article is not known or lacks the variant now."""
     if not article or record.job.variant not in article.variants:
         return Markdown()
-    otherwise = loaded_otherwise(record, article)
-    return Markdown("{} (this run {})").format(code(line(record, article)), otherwise) if otherwise else Markdown("{}").format(code(line(record, article)))
-
-
-def loaded_otherwise(record: Record, article: Article | None) -> str:
-    """ "loaded with products cublas; its case now says products ordered" where the case has other loading arguments since, else ""."""
-    job = record.job
-    case = article.case(job.case) if article and job.variant in article.variants else None
-    if not article or not case:
-        return ""
-    asked_now = dataclasses.replace(job, load=article.load_of(case, job.variant, job.device))
-    then, now = job.deciding_load(), asked_now.deciding_load()
-    names = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
-    told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (then, now)]
-    return f"loaded with {told[0]}; its case now says {told[1]}" if names else ""
+    typed, otherwise = code(line(record, article)), article.loaded_otherwise(record.job)
+    return Markdown("{} (this run {})").format(typed, otherwise) if otherwise else typed

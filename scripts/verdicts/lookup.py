@@ -8,7 +8,7 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.results.marks import disturbed_by
 from scripts.verdicts.parts import NotTested
-from scripts.verdicts.row import Row
+from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
 
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
@@ -54,20 +54,24 @@ class Rows:
         return "; ".join([*others, *([f"not run (stack {self.group.key.stack}): {_listed(missing)}"] if len(missing) > 1 else told)])
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
-        """As `of`; raises NotTested where the row's output is wrong too, or it has no such calls."""
+        """As `of`; raises NotTested where the row's output is wrong too, it has no such calls, or its case loads in another way since."""
         row = self.of(case, batch_size)
-        if reason := row.unusable(self.new_tokens):
+        if reason := row.unusable(self.new_tokens) or self._of_another_load(row):
             raise NotTested(reason)
         return row
 
     def over_batches(self, case: str) -> list[Row]:
         """The rows of a case whose output is right, from the smallest batch up."""
         rows = [row for row in self.group.rows if row.case == case and row.count == _count(self.article, case, self.most)]
-        return sorted((row for row in rows if not row.unusable(self.new_tokens)), key=lambda row: row.batch_size)
+        return sorted((row for row in rows if not row.unusable(self.new_tokens) and not self._of_another_load(row)), key=lambda row: row.batch_size)
 
     def able(self, rows: Sequence[Row]) -> list[Row]:
         """Those of these rows that may judge, each by itself."""
         return [row for row in rows if not why_not([row], self.new_tokens)]
+
+    def _of_another_load(self, row: Row) -> str:
+        """How it loaded stands on the row's page."""
+        return f"{row.name} on {gpus(row.count)} was loaded in another way" if self.article.loaded_otherwise(row.record.job) else ""
 
     def _found(self, case: str, batch_size: int | None) -> Row | str:
         return self.group.row_of(case, _count(self.article, case, self.most), batch_size)

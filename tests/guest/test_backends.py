@@ -115,3 +115,26 @@ def test_inputs_of_a_spread_model_lie_on_the_first_gpu_and_others_with_the_model
         "print(json.dumps([place(model('cuda:7', _hf_hook=1)), place(model('cuda:7')), place(model('cpu', _hf_hook=1))]))"
     )
     assert guest.code(code) == ["cuda:0", "cuda:7", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "load", "asked"),
+    [
+        ("layer_parallel", {"dtype": "float16", "device_map": "auto"}, {"device_map": "auto"}),
+        ("int8", {"dtype": "int8", "device_map": "auto"}, {"device_map": "auto"}),
+        ("int8", {"dtype": "int8", "device_map": "auto", "max_memory": "24GB"}, {"device_map": "auto", "max_memory": {"0": "24GB"}}),
+    ],
+)
+def test_a_spread_backend_asks_for_its_job_s_map_and_puts_the_inputs_on_the_first_gpu(guest, backend, load, asked):
+    """Without a GPU, so the model is a stand-in that accelerate would have put on GPU 7."""
+    code = (
+        f"import json, types, torch; from bench.models import pretrained; from bench.backends import {backend} as backend; calls = []; "
+        "Linear8bitLt = type('Linear8bitLt', (), {}); "
+        "model = types.SimpleNamespace(device=torch.device('cuda:7'), _hf_hook=1, parameters=lambda: [], modules=lambda: [Linear8bitLt()]); "
+        "pretrained.load_model = lambda job, **arguments: calls.append(arguments) or model; "
+        "pretrained.dtype_of = lambda model: 'float16'; backend.library_file = lambda: 'libbitsandbytes_cuda.so'; "
+        f"loaded = backend.load(types.SimpleNamespace(device='cuda', load={load!r})); "
+        "(made,) = calls; print(json.dumps([loaded.device, loaded.used['inputs_device'], "
+        "{name: made[name] for name in ('device_map', 'max_memory') if name in made}]))"
+    )
+    assert guest.code(code) == ["cuda:0", "cuda:0", asked]

@@ -80,16 +80,16 @@ def test_equal_calls_that_differ_are_counted(guest):
 
 
 @pytest.mark.parametrize(
-    ("words", "gpus", "filled"),
-    [(1024, 2, ["1"]), (1024, 4, ["1", "2"]), (100_000, 8, ["7"])],  # an embedding of 100,000 words exceeds a share of eight GPUs
+    ("words", "gpus", "low_zero", "filled"),
+    [(1024, 2, True, ["1"]), (1024, 4, True, ["1", "2"]), (1024, 2, False, ["0", "1"]), (100_000, 8, True, ["7"]), (100_000, 8, False, ["7"])],
 )
-def test_accelerate_leaves_the_first_gpu_empty_and_fills_the_last_alone_where_the_embedding_exceeds_a_share(guest, words, gpus, filled):
+def test_balanced_low_0_leaves_the_first_gpu_empty_and_where_the_embedding_exceeds_a_share_both_maps_fill_the_last(guest, words, gpus, low_zero, filled):
     code = (
         "import json; from bench.instruments import device_map as d; fields = d.weights.config_of('bloom-7b1', 'tiny'); "
         f"d.weights.config_of = lambda shape, scale: dict(fields, vocab_size={words}); model = d.empty_model('bloom-7b1', 'tiny'); "
-        f"shares, places = d.shares_and_places(model, 'float16', {gpus}, True); "
+        f"shares, places = d.shares_and_places(model, 'float16', {gpus}, {low_zero}); "
         "print(json.dumps([shares, d.parameters_on(model, places), sum(p.numel() for p in model.parameters())]))"
     )
     shares, counts, parameters = guest.code(code)
-    assert shares["0"] == 0 and len(shares) == gpus
+    assert (shares["0"] == 0) == low_zero and len(shares) == gpus
     assert sorted(counts) == filled and sum(counts.values()) == parameters

@@ -578,3 +578,16 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     text = reports.text_of(tmp_path)
     assert "# Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
     assert "](profiles.md)" in text and "rows with the right output" not in text
+
+
+def test_rows_of_a_case_that_loads_in_another_way_since_support_no_claim_and_stand_beside_no_published_number() -> None:
+    records = published_cells()
+    for one in records:
+        if one.job.case == "accelerate-fp16" and one.job.prompt["batch_size"] == 32:
+            one.job.load["device_map"] = "balanced_low_0"
+    verdict = judge("2.5", records)
+    assert verdict.parts[0].word == NOT_TESTED and "accelerate-fp16 b32 on 8 GPUs was loaded in another way" in told(verdict)
+    assert verdict.parts[1].word == HOLDS
+    head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in systems.main_table(group_of(records), ARTICLE, False).splitlines()]
+    over = {line[1]: line[head.index("time ÷ published")] for line in lines}
+    assert over["accelerate-fp16 b32"] == "—" and over["accelerate-fp16 b128"] == "1.00"

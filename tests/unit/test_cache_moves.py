@@ -14,9 +14,10 @@ LAYER = 200_000_000
 
 def result(held, call_ms=1000.0, shares=(0.5,), **used):
     model, runs = {"shape": "bloom-7b1", "scale": "full"}, [{"new_tokens": 3, "arguments": {}}]
-    guest = {"used": {"parameters_per_device": held, **used}, "measurements": [{"timed_ms": [call_ms, call_ms]}], "prompt_tokens": 10, "batch_size": 2}
+    prompt = {"texts": ["a b", "a b c d e f g h i,"]}
+    guest = {"used": {"parameters_per_device": held, **used}, "measurements": [{"timed_ms": [call_ms, call_ms]}], "batch_size": 2}
     busy = [{"gpus": [{"code": "ok", "share": share} for share in shares]}]
-    return {"id": "a", "job": {"case": "c", "model": model, "runs": runs}, "guest": guest, "host": {"busy": busy}}
+    return {"id": "a", "job": {"case": "c", "model": model, "runs": runs, "prompt": prompt}, "guest": guest, "host": {"busy": busy}}
 
 
 def test_the_layers_beside_the_embedding_move_nothing_and_the_others_move_there_and_back():
@@ -41,5 +42,23 @@ def test_the_rate_is_that_of_the_time_that_all_gpus_together_took_longer(tmp_pat
 
 
 def test_a_result_that_tells_no_busy_gpu_is_named():
-    with pytest.raises(ValueError, match="a has no timed call in which the share of a GPU is known"):
-        cache_moves.kernel_ms(result({}, shares=()))
+    unknown = result({}, shares=(0.5, 0.0))
+    unknown["host"]["busy"][0]["gpus"][1]["code"] = "too-short"
+    for one in (result({}, shares=()), unknown):
+        with pytest.raises(ValueError, match="a has no timed call in which the share of each GPU is known"):
+            cache_moves.kernel_ms(one)
+
+
+def test_a_prompt_is_as_long_as_its_longest_sentence_or_as_the_result_says():
+    assert cache_moves.prompt_tokens(result({})) == 10
+    told = result({})
+    told["guest"]["figures"] = {"padded_prompt_tokens": 2 * 12}
+    assert cache_moves.prompt_tokens(told) == 12
+
+
+def test_kernels_that_took_no_longer_tell_no_rate(tmp_path):
+    one, many = result({"cuda:0": EMBEDDING + 30 * LAYER}), result({"cuda:0": EMBEDDING, "cuda:1": 30 * LAYER})
+    for name, content in (("one", one), ("many", many)):
+        (tmp_path / name).write_text(json.dumps(content))
+    cache_moves.main(tmp_path / "one", tmp_path / "many", tmp_path / "out")
+    assert json.loads((tmp_path / "out").read_text())["moved_bytes_per_s"] is None

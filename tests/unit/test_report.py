@@ -515,7 +515,7 @@ def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_
 def test_a_row_whose_model_lies_on_fewer_gpus_than_it_had_says_so(tmp_path: Path) -> None:
     one = record(job("layer-parallel", 2))
     one.guest.used["parameters_per_device"] = {"cuda:1": 7}
-    assert "- layer-parallel on 2: the library put the whole model on 1 GPU and left 1 empty" in page(tmp_path, [one])
+    assert "- layer-parallel on 2: the library put the whole model on 1 GPU and no part of it on 1" in page(tmp_path, [one])
     other = record(job("int8", 2), 9.0)
     other.guest.used["parameters_per_device"] = {"cuda:0": 7}
     both = page(tmp_path, [one, other])

@@ -48,7 +48,9 @@ def test_a_run_whose_case_loads_in_another_way_since_says_so():
     for one in FORMER.values():
         shown = rerun_command.shown(one, KNOWN[one.job.article])
         if one.job.backend != "compiled":
-            assert one.job.device_count > 1 or one.job.kind == "profile"
+            if one.job.device_count == 1:  # a profile of the map that was named first: its fingerprint has it, and no other map would have made a difference
+                assert one.job.kind == "profile" and "its case now says" not in shown
+                continue
             assert r"(this run loaded with device\_map balanced\_low\_0; its case now says device\_map auto)" in shown
             continue
         assert f"(this run loaded with {'attention not given, ' if one.job.case == 'batch-compiled' else ''}products" in shown

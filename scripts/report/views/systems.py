@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scripts import stats
 from scripts.articles import Article, Case
-from scripts.report import cells, published, rerun_command
+from scripts.report import cells, published
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, lines
@@ -70,7 +70,7 @@ def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
         if row.measured_without_calls or row.is_workload:
             continue
         for place, new_tokens in enumerate(row.shown_tokens):
-            of_calls, per_token = published.of_calls(cases, row, new_tokens, article), published.ms_per_token(of_tokens, row)
+            of_calls, per_token = published.of_calls(cases, row, new_tokens, article), published.ms_per_token(of_tokens, row, article)
             yield Timed(row, new_tokens, of_calls, place == 0, per_token)
 
 
@@ -132,14 +132,14 @@ def _spread_over_fewer(group: Group) -> Iterator[Markdown]:
         if row.empty_devices:
             alike.setdefault((row.count - row.empty_devices, row.empty_devices), []).append(cells.on(row))
     for (held, empty), rows in alike.items():
-        yield Markdown("- {}: the library put the whole model on {} and left {} empty").format(listed(rows), gpus(held), empty)
+        yield Markdown("- {}: the library put the whole model on {} and no part of it on {}").format(listed(rows), gpus(held), empty)
 
 
 def _loaded_otherwise(group: Group, article: Article | None) -> Iterator[Markdown]:
     """Rows whose case has other loading arguments since, one line for those that are alike; new runs of the case make a row of their own."""
     alike: dict[str, list[str]] = {}
     for row in group.rows:
-        if told := rerun_command.loaded_otherwise(row.record, article):
+        if told := article and article.loaded_otherwise(row.record.job):
             alike.setdefault(told, []).append(cells.on(row))
     for told, rows in alike.items():
         yield Markdown("- {}: {}").format(listed(rows), told)

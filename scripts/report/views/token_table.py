@@ -95,7 +95,7 @@ def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> Iterator[
         of_case = [row for row in rows if (row.case, row.count) == (name, count)]
         measured, corrected = ([cell(of_case, size, formula) for size in sizes] for formula in token_times.FORMULAS)
         empty = max((row.empty_devices for row in of_case), default=0)
-        devices = f"{count} ({empty} of them empty)" if empty else count
+        devices = f"{count} ({empty} of them without a part of it)" if empty else count
         yield Line(f"{name}, measured", devices, measured)
         if corrected != measured:
             yield Line(f"{name}, corrected", devices, corrected)
