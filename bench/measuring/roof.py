@@ -79,7 +79,7 @@ def _roofs():
     fullest = max(room, key=room.get)
     if room[fullest] < LEAST_READ_BYTES:
         raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(room[fullest] / GIB, fullest, 1.0))
-    # A library may leave a GPU of several empty: a run holds no memory there that a probe could take.
+    # A library may leave a GPU of several without a weight: a run holds no memory there that a probe could take, or a cache that passes through.
     return [_roof(index, read_bytes) for index, read_bytes in room.items() if read_bytes >= LEAST_READ_BYTES]
 
 
