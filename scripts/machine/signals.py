@@ -1,15 +1,20 @@
 """Ctrl-C, `kill` and a closed terminal: a command first releases its containers, locks and temporary files."""
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+#: After so long a signal is sent again that came where no exception leads out.
+AGAIN_S = 0.01
+
 
 @contextlib.contextmanager
-def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Another handler of the stopping signals within the block. An ignored signal (nohup, `&` in a script) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals only to its main thread
@@ -25,10 +30,22 @@ def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _stop(number: int, frame: object) -> None:
+def _stop(number: int, frame: FrameType | None) -> None:
+    if _in_a_finaliser(frame):
+        # Python drops an exception of `__del__`, and the command would go on as if nobody had stopped it.
+        threading.Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()
+        return
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
+
+
+def _in_a_finaliser(frame: FrameType | None) -> bool:
+    while frame:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

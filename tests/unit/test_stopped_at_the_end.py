@@ -1,7 +1,8 @@
-"""Ctrl-C between the end of a job and its result: what was measured is stored first."""
+"""Ctrl-C between the end of a job and its result: what was measured is stored first. Ctrl-C where Python drops exceptions: the command stops all the same."""
 
 import os
 import signal
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,3 +98,15 @@ def test_a_signal_that_waited_takes_effect_where_the_block_fails_too() -> None:
 
     with signals.raised(), pytest.raises(KeyboardInterrupt):
         block()
+
+
+def test_a_signal_that_comes_while_an_object_is_finalised_stops_the_command_a_moment_later() -> None:
+    class Dying:
+        def __del__(self) -> None:
+            ctrl_c()
+            for _ in range(10_000):  # until the handler has run
+                pass
+
+    with signals.raised(), pytest.raises(KeyboardInterrupt):
+        Dying()
+        time.sleep(5)
