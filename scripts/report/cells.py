@@ -1,13 +1,15 @@
 """What several tables and plots show of a row, as words and numbers; "—" is a number that does not exist."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from scripts import stats
 from scripts.report.text import Markdown
 from scripts.units import GIB
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
+
+Told = TypeVar("Told", bound=Hashable)
 
 NONE = "—"
 MARK = "†"
@@ -70,3 +72,12 @@ def case(row: Row) -> str:
 def on(row: Row) -> str:
     """ "deepspeed b8 on 2": how lists name a row."""
     return f"{row.name} on {row.count}"
+
+
+def alike(told: Iterable[tuple[Told, Row]]) -> dict[Told, list[str]]:
+    """{what is told: the rows of which it is told, as lists name them}, in the order of the rows; what is empty is left out."""
+    rows_of: dict[Told, list[str]] = {}
+    for one, row in told:
+        if one:
+            rows_of.setdefault(one, []).append(on(row))
+    return rows_of

@@ -639,10 +639,6 @@ def test_a_verdict_on_one_gpu_says_what_one_gpu_leaves_out(tmp_path: Path) -> No
 
 def test_rows_whose_case_loads_in_another_way_since_say_so_in_one_line(tmp_path: Path) -> None:
     both = [record(job("layer-parallel", 2)), record(job("tensor-parallel", 2))]
-    now = articles.load_all()["inference-tools"]
-    for one in both:
-        one.job.load.clear()
-        one.job.load.update(now.load_of(now.case(one.job.case), one.job.variant, "cuda"))
     assert "its case now says" not in page(tmp_path, both)
     for one in both:
         one.job.load["dtype"] = "float64"

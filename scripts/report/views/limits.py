@@ -23,12 +23,8 @@ def section(group: Group, article: Article | None) -> Markdown:
     steps = [distance for _, distance in of_rows if distance]
     prompts = [distance for row in group.rows if (distance := limits.prompt(row))]
     parts = [(TOKENS, table(_step_columns(group, steps), steps)), (PROMPTS, table(_prompt_columns(group, prompts), prompts))]
-    told = [(row, distance.run if distance else row) for row, distance in of_rows]
-    of_reason: dict[tuple[str, str], list[str]] = {}
-    for row, run in told:
-        for reason in _reasons(run.figures):
-            of_reason.setdefault(reason, []).append(cells.on(row))
-    reasons = [Markdown("- {}: no {}: {}").format(", ".join(rows), words, reason) for (words, reason), rows in of_reason.items()]
+    told = ((reason, row) for row, distance in of_rows for reason in _reasons((distance.run if distance else row).figures))
+    reasons = [Markdown("- {}: no {}: {}").format(", ".join(rows), words, reason) for (words, reason), rows in cells.alike(told).items()]
     return blocks(*(part for words, of_table in parts if of_table for part in (words, of_table)), lines(*reasons))
 
 

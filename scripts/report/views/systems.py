@@ -127,21 +127,14 @@ def remarks(group: Group, article: Article | None) -> Markdown:
 
 def _spread_over_fewer(group: Group) -> Iterator[Markdown]:
     """Rows whose model lies on fewer GPUs than they had, one line for those that are alike."""
-    alike: dict[tuple[int, int], list[str]] = {}
-    for row in group.rows:
-        if row.empty_devices:
-            alike.setdefault((row.count - row.empty_devices, row.empty_devices), []).append(cells.on(row))
-    for (held, empty), rows in alike.items():
+    told = (((row.count - row.empty_devices, row.empty_devices), row) for row in group.rows if row.empty_devices)
+    for (held, empty), rows in cells.alike(told).items():
         yield Markdown("- {}: the library put the whole model on {} and no part of it on {}").format(listed(rows), gpus(held), empty)
 
 
 def _loaded_otherwise(group: Group, article: Article | None) -> Iterator[Markdown]:
     """Rows whose case has other loading arguments since, one line for those that are alike; new runs of the case make a row of their own."""
-    alike: dict[str, list[str]] = {}
-    for row in group.rows:
-        if told := article and article.loaded_otherwise(row.record.job):
-            alike.setdefault(told, []).append(cells.on(row))
-    for told, rows in alike.items():
+    for told, rows in cells.alike((article.loaded_otherwise(row.record.job), row) for row in group.rows if article).items():
         yield Markdown("- {}: {}").format(listed(rows), told)
 
 
