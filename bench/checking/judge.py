@@ -8,7 +8,8 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
              the row's dtype
     logits   |x - reference| / |reference| of the prompt's last position and of a late step; the reference reads the row's own tokens
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
-    fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call
+    fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call, or of
+             the calls with the timed prompts just before it
     ends     the tokens that may end an answer, or were forbidden because they would, are those of the model's own settings
 
 Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor

@@ -2,12 +2,13 @@
 
 They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls. An answer
 is {prompt, tokens}: a place in the list of distinct prompts, whose padding is left out, and the new tokens. After the last timed call
-the job makes three more calls or a few more, which enter no time of the result:
+the job makes three more calls or some more, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
     fresh    two calls with batches that no call had before, each row's prompt rotated: an engine that stores answers shows it in their
-             tokens or times. Where both are slow a busy host may be the reason, so more such calls follow until one is not; an engine that
-             stores the answer to each prompt is slow in all of them. (A row of two tokens is its own again in every second rotation.)
+             tokens or times. Where both are slow a busy host may be the reason, so more such calls follow until one is not, each after two
+             calls with the timed prompts: a busy host slows those down too, an engine that stores the answer to each prompt is slow in the
+             unseen ones alone. (A row of two tokens is its own again in every second rotation.)
 """
 
 import hashlib
@@ -24,8 +25,11 @@ TOKENS, LOGITS = "tokens.json", "logits.npz"
 #: The logits of so many rows of a batch are kept.
 LOGIT_ROWS = 8
 
-#: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call.
+#: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call, and as the calls just before it.
 FRESH = 3
+
+#: So many calls with the timed prompts come before each call more: an engine that stores only its last answer computes the first of them.
+SEEN_CALLS = 2
 
 #: Calls with unseen prompts: so many always, and at most so many where all of them are slow.
 FRESH_CALLS, MOST_FRESH_CALLS = 2, 8
@@ -194,8 +198,8 @@ def pace_ms(timed_ms):
 
 
 def slow(timed_ms, fresh):
-    """Did all calls with unseen prompts take more than FRESH times as long as a timed call?"""
-    return min(call["ms"] for call in fresh) > FRESH * pace_ms(timed_ms)
+    """Did all calls with unseen prompts take more than FRESH times as long as a timed call, and as the faster of those just before it?"""
+    return all(call["ms"] > FRESH * max(pace_ms(timed_ms), min(call.get("seen_ms", [0]))) for call in fresh)
 
 
 def unseen(batch):
@@ -210,20 +214,21 @@ def unseen(batch):
 
 def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
     """Calls with unseen prompts; none where every rotation of the prompts is the prompts."""
+
+    def call(asked):
+        """{prompts, rows, answers, ms} of a call with a batch."""
+        kept = []
+        ms = clock(lambda: kept.append(form.call(job, loaded, run, asked.input_ids)))
+        tokens = kept[0].tolist()
+        return {"prompts": asked.prompts, "rows": [len(tokens)], "answers": unique(asked.answers(tokens)), "ms": ms}
+
     batches = unseen(batch)
-    fresh = [_fresh(job, loaded, form, run, rotated, clock) for rotated in itertools.islice(batches, FRESH_CALLS)]
+    fresh = [call(rotated) for rotated in itertools.islice(batches, FRESH_CALLS)]
     for more, rotated in enumerate(itertools.islice(batches, MOST_FRESH_CALLS - FRESH_CALLS)):
-        enough = not slow(timed_ms, fresh) or sum(call["ms"] for call in fresh) > 1000 * MOST_FRESH_S
+        enough = not slow(timed_ms, fresh) or sum(one["ms"] + sum(one.get("seen_ms", [])) for one in fresh) > 1000 * MOST_FRESH_S
         if ranks.gather(enough)[0]:  # the first rank decides for all, which would wait for each other otherwise
             break
         time.sleep(PAUSE_S * 2**more)
-        fresh.append(_fresh(job, loaded, form, run, rotated, clock))
+        seen_ms = [call(batch)["ms"] for _ in range(SEEN_CALLS)]
+        fresh.append(dict(call(rotated), seen_ms=seen_ms))
     return fresh
-
-
-def _fresh(job, loaded, form, run, batch, clock):
-    """{prompts, rows, answers, ms} of a call with a batch."""
-    kept = []
-    ms = clock(lambda: kept.append(form.call(job, loaded, run, batch.input_ids)))
-    tokens = kept[0].tolist()
-    return {"prompts": batch.prompts, "rows": [len(tokens)], "answers": unique(batch.answers(tokens)), "ms": ms}

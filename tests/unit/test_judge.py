@@ -290,19 +290,23 @@ def test_logits_of_which_positions_or_rows_are_missing_are_told():
     assert "logits of a late step: 1 of 2 rows have them" in verdict(two)["not_seen"]
 
 
-class Form:
-    @staticmethod
-    def call(job, loaded, run, prompt):
-        return numpy.array([[0, 0]])
+def unseen(*times, prompt=range(20), seen=(10,)):
+    """The calls with unseen prompts of an engine whose timed calls take 10 ms.
 
+    Its calls with unseen prompts take `times`, those with the timed prompt `seen`, then the last of them.
+    """
+    left = {False: list(times), True: list(seen)}
 
-def unseen(*times, prompt=range(20)):
-    """The calls with unseen prompts of an engine whose timed calls take 10 ms and whose calls with unseen prompts take `times`, then the last of them."""
-    left = list(times)
+    class Form:
+        @staticmethod
+        def call(job, loaded, run, asked):
+            Form.asked = asked.tolist() == [list(prompt)]
+            return numpy.array([[0, 0]])
 
     def clock(action):
         action()
-        return left.pop(0) if len(left) > 1 else left[0]
+        of = left[Form.asked]
+        return of.pop(0) if len(of) > 1 else of[0]
 
     return timed_tokens._fresh_calls(None, None, Form, {}, timed_tokens.Batch(ids(list(prompt))), clock, [10.0] * 5)
 
@@ -322,6 +326,17 @@ def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_
     assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
 
 
+def test_a_host_that_stays_busy_slows_calls_with_the_timed_prompt_too():
+    busy = unseen(70, seen=[60, 25])
+    assert [call.get("seen_ms") for call in busy] == [None, None, [60, 25]] and not timed_tokens.slow([10.0] * 5, busy)
+    assert timed_tokens.slow([10.0] * 5, unseen(70, seen=[60, 23])), "the faster of the two decides"
+
+
+def test_an_engine_that_keeps_its_last_answer_alone_computes_the_first_of_the_two_and_is_found():
+    kept = unseen(70, seen=[70, 10] * 6)
+    assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
+
+
 def test_the_pauses_for_a_busy_host_grow_to_eight_seconds(monkeypatch):
     slept = []
     monkeypatch.setattr(timed_tokens, "PAUSE_S", 0.25)
@@ -332,6 +347,7 @@ def test_the_pauses_for_a_busy_host_grow_to_eight_seconds(monkeypatch):
 
 def test_slow_calls_are_not_repeated_for_ever():
     assert [call["ms"] for call in unseen(40_000)] == [40_000, 40_000]
+    assert [call["ms"] for call in unseen(20_000, seen=[6_000])] == [20_000] * 3, "the calls with the timed prompt count"
 
 
 @pytest.mark.parametrize(("prompt", "others"), [(range(5), 4), ([1, 2, 3, 4] * 8, 3), ([7, 8], 1)])
