@@ -116,6 +116,63 @@ class Failed:
         self.error = error
 
 
+class Generation:
+    """One generation of `count` micro-batches: the queue of each stage, that of the finished ones, and what the stages tell."""
+
+    def __init__(self, stages, count, new_tokens):
+        self.stages, self.new_tokens = stages, new_tokens
+        self.inboxes, self.finished = [queue.Queue() for _ in stages], queue.Queue()
+        self.busy_ms = [0.0] * len(stages)
+        self.tokens_of = [[] for _ in range(count)]
+
+    def work(self, place):
+        """The thread of a stage: its next micro-batch again and again, until None comes or a step raises an exception."""
+        import torch
+
+        if str(self.stages[place].device).startswith("cuda"):
+            torch.cuda.set_device(self.stages[place].device)
+        with torch.no_grad():
+            for number, value in iter(self.inboxes[place].get, None):
+                try:
+                    value = self._step(place, number, value)
+                except Exception as error:  # the caller's thread raises it
+                    self.finished.put(Failed(error))
+                    return
+                self._hand_on(place, number, value)
+
+    def _step(self, place, number, value):
+        """The stage's output, on the device of the stage after it."""
+        stage = self.stages[place]
+        with clock.span(stage.device) as elapsed:
+            value = stage.step(number, value)
+        self.busy_ms[place] += elapsed.ms
+        return _moved(value, self.stages[self._after(place)].device)
+
+    def _hand_on(self, place, number, value):
+        tokens = self.tokens_of[number]
+        if self._after(place) == 0:
+            tokens.append(value)
+        if len(tokens) == self.new_tokens:
+            self.finished.put(None)
+        else:
+            self.inboxes[self._after(place)].put((number, value))
+
+    def _after(self, place):
+        return (place + 1) % len(self.stages)
+
+    def feed(self, batches, in_flight):
+        """Let at most `in_flight` micro-batches in at once until all are finished; raises a stage's exception."""
+        waiting = list(enumerate(batches))
+        for _ in range(min(in_flight, len(waiting))):
+            self.inboxes[0].put(waiting.pop(0))
+        for _ in batches:
+            failure = self.finished.get()
+            if failure:
+                raise failure.error
+            if waiting:
+                self.inboxes[0].put(waiting.pop(0))
+
+
 def generate(stages, batches, new_tokens, in_flight):
     """Greedy tokens of micro-batches [rows, prompt tokens] with at most `in_flight` of them in the pipeline at once.
 
@@ -123,61 +180,22 @@ def generate(stages, batches, new_tokens, in_flight):
     """
     import torch
 
-    inboxes = [queue.Queue() for _ in stages]
-    finished = queue.Queue()
-    busy_ms = [0.0] * len(stages)
-    tokens_of = {number: [] for number in range(len(batches))}
-
-    def work(place):
-        stage, last = stages[place], place == len(stages) - 1
-        if str(stage.device).startswith("cuda"):
-            torch.cuda.set_device(stage.device)
-        target = stages[0 if last else place + 1].device
-        with torch.no_grad():
-            while True:
-                item = inboxes[place].get()
-                if item is None:
-                    return
-                number, value = item
-                try:
-                    with clock.span(stage.device) as elapsed:
-                        value = stage.step(number, value)
-                    busy_ms[place] += elapsed.ms
-                    value = _moved(value, target)
-                except Exception as error:  # the caller's thread raises it
-                    finished.put((number, Failed(error)))
-                    return
-                if last:
-                    tokens_of[number].append(value)
-                if last and len(tokens_of[number]) == new_tokens:
-                    finished.put((number, None))
-                else:
-                    inboxes[0 if last else place + 1].put((number, value))
-
     for stage in stages:
         stage.caches.clear()
-    threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(stages))]
+    generation = Generation(stages, len(batches), new_tokens)
+    threads = [threading.Thread(target=generation.work, args=(place,), daemon=True) for place in range(len(stages))]
     for thread in threads:
         thread.start()
     began = time.perf_counter()
-    waiting = list(enumerate(batches))
-    for item in waiting[:in_flight]:
-        inboxes[0].put(item)
-    waiting, failure = waiting[in_flight:], None
-    for _ in batches:
-        _, failure = finished.get()
-        if failure:
-            break
-        if waiting:
-            inboxes[0].put(waiting.pop(0))
-    wall_ms = (time.perf_counter() - began) * 1000
-    for inbox in inboxes:
-        inbox.put(None)
-    for thread in threads:
-        thread.join(timeout=60)
-    if failure:
-        raise failure.error
-    return [torch.cat(tokens_of[number], dim=1).cpu() for number in range(len(batches))], wall_ms, busy_ms
+    try:
+        generation.feed(batches, in_flight)
+        wall_ms = (time.perf_counter() - began) * 1000
+    finally:
+        for inbox in generation.inboxes:
+            inbox.put(None)
+        for thread in threads:
+            thread.join(timeout=60)
+    return [torch.cat(tokens, dim=1).cpu() for tokens in generation.tokens_of], wall_ms, generation.busy_ms
 
 
 def _moved(value, device):

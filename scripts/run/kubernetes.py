@@ -152,45 +152,6 @@ def _job(image: Image, pod: dict[str, Any], seconds: int) -> dict[str, Any]:
 
 
 def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image, reference: str, commit: str) -> dict[str, Any]:
-    restricted = restrictions.for_compose()
-    gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in planned)
-    of_container = {
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": restricted["read_only"],
-            "capabilities": {"drop": restricted["cap_drop"]},
-        },
-    }
-    environment = [{"name": name, "value": value} for name, value in {**restrictions.ENVIRONMENT, "KIT_COMMIT": commit}.items()]
-    archives = {"name": "ARCHIVES", "value": ARCHIVES}
-    set_up = {
-        "name": "set-up",
-        "image": loaded.images(RUNNER_STACK)[0].base,
-        "command": ["/bin/sh", "-c", _set_up(loaded)],
-        "env": [*environment, archives],
-        **of_container,
-        "volumeMounts": [
-            {"name": "claim", "subPath": "archives", "mountPath": ARCHIVES, "readOnly": True},
-            {"name": "runner", "mountPath": RUNNER},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
-    }
-    measure = {
-        "name": "measure",
-        "image": reference,
-        "command": [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)],
-        "workingDir": KIT,
-        "env": environment,
-        **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),
-        **of_container,
-        "volumeMounts": [
-            {"name": "claim", "subPath": "models", "mountPath": MODELS},
-            {"name": "claim", "subPath": "results", "mountPath": RESULTS},
-            {"name": "runner", "mountPath": RUNNER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-            {"name": "shm", "mountPath": "/dev/shm"},
-        ],
-    }
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -202,14 +163,63 @@ def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image,
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": [set_up],
-        "containers": [measure],
+        "initContainers": [_set_up_container(loaded, commit)],
+        "containers": [_measuring_container(planned, asked, image, reference, commit)],
         "volumes": [
             {"name": "claim", "persistentVolumeClaim": {"claimName": CLAIM}},
             {"name": "runner", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {"sizeLimit": f"{restrictions.TMP_BYTES // GIB}Gi"}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{restricted['shm_size'] // GIB}Gi"}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{restrictions.for_compose()['shm_size'] // GIB}Gi"}},
         ],
+    }
+
+
+def _set_up_container(loaded: Pins, commit: str) -> dict[str, Any]:
+    return {
+        "name": "set-up",
+        "image": loaded.images(RUNNER_STACK)[0].base,
+        "command": ["/bin/sh", "-c", _set_up(loaded)],
+        "env": [*_environment(commit), {"name": "ARCHIVES", "value": ARCHIVES}],
+        "securityContext": _restricted(),
+        "volumeMounts": [
+            {"name": "claim", "subPath": "archives", "mountPath": ARCHIVES, "readOnly": True},
+            {"name": "runner", "mountPath": RUNNER},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _measuring_container(planned: Sequence[Planned], asked: Options, image: Image, reference: str, commit: str) -> dict[str, Any]:
+    gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in planned)
+    return {
+        "name": "measure",
+        "image": reference,
+        "command": [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)],
+        "workingDir": KIT,
+        "env": _environment(commit),
+        **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),
+        "securityContext": _restricted(),
+        "volumeMounts": [
+            {"name": "claim", "subPath": "models", "mountPath": MODELS},
+            {"name": "claim", "subPath": "results", "mountPath": RESULTS},
+            {"name": "runner", "mountPath": RUNNER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+
+
+def _environment(commit: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in {**restrictions.ENVIRONMENT, "KIT_COMMIT": commit}.items()]
+
+
+def _restricted() -> dict[str, Any]:
+    """The security context of both containers: the restrictions that Compose has."""
+    restricted = restrictions.for_compose()
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": restricted["read_only"],
+        "capabilities": {"drop": restricted["cap_drop"]},
     }
 
 
