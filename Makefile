@@ -19,7 +19,7 @@ DEV := $(SITE) .venv/.dev
 export SEED FAULTS KIND
 export SCHEDULER PARTITION ACCOUNT QOS TIME CONSTRAINT
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
-export BATCH_SIZES ITEMS CASES TIMED_RUNS REPEATS JOBS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY COST_PER_GPU_HOUR REMOTE BRANCH TAKE_BRANCH BUNDLE
+export BATCH_SIZES ITEMS CASES CLAIMS TIMED_RUNS REPEATS JOBS PLAN PROFILER A B ACROSS THRESHOLD FORMAT BACKEND ARCHIVES PIECES PYTHONS REGISTRY WHEELS ONLY COST_PER_GPU_HOUR REMOTE BRANCH TAKE_BRANCH BUNDLE
 
 # A misspelled variable would measure with a default in silence, so one that is not known stops make before anything runs.
 OPTIONS := $(shell sed -n '/:=/!s/^export //p' $(firstword $(MAKEFILE_LIST)))
@@ -56,6 +56,7 @@ help: ## Print this help
 	@echo "  MODEL_PATH=/folder      has the real weights already: they are checked, and not copied"
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
+	@echo "  CLAIMS=2.6,2.7          only the rows that these claims of the article compare; a verdict needs REPEATS=5"
 	@echo "  TIMED_RUNS=n            in place of the article's own; verdicts count REPEATS"
 	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
 	@echo "  JOBS=n                  cases at once, each on GPUs (or cores) of its own; their runs judge nothing"

@@ -9,7 +9,7 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
     logits   |x - reference| / |reference| of the prompt's last position and of a late step; the reference reads the row's own tokens
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
     fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call, or of
-             the calls with the timed prompts just before it
+             the fastest of the calls with the timed prompts just before it
     ends     the tokens that may end an answer, or were forbidden because they would, are those of the model's own settings
 
 Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor
@@ -225,7 +225,9 @@ def _repeats(answers):
         faults.append("the call whose logits are judged made other tokens than the timed calls")
     if answers["fresh"] and timed_tokens.slow(longest["timed_ms"], answers["fresh"]):
         timed_ms, fresh_ms = timed_tokens.pace_ms(longest["timed_ms"]), min(call["ms"] for call in answers["fresh"])
-        faults.append("timed calls took {:.3g} ms, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, fresh_ms))
+        seen_ms = [min(call["seen_ms"]) for call in answers["fresh"] if call.get("seen_ms")]
+        between = ", later ones {:.3g} ms".format(max(seen_ms)) if seen_ms else ""
+        faults.append("timed calls took {:.3g} ms{}, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, between, fresh_ms))
     return faults
 
 

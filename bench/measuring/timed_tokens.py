@@ -6,9 +6,9 @@ the job makes three more calls or some more, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
     fresh    two calls with batches that no call had before, each row's prompt rotated: an engine that stores answers shows it in their
-             tokens or times. Where both are slow a busy host may be the reason, so more such calls follow until one is not, each after two
-             calls with the timed prompts: a busy host slows those down too, an engine that stores the answer to each prompt is slow in the
-             unseen ones alone. (A row of two tokens is its own again in every second rotation.)
+             tokens or times. Where both are slow a busy host may be the reason, so more such calls follow until one is not, each after
+             some calls with the timed prompts (`seen_ms`): a busy host slows those down too, an engine that stores the answer to each
+             prompt is slow in the unseen ones alone. (A row of two tokens is its own again in every second rotation.)
 """
 
 import hashlib
@@ -25,11 +25,9 @@ TOKENS, LOGITS = "tokens.json", "logits.npz"
 #: The logits of so many rows of a batch are kept.
 LOGIT_ROWS = 8
 
-#: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call, and as the calls just before it.
+#: A call with an unseen prompt is slow where it takes more than so many times as long as a timed call, and as the fastest of the calls with the
+#: timed prompts just before it.
 FRESH = 3
-
-#: So many calls with the timed prompts come before each call more: an engine that stores only its last answer computes the first of them.
-SEEN_CALLS = 2
 
 #: Calls with unseen prompts: so many always, and at most so many where all of them are slow.
 FRESH_CALLS, MOST_FRESH_CALLS = 2, 8
@@ -37,7 +35,7 @@ FRESH_CALLS, MOST_FRESH_CALLS = 2, 8
 #: The pause before the first call more, in which a busy host may calm down. Each further pause is twice as long, 8 s at most.
 PAUSE_S = 0.25
 
-#: Calls that took so many seconds together tell enough: a burst of a busy host is shorter.
+#: After calls of so many seconds together no more follow; the first call more always does.
 MOST_FRESH_S = 60
 
 
@@ -197,8 +195,17 @@ def pace_ms(timed_ms):
     return ordered[math.ceil(0.75 * (len(ordered) - 1))]
 
 
+def seen_calls(warmup_runs, timed_runs):
+    """How many calls with the timed prompts come before each call more.
+
+    An engine that stores an answer at its n-th call in a row has done so by the call that `pace_ms` takes, or its timed calls show it: after the cold
+    call, the warm-up and the slowest quarter. An unseen prompt may make it begin again, so it gets as many calls once more, and one to answer from.
+    """
+    return 1 + warmup_runs + (timed_runs - 1) // 4 + 1
+
+
 def slow(timed_ms, fresh):
-    """Did all calls with unseen prompts take more than FRESH times as long as a timed call, and as the faster of those just before it?"""
+    """Did each call with an unseen prompt take more than FRESH times as long as a timed call, and as the fastest with the timed prompts just before it?"""
     return all(call["ms"] > FRESH * max(pace_ms(timed_ms), min(call.get("seen_ms", [0]))) for call in fresh)
 
 
@@ -225,10 +232,10 @@ def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
     batches = unseen(batch)
     fresh = [call(rotated) for rotated in itertools.islice(batches, FRESH_CALLS)]
     for more, rotated in enumerate(itertools.islice(batches, MOST_FRESH_CALLS - FRESH_CALLS)):
-        enough = not slow(timed_ms, fresh) or sum(one["ms"] + sum(one.get("seen_ms", [])) for one in fresh) > 1000 * MOST_FRESH_S
+        enough = not slow(timed_ms, fresh) or (more and sum(one["ms"] + sum(one.get("seen_ms", [])) for one in fresh) > 1000 * MOST_FRESH_S)
         if ranks.gather(enough)[0]:  # the first rank decides for all, which would wait for each other otherwise
             break
         time.sleep(PAUSE_S * 2**more)
-        seen_ms = [call(batch)["ms"] for _ in range(SEEN_CALLS)]
+        seen_ms = [call(batch)["ms"] for _ in range(seen_calls(job.warmup_runs, len(timed_ms)))]
         fresh.append(dict(call(rotated), seen_ms=seen_ms))
     return fresh

@@ -1,5 +1,6 @@
 """The articles as data: bench/articles/*.toml, read into dataclasses. Only these files hold cases, published numbers and claims."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,21 @@ class Article:
     def claims_rest_on(self, case: Case) -> bool:
         """Does any claim compare this case with another, or say something of it?"""
         return any(case.name in references.cases_of(relation) for claim in self.claims for relation in claim["relations"])
+
+    def rows_of_claims(self, ids: Sequence[str]) -> dict[str, set[int | None]]:
+        """{case: the batch sizes} that these claims compare; None for the case's own. Raises UsageError for a claim that the article does not make."""
+        known = [claim["id"] for claim in self.claims]
+        unknown = next((name for name in ids if name not in known), None)
+        if unknown:
+            owner = next((slug for slug, other in load_all().items() if any(claim["id"] == unknown for claim in other.claims)), "")
+            try_this = f"; try make article-{owner} CLAIMS={unknown}" if owner else f"; try CLAIMS={nearest(unknown, known)}" if known else ""
+            raise UsageError(f"CLAIMS names {unknown!r}, {self.slug} has {', '.join(known) or 'none'}{try_this}")
+        rows: dict[str, set[int | None]] = {}
+        for claim in self.claims:
+            for case, size in (row for relation in claim["relations"] for row in references.rows_of(relation)):
+                if claim["id"] in ids:
+                    rows.setdefault(case, set()).add(size)
+        return rows
 
     def model_of(self, case: Case) -> dict[str, Any]:
         """The model of a case: the article's, unless the case names another."""

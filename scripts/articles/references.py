@@ -116,6 +116,12 @@ def _claims(article: "Article", file: str) -> None:
 
 
 def cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
-    """The names of the cases that a claim's relation compares."""
-    yield from (relation[role] for role in ROLES if role in relation)
-    yield from relation.get("than", [])
+    """The names of the cases that a claim's relation compares; a key whose value is None counts as not given."""
+    yield from (relation[role] for role in ROLES if relation.get(role))
+    yield from relation.get("than") or []
+
+
+def rows_of(relation: Mapping[str, Any]) -> list[tuple[str, int | None]]:
+    """(case, batch size) of each row that a claim's relation compares; None where it names no batch size."""
+    sizes = relation.get("batch_sizes") or [relation[key] for key in ("batch_size", "from_batch", "to_batch") if relation.get(key)] or [None]
+    return [(case, size) for case in cases_of(relation) for size in sizes]

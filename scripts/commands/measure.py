@@ -30,6 +30,7 @@ OF_ROWS = (
     option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
     option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
+    option("CLAIMS", values.names(), "only the rows that these claims of the article compare", ()),
     option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
     option("STACK", values.text(), "library versions: a stack of docker/pins.toml, or the article's own", "article"),
     option("BATCH_SIZES", values.numbers("different whole numbers", "1,8,64", least=1), "in place of the article's"),
@@ -160,8 +161,17 @@ def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options)
         site.resources(asked)
 
 
+def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
+    from scripts.stats import LEAST_RUNS  # which imports numpy
+
+    if asked.repeats < LEAST_RUNS:
+        print(f"note: a verdict needs {LEAST_RUNS} runs of each row, REPEATS is {asked.repeats}; try REPEATS={LEAST_RUNS}", file=sys.stderr)
+
+
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
+    if asked.claims:
+        _say_how_many_runs_a_verdict_needs(asked)
     in_slurm = asked.scheduler == "slurm"
     if asked.plan:
         _refuse_what_cannot_start(planned, asked)
@@ -196,6 +206,8 @@ def profile(backend: str, asked: Options) -> int:
         raise UsageError(f"JOBS is {asked.jobs} with profile, allowed are bench and article; leave JOBS out")
     if asked.scheduler == "slurm":
         raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
+    if asked.claims:
+        raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with profile, which profiles one call of each case; try CASES in its place")
     if asked.items:
         raise UsageError(f"ITEMS is {asked.items} with profile, which profiles one call; leave ITEMS out")
     planned = plan.plan([backend], asked, every=False)

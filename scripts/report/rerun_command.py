@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
+from scripts import stats
 from scripts.articles import Article
 from scripts.report.text import Markdown, code
 from scripts.results import Record
@@ -46,8 +47,18 @@ def line(record: Record, article: Article) -> str:
 
 def rest_of_table(record: Record, article: Article, cases: Sequence[str], count: int) -> str:
     """`make article-deepspeed-inference … CASES=a,b GPUS=8`: what is not there of these cases, beside a result of the same table, on GPUs and at full size."""
+    return _beside(record, article, {"CASES": ",".join(cases), "GPUS": str(count)})
+
+
+def rest_of_claims(record: Record, article: Article, claims: Sequence[str], count: int | None) -> str:
+    """`make article-deepspeed-inference … CLAIMS=2.4,2.7 REPEATS=5 GPUS=1`: what verdicts on these claims need; without `count` on the article's GPUs."""
+    return _beside(record, article, {"CLAIMS": ",".join(claims), "REPEATS": str(stats.LEAST_RUNS), **({"GPUS": str(count)} if count else {})})
+
+
+def _beside(record: Record, article: Article, chosen: Mapping[str, str]) -> str:
+    """What is not there of these rows, in the setting of a result."""
     job = record.job
-    typed = {"VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"], "CASES": ",".join(cases), "GPUS": str(count)}
+    typed = {"VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"], **chosen}
     engine = record.host["engine"]
     where = {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if engine == "host" else {} if engine == "docker" else {"ENGINE": engine}
     return f"make article-{article.slug} {_typed(typed | where)}"

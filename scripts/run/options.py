@@ -43,6 +43,7 @@ class Options:
     `folder` is where results go; None is the kit's own place for them.
     `plan` asks only what would run, and for how long.
     `repeats` is how many runs each row shall have, a fresh process each.
+    `claims` are claims of the article: only the rows that they compare run.
     `model_path` is a folder that has the real weights already; None fetches them.
     `scheduler` is local or slurm; partition, account, qos, time and constraint are for SLURM.
     `jobs` is how many cases run at once, `shared_with` how many others of the same command may run beside this one.
@@ -66,6 +67,7 @@ class Options:
     timed_runs: int | None = None
     repeats: int = 1
     cases: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
     profiler: str = "torch"
     force: bool = False
     plan: bool = False
@@ -101,6 +103,9 @@ class Options:
             raise UsageError(f"GPU_IDS is {typed!r} with DEVICE=cpu; leave one of them out")
         if self.device == "cpu" and (self.gpus or 0) > MOST_ON_A_CPU:
             raise UsageError(f"GPUS is {self.gpus} with DEVICE=cpu, allowed is a whole number from 1 to {MOST_ON_A_CPU}; try GPUS=2")
+        if self.claims and self.batch_sizes:
+            typed = ",".join(map(str, self.batch_sizes))
+            raise UsageError(f"BATCH_SIZES is {typed!r} with CLAIMS={','.join(self.claims)}, whose rows have batch sizes of their own; leave one of them out")
         if self.jobs > 1 and self.scheduler == "slurm":
             raise UsageError(f"JOBS is {self.jobs} with SCHEDULER=slurm, which itself runs tasks at once; leave JOBS out")
         for name in OF_SLURM:

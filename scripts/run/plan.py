@@ -24,16 +24,16 @@ def exit_code(status: str) -> int:
     return int(status != "ok")
 
 
-def able(backends: list[str], stack: str, known: pins.Pins, typed: str) -> list[str]:
+def able(backends: list[str], stack: str, known: pins.Pins, typed: str, chosen: Callable[[str], bool]) -> list[str]:
     """The backends to run; `typed` is the value of STACK.
 
-    Of several backends those without an image of the stack are left out with a note; raises UsageError where none has it.
+    Of several backends those without an image of the stack are left out, with a note where they have `chosen` cases; raises UsageError where none has it.
     """
     with_image = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
     if not with_image:
         known.image(backends[0], stack, typed)  # raises UsageError with the stacks that it has
     for backend in backends:
-        if backend not in with_image:
+        if backend not in with_image and chosen(backend):
             stacks = ", ".join(known.backends[backend]["stacks"])
             print(f"note: {backend} is left out: it has no image of the stack {stack}, only of {stacks}", file=sys.stderr)
     return with_image
@@ -52,7 +52,10 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
 
 
 def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:
-    """The case's own, or those typed in their place; a case that is of one batch size by its nature keeps it."""
+    """The case's own, or those typed in their place, or those that CLAIMS compares; a case that is of one batch size by its nature keeps it."""
+    of_claims = article.rows_of_claims(asked.claims).get(case.name, set())
+    if of_claims and None not in of_claims:
+        return sorted(size for size in of_claims if size)
     if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
         return asked.batch_sizes
     own = article.batch_sizes_of(case, variant)
@@ -70,12 +73,17 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     if unknown:
         names = [case.name for case in article.cases]
         raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={nearest(unknown[0], names)}")
+    compared = article.rows_of_claims(asked.claims)
+
+    def chosen(backend: str) -> list[Case]:
+        cases = [case for case in article.cases_of(backend) if not asked.cases or case.name in asked.cases]
+        return [case for case in cases if not asked.claims or case.name in compared]
+
     stack = article.stack if asked.stack == "article" else asked.stack
     planned = [
         Planned(article, case, variant, stack)
-        for backend in able(backends, stack, known, asked.stack)
-        for case in article.cases_of(backend)
-        if not asked.cases or case.name in asked.cases
+        for backend in able(backends, stack, known, asked.stack, lambda backend: bool(chosen(backend)))
+        for case in chosen(backend)
         for variant in variants_of(article, case, asked.variant, every)
     ]
     if not planned:
@@ -95,7 +103,7 @@ def _no_workload(article: Article, asked: Options) -> str:
 
 def _nothing_left(backends: Sequence[str], article: Article, asked: Options, known: pins.Pins) -> str:
     """Why no case of these backends fits CASES, VARIANT and STACK, and what fits."""
-    chosen = {"CASES": ",".join(asked.cases), "VARIANT": asked.variant or "", "STACK": asked.stack}
+    chosen = {"CASES": ",".join(asked.cases), "CLAIMS": ",".join(asked.claims), "VARIANT": asked.variant or "", "STACK": asked.stack}
     typed = " ".join(f"{name}={value}" for name, value in chosen.items() if value and value != "article")
     cases = [case for backend in backends for case in article.cases_of(backend)]
     cases = [case for case in cases if case.name in asked.cases] or cases
@@ -104,6 +112,8 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     of = backends[0] if len(backends) == 1 else article.slug
     elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
     better = f"; try make bench-{elsewhere.backend} CASES={elsewhere.name}" if elsewhere else ""
+    if asked.claims and not elsewhere:
+        better = f"; try make article-{article.slug} CLAIMS={','.join(asked.claims)}"
     return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}{better}"
 
 

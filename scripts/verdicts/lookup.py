@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from scripts import stats
+from scripts import pins, stats
 from scripts.articles import Article
 from scripts.results.marks import disturbed_by
 from scripts.verdicts.parts import NotTested
@@ -52,6 +52,23 @@ class Rows:
         told = [str(self._found(*row)) for row in missing]
         others = [reason for reason in reasons if reason not in told][:1]
         return "; ".join([*others, *([f"not run (stack {self.group.key.stack}): {_listed(missing)}"] if len(missing) > 1 else told)])
+
+    def more_runs_help(self, named: Sequence[Named]) -> bool:
+        """Would more runs make rows of all these that may judge? Not where one cannot run here, or ended in a way that a repeat would give again."""
+        return all(self._can_run(*row) for row in named) and any(self._lacks_runs(*row) for row in named)
+
+    def _can_run(self, case: str, batch_size: int | None) -> bool:
+        of_article, key = self.article.case(case), self.group.key
+        if of_article is None or (of_article.variants and key.variant not in of_article.variants):
+            return False
+        if key.stack not in pins.load().backends[of_article.backend]["stacks"]:
+            return False
+        row = self._found(case, batch_size)
+        return isinstance(row, str) or bool(weights_can_judge(row) and (self._of_another_load(row) or not row.unusable(self.new_tokens)))
+
+    def _lacks_runs(self, case: str, batch_size: int | None) -> bool:
+        row = self._found(case, batch_size)
+        return isinstance(row, str) or bool(self._of_another_load(row) or why_not([row], self.new_tokens))
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, it has no such calls, or its case loads in another way since."""

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import sys
+import time
 import types
 
 import torch
@@ -107,6 +108,18 @@ def kept_for_each_prompt():
     return generate
 
 
+def on_a_host_that_becomes_busy():
+    calls = []
+
+    def generate(model, ids, **arguments):
+        calls.append(ids)
+        if len(calls) > 4:  # the cold call, two timed ones and that whose logits are kept
+            time.sleep(0.5)
+        return right(model, ids, **arguments)
+
+    return generate
+
+
 def changing():
     calls = []
 
@@ -122,6 +135,7 @@ def cheats(model):
     found = {
         "honest": right,
         "honest, decoded step by step": decoding(),
+        "honest, on a host that becomes busy": on_a_host_that_becomes_busy(),
         "constant": constant,
         "constant unless watched": constant_unless_watched,
         "layer skipped": decoding(skipped_layer=2),

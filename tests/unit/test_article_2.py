@@ -192,6 +192,45 @@ def test_cells_that_were_not_run_have_the_command_that_measures_them_for_each_nu
     ]
 
 
+def to_test(records: list[Record], runs: int = 5) -> list[str]:
+    """The commands below the table of claims of a setting whose records ran so often each."""
+    group = group_of([run for record in records for run in synthetic.repeated(record, runs, 0.001)])
+    shown = claims.of_group(judging.judge_group(group, ARTICLE), ARTICLE)
+    return [line for line in shown.splitlines() if "`make article-" in line]
+
+
+def test_claims_that_are_not_tested_have_the_command_that_measures_what_they_lack() -> None:
+    line = "- `make article-deepspeed-inference VARIANT=published STACK=current WEIGHTS=random CLAIMS={} REPEATS=5 GPUS={}`"
+    assert to_test(published_cells()) == [], "2.1 to 2.3 have no row here"
+    assert to_test(published_cells(), runs=4) == [line.format("2.4,2.5,2.6,2.7", 8)]
+    on_one = [one for one in published_cells(1) if one.job.case != "ds-zero"]
+    assert to_test(on_one) == [line.format("2.4,2.5,2.7", 1)]
+
+
+def test_no_command_is_told_for_a_claim_that_a_repeat_would_leave_untested() -> None:
+    wrong = synthetic.check(0.4, passed=False)
+    bad = changed(published_cells(), "ds-zero", 1, cell("ds-zero", 1, 145.6, checked=wrong))
+    assert to_test(bad) == [], "2.4 and 2.7 rest on a row whose output is wrong"
+    too_large = changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 1.0, status="oom"))
+    assert to_test(too_large) == []
+
+
+def test_rows_that_load_in_another_way_since_are_measured_again() -> None:
+    records = [one for one in published_cells() if one.job.case == "accelerate-fp16"]
+    for one in records:
+        one.job.load["device_map"] = "balanced_low_0"
+    others = [one for one in published_cells() if one.job.case != "accelerate-fp16"]
+    assert to_test(others + records) == [
+        "- `make article-deepspeed-inference VARIANT=published STACK=current WEIGHTS=random CLAIMS=2.4,2.5,2.6,2.7 REPEATS=5 GPUS=8`"
+    ]
+
+
+def test_claims_about_the_number_of_gpus_leave_it_to_the_article() -> None:
+    names = (("pipeline-deepspeed-1", 1), ("pipeline-deepspeed-4", 4))
+    of_one, of_numbers = to_test([synthetic.record(job(name, 1, count, new_tokens=42), 1000.0) for name, count in names], runs=2)
+    assert of_one.endswith(" CLAIMS=2.2 REPEATS=5 GPUS=1`") and of_numbers.endswith(" CLAIMS=2.3 REPEATS=5`")
+
+
 def test_sizes_above_an_oom_are_not_asked_for() -> None:
     full = [one for one in published_cells() if (one.job.case, one.job.prompt["batch_size"]) not in (("ds-zero", 64), ("ds-zero", 128))]
     assert commands_of([*full, cell("ds-zero", 64, 1.0, status="oom")]) == []

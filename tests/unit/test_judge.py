@@ -1,6 +1,7 @@
 """The judge's rules on tokens and logits of which all is known; real models are in tests/guest/test_judge.py."""
 
 import copy
+import types
 
 import numpy
 import pytest
@@ -134,6 +135,14 @@ def test_kept_answers_show_in_their_times_and_a_busy_host_does_not():
     fresh = [call_of([1], [0] * 4, ms) for ms in (29.0, 500.0)]
     assert verdict(said(fresh=fresh))["passed"]
     assert "their answers were kept" in verdict(said(fresh=[{**one, "ms": 40.0} for one in fresh]))["reason"]
+
+
+def test_unseen_prompts_are_held_against_the_calls_just_before_them_and_the_reason_names_those():
+    def reason(*seen_ms):
+        return verdict(said(fresh=[call_of([1], [0] * 4, 70.0), {**call_of([2], [0] * 4, 70.0), "seen_ms": seen_ms}]))["reason"]
+
+    assert reason(60.0, 25.0) == ""
+    assert reason(60.0, 23.0) == "timed calls took 11 ms, later ones 23 ms, a call with an unseen prompt 70 ms: their answers were kept"
 
 
 def test_one_real_call_among_kept_ones_hides_nothing():
@@ -290,25 +299,32 @@ def test_logits_of_which_positions_or_rows_are_missing_are_told():
     assert "logits of a late step: 1 of 2 rows have them" in verdict(two)["not_seen"]
 
 
-def unseen(*times, prompt=range(20), seen=(10,)):
-    """The calls with unseen prompts of an engine whose timed calls take 10 ms.
+class Engine:
+    """An engine on a virtual clock, whose timed calls took 10 ms each, and what it was asked: "seen", "unseen" or the seconds of a pause.
 
-    Its calls with unseen prompts take `times`, those with the timed prompt `seen`, then the last of them.
+    Its calls with unseen prompts take `times`, those with the timed prompts `seen`, and the last of them for ever.
     """
-    left = {False: list(times), True: list(seen)}
 
-    class Form:
-        @staticmethod
-        def call(job, loaded, run, asked):
-            Form.asked = asked.tolist() == [list(prompt)]
-            return numpy.array([[0, 0]])
+    def __init__(self, times, seen, prompts):
+        self.left, self.prompts, self.asked = {"unseen": list(times), "seen": list(seen)}, prompts, []
 
-    def clock(action):
+    def call(self, job, loaded, run, asked):
+        self.asked.append("seen" if asked.tolist() == self.prompts else "unseen")
+        return numpy.array([[place, place] for place, _ in enumerate(self.prompts)])
+
+    def clock(self, action):
         action()
-        of = left[Form.asked]
-        return of.pop(0) if len(of) > 1 else of[0]
+        left = self.left[self.asked[-1]]
+        return left.pop(0) if len(left) > 1 else left[0]
 
-    return timed_tokens._fresh_calls(None, None, Form, {}, timed_tokens.Batch(ids(list(prompt))), clock, [10.0] * 5)
+    def fresh(self, timed_runs=5, warmup_runs=0):
+        job = types.SimpleNamespace(warmup_runs=warmup_runs)
+        return timed_tokens._fresh_calls(job, None, self, {}, timed_tokens.Batch(ids(*self.prompts)), self.clock, [10.0] * timed_runs)
+
+
+def unseen(*times, prompt=range(20), seen=(10,)):
+    """The calls with unseen prompts of an engine."""
+    return Engine(times, seen, [list(prompt)]).fresh()
 
 
 @pytest.fixture(autouse=True)
@@ -324,30 +340,47 @@ def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_
     assert not timed_tokens.slow([10.0] * 5, busy)
     kept = unseen(40)
     assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
+    assert len(unseen(30)) == 2, "three times as long is not slow"
 
 
-def test_a_host_that_stays_busy_slows_calls_with_the_timed_prompt_too():
-    busy = unseen(70, seen=[60, 25])
-    assert [call.get("seen_ms") for call in busy] == [None, None, [60, 25]] and not timed_tokens.slow([10.0] * 5, busy)
-    assert timed_tokens.slow([10.0] * 5, unseen(70, seen=[60, 23])), "the faster of the two decides"
+def test_a_host_that_stays_busy_slows_calls_with_the_timed_prompts_too():
+    busy = unseen(70, seen=[60, 25, 50])
+    assert [call.get("seen_ms") for call in busy] == [None, None, [60, 25, 50]] and not timed_tokens.slow([10.0] * 5, busy)
+    assert timed_tokens.slow([10.0] * 5, unseen(70, seen=[23, 60, 60] * 6)), "the fastest of them decides"
+    assert len(unseen(70, 70, 25, seen=[5])) == 3, "a calm host is held against the timed calls"
 
 
-def test_an_engine_that_keeps_its_last_answer_alone_computes_the_first_of_the_two_and_is_found():
-    kept = unseen(70, seen=[70, 10] * 6)
-    assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
+@pytest.mark.parametrize(("timed_runs", "warmup_runs", "count"), [(2, 0, 2), (5, 0, 3), (5, 1, 4), (10, 2, 6)])
+def test_an_engine_that_keeps_an_answer_when_it_comes_again_and_again_is_found_after_each_unseen_prompt(timed_runs, warmup_runs, count):
+    assert timed_tokens.seen_calls(warmup_runs, timed_runs) == count
+    computed = [70] * (count - 1)
+    engine = Engine([70], [*computed, 1] * 6, [list(range(20))])
+    fresh = engine.fresh(timed_runs, warmup_runs)
+    assert [call["seen_ms"] for call in fresh[2:]] == [[*computed, 1]] * 6 and timed_tokens.slow([10.0] * timed_runs, fresh)
 
 
-def test_the_pauses_for_a_busy_host_grow_to_eight_seconds(monkeypatch):
-    slept = []
+def test_the_pauses_for_a_busy_host_grow_to_eight_seconds_and_calls_with_the_timed_prompts_come_after_them(monkeypatch):
+    engine = Engine([40], [10], [list(range(20))])
     monkeypatch.setattr(timed_tokens, "PAUSE_S", 0.25)
-    monkeypatch.setattr(timed_tokens.time, "sleep", slept.append)
-    unseen(40)
-    assert slept == [0.25, 0.5, 1, 2, 4, 8]
+    monkeypatch.setattr(timed_tokens.time, "sleep", engine.asked.append)
+    engine.fresh(timed_runs=2)
+    assert engine.asked == ["unseen"] * 2 + [step for pause in (0.25, 0.5, 1, 2, 4, 8) for step in (pause, "seen", "seen", "unseen")]
 
 
-def test_slow_calls_are_not_repeated_for_ever():
-    assert [call["ms"] for call in unseen(40_000)] == [40_000, 40_000]
-    assert [call["ms"] for call in unseen(20_000, seen=[6_000])] == [20_000] * 3, "the calls with the timed prompt count"
+def test_slow_calls_are_not_repeated_for_ever_but_compared_once():
+    assert [call["ms"] for call in unseen(40_000)] == [40_000] * 3
+    assert [call["ms"] for call in unseen(20_000, seen=[6_000])] == [20_000] * 3, "the calls with the timed prompts count"
+
+
+def test_the_first_rank_decides_for_all(monkeypatch):
+    monkeypatch.setattr(timed_tokens.ranks, "gather", lambda enough: [True, False])
+    assert len(unseen(40)) == 2
+
+
+def test_each_row_of_a_batch_is_asked_and_answered():
+    (first, _) = Engine([12], [10], [list(range(20)), list(range(20, 40))]).fresh()
+    assert first["rows"] == [2] and first["answers"] == [{"prompt": 0, "tokens": [0, 0]}, {"prompt": 1, "tokens": [1, 1]}]
+    assert [prompt[0] for prompt in first["prompts"]] == [19, 39]
 
 
 @pytest.mark.parametrize(("prompt", "others"), [(range(5), 4), ([1, 2, 3, 4] * 8, 3), ([7, 8], 1)])

@@ -65,6 +65,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bench-deepspeed", "WHEELS=/nowhere"], ["WHEELS", "'/nowhere'", "holds no files"]),
         (["bench-deepspeed", "ENGINE=host", "PYTHON_HOST=/nowhere"], ["PYTHON_HOST", "'/nowhere'", "does not start"]),
         (["profile-transformers", "ARTICLE=batch-generate", "ITEMS=5"], ["ITEMS is 5 with profile", "leave ITEMS out"]),
+        (["profile-deepspeed", "CLAIMS=1.1"], ["CLAIMS is '1.1' with profile", "try CASES"]),
         (["manifest-layer-parallel", "STACK=current"], ["REGISTRY is ''", "host/name"]),
         (["manifest-layer-parallel", "STACK=demo", "REGISTRY=host/name"], ["STACK=demo has no images", "STACK=current"]),
         (["bench-layer-parallel", "STACK=demo", "DEVICE=cpu"], ["STACK=demo", "ENGINE=host"]),

@@ -71,6 +71,7 @@ def test_cases_are_names_with_commas():
         ({"ENGINE": "podmann"}, ["ENGINE", "docker, podman, apptainer, pyxis, host", "ENGINE=podman"]),
         ({"FORCE": "yes"}, ["FORCE", "'yes'"]),
         ({"ALLOW_BUSY": "yes"}, ["ALLOW_BUSY", "'yes'", "0, 1"]),
+        ({"CLAIMS": "2.7", "BATCH_SIZES": "1,8"}, ["BATCH_SIZES is '1,8' with CLAIMS=2.7", "leave one of them out"]),
         ({"BATCH_SIZES": "1,01"}, ["BATCH_SIZES", "different"]),
         ({"TIMEOUT_S": "9" * 5000}, ["TIMEOUT_S", "604,800"]),
         ({"GPUS": "1000000"}, ["GPUS", "1,024"]),

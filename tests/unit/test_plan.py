@@ -3,6 +3,7 @@
 import pytest
 
 from scripts import articles
+from scripts.commands import measure
 from scripts.errors import UsageError
 from scripts.run import plan
 from tests.typed import chosen
@@ -73,3 +74,62 @@ def test_an_article_without_a_sweep_takes_what_was_typed():
     article = articles.find("inference-tools")
     assert plan.batch_sizes_of(article, article.cases[0], "controlled", chosen()) == [1]
     assert plan.batch_sizes_of(article, article.cases[0], "controlled", chosen(BATCH_SIZES="8")) == (8,)
+
+
+TABLE = articles.find("deepspeed-inference")
+
+
+def of_claims(claims, **typed):
+    """{case: the batch sizes} that run for claims of the second article."""
+    asked = chosen(**{"ARTICLE": TABLE.slug, "STACK": "hopper-2023-05", "VARIANT": "published", "CLAIMS": claims, **typed})
+    found = plan.plan(list(dict.fromkeys(case.backend for case in TABLE.cases)), asked, every=True)
+    return {one.case.name: plan.sizes_and_sized(one, asked)[0] for one in found}
+
+
+def test_claims_choose_the_rows_that_they_compare():
+    assert of_claims("2.7") == {"ds-zero": [1, 128], "accelerate-fp16": [1, 128]}
+    assert of_claims("2.5,2.7") == {"ds-zero": [1, 32, 128], "accelerate-fp16": [1, 32, 128], "ds-inference": [32, 128]}
+    assert of_claims("2.5,2.7", CASES="ds-zero") == {"ds-zero": [1, 32, 128]}
+
+
+def test_a_claim_without_batch_sizes_leaves_a_case_its_own():
+    assert of_claims("2.1") == {"gptj-transformers": [1], "gptj-deepspeed": [1]}
+    assert planned(CLAIMS="3.1", VARIANT="published") == [("single", "published"), ("batch", "published")]
+    asked = chosen(ARTICLE=ARTICLE.slug, CLAIMS="3.1,3.2")
+    assert plan.batch_sizes_of(ARTICLE, CASES["batch"], "controlled", asked)["until"] == "oom"
+
+
+def test_backends_that_a_claim_does_not_compare_are_not_told_of(capsys):
+    of_claims("2.7")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ({"CLAIMS": "2.9"}, r"CLAIMS names '2\.9', deepspeed-inference has 2\.1, .*2\.7; try CLAIMS=2\.\d$"),
+        ({"CLAIMS": "1.2"}, r"CLAIMS names '1\.2', .*; try make article-inference-tools CLAIMS=1\.2$"),
+        ({"CLAIMS": "2.7", "CASES": "int8-codes"}, "CASES names 'int8-codes'"),
+        ({"CLAIMS": "2.7", "CASES": "ds-inference"}, "no case of deepspeed-inference fits CASES=ds-inference CLAIMS=2.7"),
+    ],
+)
+def test_claims_that_no_row_fits_are_refused(typed, told):
+    with pytest.raises(UsageError, match=told):
+        of_claims(**{"claims": typed.pop("CLAIMS"), **typed})
+
+
+def test_an_article_without_claims_says_so():
+    with pytest.raises(UsageError, match="CLAIMS names '0', demo has none$"):
+        articles.find("demo").rows_of_claims(["0"])
+
+
+def test_a_backend_that_no_claim_compares_is_led_to_the_article():
+    with pytest.raises(UsageError, match="no case of vllm fits CLAIMS=1.2 STACK=current; .*; try make article-inference-tools CLAIMS=1.2$"):
+        plan.plan(["vllm"], chosen(CLAIMS="1.2", STACK="current"), every=False)
+
+
+@pytest.mark.parametrize(("repeats", "told"), [("4", "note: a verdict needs 5 runs of each row, REPEATS is 4; try REPEATS=5\n"), ("5", "")])
+def test_whoever_names_claims_is_told_how_many_runs_a_verdict_needs(tmp_path, capsys, repeats, told):
+    asked = chosen(CLAIMS="1.5", STACK="current", VARIANT="published", PLAN="1", RUNS=str(tmp_path), REPEATS=repeats)
+    assert measure._measure(["deepspeed", "layer-parallel"], asked, every=True) == 0
+    assert capsys.readouterr().err == told

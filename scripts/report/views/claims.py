@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scripts import stats
-from scripts.report import cells
+from scripts.articles import Article
+from scripts.report import cells, rerun_command
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks, link, prose
+from scripts.report.text import Markdown, blocks, code, link, prose
+from scripts.verdicts import lookup
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, Part
 from scripts.verdicts.relations.extreme import Extreme
@@ -143,13 +145,29 @@ def elsewhere_in_full(verdicts: ArticleVerdicts) -> Markdown:
     return blocks(said_once(reason), table(columns, judged)) if judged else Markdown()
 
 
-def of_group(judged: Sequence[Judged]) -> Markdown:
-    """Claim, new tokens, verdict and numbers within one group, those not tested included; empty where no claim has a row there."""
+def of_group(judged: Sequence[Judged], article: Article) -> Markdown:
+    """Claim, new tokens, verdict and numbers within one group, those not tested included, and what would test them; empty where no claim has a row there."""
     if not any(one.verdict.was_run for one in judged):
         return Markdown()
     reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
-    return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged))
+    return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged), _to_test(judged, article))
+
+
+def _to_test(judged: Sequence[Judged], article: Article) -> Markdown:
+    """The commands that measure what verdicts lack in a setting, one for each number of GPUs; empty where more runs would test nothing."""
+    by_gpus: dict[int | None, list[str]] = {}
+    for one in judged:
+        if one.verdict.to_run:
+            own_number = lookup.is_about_the_number(article, one.verdict.cases)
+            by_gpus.setdefault(None if own_number else one.verdict.most, []).append(one.claim["id"])
+    group = next((one.group for one in judged if one.group), None)
+    if not by_gpus or group is None:
+        return Markdown()
+    record = group.rows[0].record
+    lines = [Markdown("- {}").format(code(rerun_command.rest_of_claims(record, article, list(dict.fromkeys(ids)), count))) for count, ids in by_gpus.items()]
+    intro = Markdown("To test what is not tested here (runs of this kind of machine that are there are skipped):")
+    return blocks(intro, Markdown("\n").join(lines))
 
 
 @dataclass(frozen=True)

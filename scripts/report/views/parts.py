@@ -36,7 +36,7 @@ PARTS = {
 MEANINGS = {
     "prepare": "choosing GPUs, checks, and weights and the right answer where they were not there yet",
     "container": "making and removing it",
-    "answers": "one more call with its logits and two with new prompts, which show whether the engine keeps answers",
+    "answers": "one more call with its logits, and two or more with new prompts, which show whether the engine keeps answers",
     "longer": "calls that last long enough for the energy counter",
     "tokens": "calls that tell when each token came",
     "limits": "probes of the GPU's own speed",

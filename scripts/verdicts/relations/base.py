@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
+from scripts.articles import references
 from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
@@ -21,18 +22,15 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     #: The key by which a relation of this kind is recognised.
     KEY: ClassVar[str] = ""
 
-    #: The keys that name its cases.
-    CASES: ClassVar[tuple[str, ...]] = ("case",)
-
     part: str | None = None
 
     def cases(self) -> list[str]:
         """The cases that it names."""
-        return [getattr(self, key) for key in self.CASES]
+        return list(references.cases_of(msgspec.to_builtins(self)))
 
     def rows(self) -> Sequence[Named]:
         """The rows that it names."""
-        return [(case, None) for case in self.cases()]
+        return references.rows_of(msgspec.to_builtins(self))
 
     def published(self, part: Part) -> tuple[float, str] | None:
         """(the article's ratio, the case that it is over) beside one of its parts, where it gives one."""

@@ -14,7 +14,6 @@ class Batching(Relation, frozen=True, kw_only=True):
     """items/s of the best batch size of `batched` over those of `single`: above 1, and, where the claim states a `size`, near it."""
 
     KEY: ClassVar[str] = "batched"
-    CASES = ("single", "batched")
 
     single: str
     batched: str

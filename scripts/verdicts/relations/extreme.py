@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import ClassVar
 
-from scripts.verdicts.lookup import Named, Rows
+from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, Part, decides
 from scripts.verdicts.relations.base import Relation
 from scripts.verdicts.relations.speed import Speed
@@ -39,12 +39,6 @@ class Extreme(Relation, frozen=True, kw_only=True):
 
     def speed(self, case: str, ratio: float | None, batch_size: int | None) -> Speed:
         raise NotImplementedError
-
-    def cases(self) -> list[str]:
-        return list(dict.fromkeys(case for speed in self.speeds() for case in speed.cases()))
-
-    def rows(self) -> Sequence[Named]:
-        return list(dict.fromkeys(row for speed in self.speeds() for row in speed.rows()))
 
     def published(self, part: Part) -> tuple[float, str] | None:
         """That of the comparison that decides the part."""

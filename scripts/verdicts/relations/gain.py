@@ -1,12 +1,11 @@
 """`from_batch`, `to_batch`: what a case gains from a larger batch, by itself or beside another case."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar
 
 from scripts import stats
 from scripts.verdicts import lookup, parts
-from scripts.verdicts.lookup import Named, Rows
+from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
@@ -34,9 +33,6 @@ class Gain(Relation, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if [self.gain_at_least, self.gain_below, self.share_of_linear].count(None) != 2:
             raise ValueError("one of `gain_at_least`, `gain_below` and `share_of_linear` is the bound")
-
-    def rows(self) -> Sequence[Named]:
-        return [(self.case, self.from_batch), (self.case, self.to_batch)]
 
     @property
     def bound(self) -> float:
@@ -68,7 +64,6 @@ class GainOver(Relation, frozen=True, kw_only=True):
     """The gain of `case` over that of `gains_more_than`, between the same batch sizes, is at least `at_least`; `ratio` is the published one."""
 
     KEY: ClassVar[str] = "gains_more_than"
-    CASES = ("case", "gains_more_than")
 
     case: str
     gains_more_than: str
@@ -76,9 +71,6 @@ class GainOver(Relation, frozen=True, kw_only=True):
     to_batch: int
     at_least: float
     ratio: float | None = None
-
-    def rows(self) -> Sequence[Named]:
-        return [(case, size) for case in self.cases() for size in (self.from_batch, self.to_batch)]
 
     def published(self, part: Part) -> tuple[float, str] | None:
         return (self.ratio, f"the gain of {self.gains_more_than}") if self.ratio else None

@@ -1,10 +1,9 @@
 """`faster`, `slower`: one case takes less time than another, by so much."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from scripts.verdicts import parts
-from scripts.verdicts.lookup import Named, Rows
+from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import Relation
@@ -21,7 +20,6 @@ class Speed(Relation, frozen=True, kw_only=True):
     """
 
     KEY: ClassVar[str] = "faster"
-    CASES = ("faster", "slower")
 
     faster: str
     slower: str
@@ -36,9 +34,6 @@ class Speed(Relation, frozen=True, kw_only=True):
             raise ValueError("one of `size`, `at_least` and `at_most` at most")
         if self.size is not None and self.ratio is not None:
             raise ValueError("`size` is the published ratio: leave `ratio` out")
-
-    def rows(self) -> Sequence[Named]:
-        return [(case, self.batch_size) for case in self.cases()]
 
     def published(self, part: Part) -> tuple[float, str] | None:
         ratio = self.size or self.ratio
