@@ -96,11 +96,13 @@ class Article:
             try_this = f"; try make article-{owner} CLAIMS={unknown}" if owner else f"; try CLAIMS={nearest(unknown, known)}" if known else ""
             raise UsageError(f"CLAIMS names {unknown!r}, {self.slug} has {', '.join(known) or 'none'}{try_this}")
         rows: dict[str, set[int | None]] = {}
-        for claim in self.claims:
-            for case, size in (row for relation in claim["relations"] for row in references.rows_of(relation)):
-                if claim["id"] in ids:
-                    rows.setdefault(case, set()).add(size)
+        for relation in (relation for claim in self.claims if claim["id"] in ids for relation in claim["relations"]):
+            for case, size in references.rows_of(relation):
+                rows.setdefault(case, set()).add(size)
         return rows
+
+    def has_variant(self, case: Case, variant: str) -> bool:
+        return variant in (case.variants or self.variants)
 
     def model_of(self, case: Case) -> dict[str, Any]:
         """The model of a case: the article's, unless the case names another."""

@@ -19,6 +19,10 @@ ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", 
 TINY = "tiny_items"
 
 
+#: Keys of a relation that name one batch size each.
+SIZES = ("batch_size", "from_batch", "to_batch")
+
+
 def check(article: "Article", file: str) -> None:
     """Raise KitError, with the file and the place, for the first unknown name."""
     _each_once(file, "case", [case.name for case in article.cases])
@@ -117,11 +121,11 @@ def _claims(article: "Article", file: str) -> None:
 
 def cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
     """The names of the cases that a claim's relation compares; a key whose value is None counts as not given."""
-    yield from (relation[role] for role in ROLES if relation.get(role))
+    yield from (relation[role] for role in ROLES if relation.get(role) is not None)
     yield from relation.get("than") or []
 
 
 def rows_of(relation: Mapping[str, Any]) -> list[tuple[str, int | None]]:
     """(case, batch size) of each row that a claim's relation compares; None where it names no batch size."""
-    sizes = relation.get("batch_sizes") or [relation[key] for key in ("batch_size", "from_batch", "to_batch") if relation.get(key)] or [None]
+    sizes = relation.get("batch_sizes") or [relation[key] for key in SIZES if relation.get(key) is not None] or [None]
     return [(case, size) for case in cases_of(relation) for size in sizes]

@@ -31,8 +31,9 @@ def calibrate(slug: str, asked: Options) -> int:
     for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
         if typed:
             raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
-    if asked.cases:
-        raise UsageError(f"CASES is {','.join(asked.cases)!r} with calibrate, which runs all cases of {CALIBRATION}; leave CASES out")
+    for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
+        if names:
+            raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)

@@ -170,7 +170,7 @@ def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
 
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
-    if asked.claims:
+    if asked.claims and not asked.receipt and (asked.scale, asked.device, asked.jobs) == ("full", "cuda", 1):  # others judge nothing, a task is of one run
         _say_how_many_runs_a_verdict_needs(asked)
     in_slurm = asked.scheduler == "slurm"
     if asked.plan:

@@ -3,10 +3,10 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from scripts import stats
 from scripts.articles import Article
 from scripts.report.text import Markdown, code
 from scripts.results import Record
+from scripts.verdicts.lacking import Lacking
 
 
 def variables(record: Record, article: Article) -> dict[str, str]:
@@ -50,9 +50,10 @@ def rest_of_table(record: Record, article: Article, cases: Sequence[str], count:
     return _beside(record, article, {"CASES": ",".join(cases), "GPUS": str(count)})
 
 
-def rest_of_claims(record: Record, article: Article, claims: Sequence[str], count: int | None) -> str:
-    """`make article-deepspeed-inference … CLAIMS=2.4,2.7 REPEATS=5 GPUS=1`: what verdicts on these claims need; without `count` on the article's GPUs."""
-    return _beside(record, article, {"CLAIMS": ",".join(claims), "REPEATS": str(stats.LEAST_RUNS), **({"GPUS": str(count)} if count else {})})
+def rest_of_claims(record: Record, article: Article, claims: Sequence[str], lacking: Lacking) -> str:
+    """`make article-deepspeed-inference … CLAIMS=2.4,2.7 REPEATS=5 GPUS=1`: what verdicts on these claims lack, beside a result."""
+    on = {"GPUS": str(lacking.gpus)} if lacking.gpus else {}
+    return _beside(record, article, {"CLAIMS": ",".join(claims), "REPEATS": str(lacking.repeats), **on})
 
 
 def _beside(record: Record, article: Article, chosen: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks, temporary_folders
 from scripts.machine.steps import Steps
 from scripts.names import nearest
-from scripts.run import checkpoints, cost, engines, run_folders, runner
+from scripts.run import checkpoints, claimed, cost, engines, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 
@@ -53,9 +53,8 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
 
 def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:
     """The case's own, or those typed in their place, or those that CLAIMS compares; a case that is of one batch size by its nature keeps it."""
-    of_claims = article.rows_of_claims(asked.claims).get(case.name, set())
-    if of_claims and None not in of_claims:
-        return sorted(size for size in of_claims if size)
+    if of_claims := claimed.sizes(article, case, asked):
+        return of_claims
     if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
         return asked.batch_sizes
     own = article.batch_sizes_of(case, variant)
@@ -73,11 +72,11 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     if unknown:
         names = [case.name for case in article.cases]
         raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={nearest(unknown[0], names)}")
-    compared = article.rows_of_claims(asked.claims)
+    claimed.note_untested(article, asked)
 
     def chosen(backend: str) -> list[Case]:
         cases = [case for case in article.cases_of(backend) if not asked.cases or case.name in asked.cases]
-        return [case for case in cases if not asked.claims or case.name in compared]
+        return [case for case in cases if claimed.compares(article, case, asked)]
 
     stack = article.stack if asked.stack == "article" else asked.stack
     planned = [
@@ -85,6 +84,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
         for backend in able(backends, stack, known, asked.stack, lambda backend: bool(chosen(backend)))
         for case in chosen(backend)
         for variant in variants_of(article, case, asked.variant, every)
+        if claimed.in_variant(article, case, variant, asked)
     ]
     if not planned:
         raise UsageError(_nothing_left(backends, article, asked, known))
@@ -106,14 +106,15 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     chosen = {"CASES": ",".join(asked.cases), "CLAIMS": ",".join(asked.claims), "VARIANT": asked.variant or "", "STACK": asked.stack}
     typed = " ".join(f"{name}={value}" for name, value in chosen.items() if value and value != "article")
     cases = [case for backend in backends for case in article.cases_of(backend)]
-    cases = [case for case in cases if case.name in asked.cases] or cases
+    compared = article.rows_of_claims(asked.claims)
+    cases = [case for case in cases if case.name in (asked.cases or compared)] or cases
     stacks = {case.name: known.backends[case.backend]["stacks"] for case in cases}
     fitting = [f"{case.name} (VARIANT {', '.join(case.variants or article.variants)}; STACK {', '.join(stacks[case.name])})" for case in cases]
     of = backends[0] if len(backends) == 1 else article.slug
     elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
     better = f"; try make bench-{elsewhere.backend} CASES={elsewhere.name}" if elsewhere else ""
-    if asked.claims and not elsewhere:
-        better = f"; try make article-{article.slug} CLAIMS={','.join(asked.claims)}"
+    if asked.claims:
+        better = f"; CLAIMS={','.join(asked.claims)} compares {', '.join(compared)}; try make article-{article.slug} CLAIMS={','.join(asked.claims)}"
     return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}{better}"
 
 

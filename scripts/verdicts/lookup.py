@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from scripts import pins, stats
+from scripts import stats
 from scripts.articles import Article
 from scripts.results.marks import disturbed_by
 from scripts.verdicts.parts import NotTested
@@ -33,7 +33,7 @@ class Rows:
     def of(self, case: str, batch_size: int | None = None) -> Row:
         """The row of a case in a batch size, or its smallest; raises NotTested where it is missing."""
         of_article, variant = self.article.case(case), self.group.key.variant
-        if of_article and of_article.variants and variant not in of_article.variants:
+        if of_article and not self.article.has_variant(of_article, variant):
             raise NotTested(f"{case} is no case of the variant {variant}")
         row = self._found(case, batch_size)
         if isinstance(row, str):
@@ -53,23 +53,6 @@ class Rows:
         others = [reason for reason in reasons if reason not in told][:1]
         return "; ".join([*others, *([f"not run (stack {self.group.key.stack}): {_listed(missing)}"] if len(missing) > 1 else told)])
 
-    def more_runs_help(self, named: Sequence[Named]) -> bool:
-        """Would more runs make rows of all these that may judge? Not where one cannot run here, or ended in a way that a repeat would give again."""
-        return all(self._can_run(*row) for row in named) and any(self._lacks_runs(*row) for row in named)
-
-    def _can_run(self, case: str, batch_size: int | None) -> bool:
-        of_article, key = self.article.case(case), self.group.key
-        if of_article is None or (of_article.variants and key.variant not in of_article.variants):
-            return False
-        if key.stack not in pins.load().backends[of_article.backend]["stacks"]:
-            return False
-        row = self._found(case, batch_size)
-        return isinstance(row, str) or bool(weights_can_judge(row) and (self._of_another_load(row) or not row.unusable(self.new_tokens)))
-
-    def _lacks_runs(self, case: str, batch_size: int | None) -> bool:
-        row = self._found(case, batch_size)
-        return isinstance(row, str) or bool(self._of_another_load(row) or why_not([row], self.new_tokens))
-
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, it has no such calls, or its case loads in another way since."""
         row = self.of(case, batch_size)
@@ -79,7 +62,7 @@ class Rows:
 
     def over_batches(self, case: str) -> list[Row]:
         """The rows of a case whose output is right, from the smallest batch up."""
-        rows = [row for row in self.group.rows if row.case == case and row.count == _count(self.article, case, self.most)]
+        rows = [row for row in self.group.rows if row.case == case and row.count == count(self.article, case, self.most)]
         return sorted((row for row in rows if not row.unusable(self.new_tokens) and not self._of_another_load(row)), key=lambda row: row.batch_size)
 
     def able(self, rows: Sequence[Row]) -> list[Row]:
@@ -91,7 +74,7 @@ class Rows:
         return f"{row.name} on {gpus(row.count)} was loaded in another way" if self.article.loaded_otherwise(row.record.job) else ""
 
     def _found(self, case: str, batch_size: int | None) -> Row | str:
-        return self.group.row_of(case, _count(self.article, case, self.most), batch_size)
+        return self.group.row_of(case, count(self.article, case, self.most), batch_size)
 
 
 def _listed(rows: Sequence[Named]) -> str:
@@ -105,7 +88,7 @@ def _listed(rows: Sequence[Named]) -> str:
     return "; ".join(" and ".join(cases) + (f" in batch {sizes}" if sizes else "") for sizes, cases in cases_of.items())
 
 
-def _count(article: Article, case: str, most: int) -> int:
+def count(article: Article, case: str, most: int) -> int:
     """On how many devices a case is judged: the article's number, at most `most`."""
     of_article = article.case(case)
     return min(of_article.gpus, most) if of_article else most
@@ -135,12 +118,12 @@ def devices_for(group: Group, article: Article, named: Sequence[Named], new_toke
     number with the most such rows counts, then the number with the most rows, then with the most calls. A trial of a few calls on more devices
     therefore hides nothing.
     """
-    most = max(_count(article, case, sys.maxsize) for case, _ in named)
+    most = max(count(article, case, sys.maxsize) for case, _ in named)
     cases = {case for case, _ in named}
     numbers = sorted({row.count for row in group.rows if row.case in cases and row.count <= most}, reverse=True) or [most]
 
     def rank(number: int) -> tuple[int, int, int]:
-        rows_or_reasons = (group.row_of(case, _count(article, case, number), batch_size) for case, batch_size in named)
+        rows_or_reasons = (group.row_of(case, count(article, case, number), batch_size) for case, batch_size in named)
         rows = [row for row in rows_or_reasons if isinstance(row, Row)]
         measured = sum(row.status in ENDS or len(row.undisturbed(new_tokens)) >= stats.LEAST_RUNS for row in rows)
         calls = sum(len(row.timed_ms(new_tokens)) for row in rows)

@@ -10,7 +10,8 @@ from typing import Any
 
 from scripts.articles import Article
 from scripts.errors import KitError
-from scripts.verdicts import lookup, parts, relations
+from scripts.verdicts import lacking, lookup, parts, relations
+from scripts.verdicts.lacking import Lacking
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.relations import Relation
@@ -26,7 +27,7 @@ class Verdict:
     most        on how many GPUs at most its rows ran
     in_article  on how many the article's did
     not_run     how many of the rows that the claim names are missing
-    to_run      some of its rows are there; would more runs, on the GPUs on which it is judged, test what is not tested yet?
+    lacking     what more runs need that would test what is not tested yet; None where they would test nothing
     judged      each relation with its parts
     """
 
@@ -35,7 +36,7 @@ class Verdict:
     most: int = 0
     in_article: int = 0
     not_run: int = 0
-    to_run: bool = False
+    lacking: Lacking | None = None
     judged: Sequence[tuple[Relation, Sequence[Part]]] = dataclasses.field(default=(), repr=False)
 
     @property
@@ -51,11 +52,6 @@ class Verdict:
     @property
     def parts(self) -> list[Part]:
         return [part for _, of_relation in self.judged for part in of_relation]
-
-    @property
-    def cases(self) -> list[str]:
-        """The cases that its relations name."""
-        return [case for relation, _ in self.judged for case in relation.cases()]
 
     @property
     def has_rows(self) -> bool:
@@ -89,10 +85,9 @@ def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: 
     in_article, most = _devices(named, group, article, new_tokens)
     rows = Rows(group, article, new_tokens, most)
     judged = [(relation, relation.judge(rows)) for relation in related]
-    words = [part.word for _, of_relation in judged for part in of_relation]
+    word = parts.claim([part.word for _, of_relation in judged for part in of_relation])
     not_run = sum(not rows.has(*row) for row in named)
-    to_run = NOT_TESTED in words and not_run < len(named) and rows.more_runs_help(named)
-    return Verdict(parts.claim(words), most=most, in_article=in_article, not_run=not_run, to_run=to_run, judged=judged)
+    return Verdict(word, most=most, in_article=in_article, not_run=not_run, lacking=lacking.of(judged, rows, in_article), judged=judged)
 
 
 def _devices(named: Sequence[lookup.Named], group: Group, article: Article, new_tokens: int) -> tuple[int, int]:

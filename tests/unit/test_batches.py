@@ -61,9 +61,13 @@ def group_of(records: list[results.Record]) -> row_groups.Group:
 
 
 def judge(relation: dict, *records: results.Record, runs: int = 5, new_tokens: int = 256) -> list[Part]:
-    """The parts of a claim of one relation where each of these records ran so often; one with its own number of runs is given run by run."""
+    return judged(relation, *records, runs=runs, new_tokens=new_tokens).parts
+
+
+def judged(relation: dict, *records: results.Record, runs: int = 5, new_tokens: int = 256) -> rules.Verdict:
+    """The verdict on a claim of one relation where each of these records ran so often; one with its own number of runs is given run by run."""
     every = [run for one in records for run in (synthetic.repeated(one, runs, 0.002) if one.number == 1 else [one])]
-    return rules.judge({"relations": [relation]}, group_of(every), ARTICLE, new_tokens).parts
+    return rules.judge({"relations": [relation]}, group_of(every), ARTICLE, new_tokens)
 
 
 def row_of(*runs: results.Record) -> Row:
@@ -326,3 +330,15 @@ def test_damaged_figures_are_skipped_and_named(tmp_path: Path) -> None:
     document.write(tmp_path / "runs", tmp_path)
     _, skipped = results.load_all(tmp_path / "runs")
     assert [one.reason for one in skipped] == ["damaged result.json: guest.figures.workload.seconds: Expected `float`, got `str`"]
+
+
+def lacks(*records: results.Record, runs: int = 5) -> bool:
+    """Would more runs test what the claim “a larger batch goes on helping” lacks?"""
+    return judged(GROWS, *records, runs=runs).lacking is not None
+
+
+def test_a_sweep_lacks_runs_in_any_batch_size_and_sizes_until_memory_runs_out() -> None:
+    too_large = a_run("batch", 1.0, 2, status="oom")
+    assert lacks(*sweep(10, 19), runs=4) and lacks(*sweep(10)) and not lacks(*sweep(10, 19))
+    assert not lacks(*sweep(10), too_large), "a repeat finds no second size"
+    assert lacks(a_look(100.0, 1), *sweep(10, 19)[1:])

@@ -164,8 +164,9 @@ def test_what_a_calibration_does_not_do_is_refused_with_the_command_that_does(ty
 
 
 def test_cases_that_a_calibration_would_lack_are_refused() -> None:
-    with pytest.raises(UsageError, match="CASES is 'empty' with calibrate, .*leave CASES out"):
-        invoke(["calibrate", "--device", "cpu", "--cases", "empty", "--jobs", "2"])
+    for name, value in (("CASES", "empty"), ("CLAIMS", "1.1")):
+        with pytest.raises(UsageError, match=f"{name} is '{value}' with calibrate, .*leave {name} out"):
+            invoke(["calibrate", "--device", "cpu", f"--{name.lower()}", value, "--jobs", "2"])
 
 
 def test_more_jobs_than_cores_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Which cases of an article run, in which variants and batch sizes."""
 
+import dataclasses
+
 import pytest
 
 from scripts import articles
@@ -110,7 +112,14 @@ def test_backends_that_a_claim_does_not_compare_are_not_told_of(capsys):
         ({"CLAIMS": "2.9"}, r"CLAIMS names '2\.9', deepspeed-inference has 2\.1, .*2\.7; try CLAIMS=2\.\d$"),
         ({"CLAIMS": "1.2"}, r"CLAIMS names '1\.2', .*; try make article-inference-tools CLAIMS=1\.2$"),
         ({"CLAIMS": "2.7", "CASES": "int8-codes"}, "CASES names 'int8-codes'"),
-        ({"CLAIMS": "2.7", "CASES": "ds-inference"}, "no case of deepspeed-inference fits CASES=ds-inference CLAIMS=2.7"),
+        (
+            {"CLAIMS": "2.7", "CASES": "ds-inference"},
+            "no case of deepspeed-inference fits CASES=ds-inference CLAIMS=2.7 .*; CLAIMS=2.7 compares ds-zero, accelerate-fp16; try make article-deepspeed",
+        ),
+        (
+            {"CLAIMS": "2.4", "VARIANT": "controlled", "CASES": "accelerate-fp16"},
+            r"no case .* fits .*; allowed are accelerate-fp16 \(VARIANT published; STACK [^)]*\); CLAIMS=2.4 compares",
+        ),
     ],
 )
 def test_claims_that_no_row_fits_are_refused(typed, told):
@@ -124,8 +133,22 @@ def test_an_article_without_claims_says_so():
 
 
 def test_a_backend_that_no_claim_compares_is_led_to_the_article():
-    with pytest.raises(UsageError, match="no case of vllm fits CLAIMS=1.2 STACK=current; .*; try make article-inference-tools CLAIMS=1.2$"):
+    told = (
+        "no case of vllm fits CLAIMS=1.2 STACK=current; .*; CLAIMS=1.2 compares tensor-parallel, layer-parallel; try make article-inference-tools CLAIMS=1.2$"
+    )
+    with pytest.raises(UsageError, match=told):
         plan.plan(["vllm"], chosen(CLAIMS="1.2", STACK="current"), every=False)
+
+
+def test_a_variant_without_all_rows_of_a_claim_is_left_out_unless_it_is_typed(capsys):
+    def variants(**typed):
+        asked = chosen(ARTICLE=TABLE.slug, STACK="hopper-2023-05", **typed)
+        return {one.variant for one in plan.plan(["int8", "deepspeed-zero", "layer-parallel"], asked, every=True)}
+
+    assert (variants(CLAIMS="2.7"), variants(CASES="ds-zero")) == ({"published"}, {"published", "controlled"})
+    assert capsys.readouterr().err == ""
+    assert variants(CLAIMS="2.7", VARIANT="controlled") == {"controlled"}
+    assert capsys.readouterr().err == "note: claim 2.7 stays not tested: VARIANT=controlled has no accelerate-fp16\n"
 
 
 @pytest.mark.parametrize(("repeats", "told"), [("4", "note: a verdict needs 5 runs of each row, REPEATS is 4; try REPEATS=5\n"), ("5", "")])
@@ -133,3 +156,5 @@ def test_whoever_names_claims_is_told_how_many_runs_a_verdict_needs(tmp_path, ca
     asked = chosen(CLAIMS="1.5", STACK="current", VARIANT="published", PLAN="1", RUNS=str(tmp_path), REPEATS=repeats)
     assert measure._measure(["deepspeed", "layer-parallel"], asked, every=True) == 0
     assert capsys.readouterr().err == told
+    measure._measure(["deepspeed"], dataclasses.replace(asked, jobs=2), every=True)
+    assert capsys.readouterr().err == "", "jobs beside each other judge nothing"

@@ -1,12 +1,13 @@
 """The line that the report gives for a row asks for the very job that was measured."""
 
 import dataclasses
+import shlex
 
 import pytest
 
-from scripts import articles, results
+from scripts import articles, paths, results
 from scripts.report import rerun_command
-from scripts.run import jobs, plan
+from scripts.run import jobs, plan, runner
 from tests.synthetic import job, record
 from tests.typed import chosen
 
@@ -95,3 +96,27 @@ def test_a_row_of_another_engine_of_containers_names_it(engine):
     one.host["engine"] = engine
     assert rerun_command.line(one, KNOWN["inference-tools"]).endswith(f" ENGINE={engine} FORCE=1")
     assert rerun_command.rest_of_table(one, KNOWN["inference-tools"], ["deepspeed"], 2).endswith(f" GPUS=2 ENGINE={engine}")
+
+
+def commands_for_claims():
+    """{page: the command below its table of claims} of the committed reports."""
+    pages = [*(paths.ROOT / "reports").glob("*.md"), *(paths.ROOT / "reports/without-containers").glob("*.md")]
+    return {
+        page.name: line.split("`")[1] for page in pages for line in page.read_text().splitlines() if line.startswith("- `make article-") and "CLAIMS=" in line
+    }
+
+
+def test_a_command_below_the_claims_of_a_page_measures_each_row_that_they_compare_on_its_gpus():
+    found = commands_for_claims()
+    assert found
+    for page, command in found.items():
+        _, target, *words = shlex.split(command)
+        typed = dict(word.split("=", 1) for word in words)
+        article = KNOWN[target.removeprefix("article-")]
+        asked = chosen(ARTICLE=article.slug, **{name: value for name, value in typed.items() if name != "PYTHON_HOST"})
+        planned = plan.plan(list(dict.fromkeys(case.backend for case in article.cases)), asked, every=True)
+        of_case = {one.case.name: (plan.sizes_and_sized(one, asked)[0], runner.device_count(one, asked)) for one in planned}
+        for case, sizes in article.rows_of_claims(asked.claims).items():
+            planned_sizes, count = of_case[case]
+            assert count == min(article.case(case).gpus, int(typed.get("GPUS", "99"))), (page, case)
+            assert None in sizes or set(planned_sizes) == sizes, (page, case)

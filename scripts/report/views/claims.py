@@ -10,8 +10,8 @@ from scripts.report import cells, rerun_command
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, code, link, prose
-from scripts.verdicts import lookup
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
+from scripts.verdicts.lacking import Lacking
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, Part
 from scripts.verdicts.relations.extreme import Extreme
 from scripts.verdicts.relations.speed import Speed
@@ -155,19 +155,18 @@ def of_group(judged: Sequence[Judged], article: Article) -> Markdown:
 
 
 def _to_test(judged: Sequence[Judged], article: Article) -> Markdown:
-    """The commands that measure what verdicts lack in a setting, one for each number of GPUs; empty where more runs would test nothing."""
-    by_gpus: dict[int | None, list[str]] = {}
+    """The commands that measure what verdicts lack in a setting; empty where more runs would test nothing."""
+    claims_of: dict[Lacking, list[str]] = {}
     for one in judged:
-        if one.verdict.to_run:
-            own_number = lookup.is_about_the_number(article, one.verdict.cases)
-            by_gpus.setdefault(None if own_number else one.verdict.most, []).append(one.claim["id"])
+        if one.verdict.lacking:
+            claims_of.setdefault(one.verdict.lacking, []).append(one.claim["id"])
     group = next((one.group for one in judged if one.group), None)
-    if not by_gpus or group is None:
+    if not claims_of or group is None:
         return Markdown()
     record = group.rows[0].record
-    lines = [Markdown("- {}").format(code(rerun_command.rest_of_claims(record, article, list(dict.fromkeys(ids)), count))) for count, ids in by_gpus.items()]
-    intro = Markdown("To test what is not tested here (runs of this kind of machine that are there are skipped):")
-    return blocks(intro, Markdown("\n").join(lines))
+    commands = [rerun_command.rest_of_claims(record, article, list(dict.fromkeys(ids)), lacking) for lacking, ids in claims_of.items()]
+    intro = Markdown("To test more of the claims that have rows here (runs of the very same job on this kind of machine are skipped):")
+    return blocks(intro, Markdown("\n").join([Markdown("- {}").format(code(command)) for command in commands]))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,38 @@
+"""CLAIMS: which rows of an article its claims compare, in which variants all rows of a claim can run."""
+
+import sys
+from collections.abc import Sequence
+
+from scripts.articles import Article, Case
+from scripts.run.options import Options
+
+
+def compares(article: Article, case: Case, asked: Options) -> bool:
+    """Does any of the claims that are asked for compare this case? Each case where none is named."""
+    return not asked.claims or case.name in article.rows_of_claims(asked.claims)
+
+
+def in_variant(article: Article, case: Case, variant: str, asked: Options) -> bool:
+    """Does a claim that compares this case have all of its cases in the variant? A variant that was typed is taken as it is."""
+    if not asked.claims or asked.variant:
+        return True
+    return any(case.name in article.rows_of_claims([claim]) and not _not_of(article, claim, variant) for claim in asked.claims)
+
+
+def sizes(article: Article, case: Case, asked: Options) -> Sequence[int] | None:
+    """The batch sizes in which the claims compare a case; None where a claim names none, or no claim is asked for."""
+    named = article.rows_of_claims(asked.claims).get(case.name, {None})
+    return None if None in named else sorted(size for size in named if size)
+
+
+def note_untested(article: Article, asked: Options) -> None:
+    """Say which of the claims cannot be tested in the variant that was typed."""
+    for claim in asked.claims if asked.variant in article.variants else ():
+        if lacking := _not_of(article, claim, asked.variant):
+            print(f"note: claim {claim} stays not tested: VARIANT={asked.variant} has no {', no '.join(lacking)}", file=sys.stderr)
+
+
+def _not_of(article: Article, claim: str, variant: str) -> list[str]:
+    """The cases of a claim that the variant does not have."""
+    compared = article.rows_of_claims([claim])
+    return [case.name for case in article.cases if case.name in compared and not article.has_variant(case, variant)]
