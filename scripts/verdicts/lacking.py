@@ -2,7 +2,9 @@
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scripts import pins, stats
 from scripts.results.marks import disturbed_by, ran_out_by_itself
@@ -60,7 +62,7 @@ def _found(case: str, batch_size: int | None, rows: Rows) -> list[Row]:
 
 def _state(case: str, batch_size: int | None, rows: Rows) -> State:
     of_article, key = rows.article.case(case), rows.group.key
-    if of_article is None or not rows.article.has_variant(of_article, key.variant) or key.stack not in pins.load().backends[of_article.backend]["stacks"]:
+    if of_article is None or not rows.article.has_variant(of_article, key.variant) or key.stack not in _backends()[of_article.backend]["stacks"]:
         return State.NEVER
     states = [_state_of(row, rows) for row in _found(case, batch_size, rows)]
     if batch_size is None and isinstance(rows.article.batch_sizes_of(of_article, key.variant), dict):
@@ -71,6 +73,11 @@ def _state(case: str, batch_size: int | None, rows: Rows) -> State:
     if not states or State.LACKS_RUNS in states:
         return State.LACKS_RUNS
     return State.NEVER if State.NEVER in states else State.ABLE
+
+
+@functools.cache
+def _backends() -> Mapping[str, Any]:
+    return pins.load().backends
 
 
 def _state_of(row: Row, rows: Rows) -> State:
