@@ -214,7 +214,8 @@ def test_claims_that_are_not_tested_have_the_command_that_measures_what_they_lac
 def test_a_row_that_a_repeat_would_leave_unusable_needs_no_command_and_hides_no_other_part() -> None:
     wrong = changed(published_cells(), "ds-zero", 1, cell("ds-zero", 1, 145.6, checked=check(0.4, passed=False)))
     assert to_test(wrong) == [], "2.4 and 2.7 rest on a row whose output is wrong"
-    assert to_test(changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 1.0, status="oom"))) == []
+    for status in ("oom", "unsupported"):
+        assert to_test(changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 1.0, status=status))) == []
     part = changed(published_cells(), "accelerate-fp16", 32, cell("accelerate-fp16", 32, 3.69, checked=check(0.4, passed=False)))
     assert to_test(changed(part, "ds-zero", 128, None)) == [to_type("2.5,2.7")], "what ds-zero gains is a part of its own"
 
@@ -231,6 +232,30 @@ def test_a_run_on_a_disturbed_machine_is_there_and_judges_nothing_so_one_more_is
     next(run for run in runs if run.job.case == "ds-zero").host["conditions"] = {"marks": ["hot"], "disturbed": ["hot"]}
     shown = claims.of_group(judging.judge_group(group_of(runs), ARTICLE), ARTICLE)
     assert to_type("2.4,2.7", repeats=6) in shown.splitlines()
+
+
+def test_a_run_beside_others_is_none_of_those_that_are_there() -> None:
+    records = published_cells()
+    for one in records:
+        one.host["shared_with"] = 1
+    assert to_test(records) == [to_type("2.4,2.5,2.6,2.7")]
+
+
+def test_a_row_of_other_calls_than_the_claim_s_is_measured_again() -> None:
+    other = dataclasses.replace(cell("ds-zero", 128, 1.17), job=job("ds-zero", 128, new_tokens=32))
+    other.guest.measurements[0]["new_tokens"] = 32
+    assert to_test(changed(published_cells(), "ds-zero", 128, other)) == [to_type("2.4,2.5,2.7")]
+
+
+@pytest.mark.parametrize("setting", [{"variant": "controlled"}, {"stack": "hopper"}, {"recipe": 1}])
+def test_no_command_is_told_where_a_case_cannot_run_or_its_weights_judge_nothing(setting: dict) -> None:
+    """2.4 compares all four systems. The variant controlled has no accelerate, the stack hopper no ZeRO; rows of recipe 1 are never those of a later run."""
+    records = [one for one in published_cells() if one.job.case in ("ds-zero", "accelerate-fp16")]
+    for place, one in enumerate(records):
+        model = synthetic.job("x", recipe=setting.get("recipe", 2)).model
+        changes = {name: value for name, value in setting.items() if name != "recipe"}
+        records[place] = dataclasses.replace(one, job=dataclasses.replace(one.job, model=model, **changes))
+    assert not [line for line in to_test(records, runs=2) if "2.4" in line]
 
 
 def test_rows_that_load_in_another_way_since_are_measured_again() -> None:

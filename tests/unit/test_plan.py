@@ -101,6 +101,16 @@ def test_a_claim_without_batch_sizes_leaves_a_case_its_own():
     assert plan.batch_sizes_of(ARTICLE, CASES["batch"], "controlled", asked)["until"] == "oom"
 
 
+def test_of_a_case_that_one_claim_names_with_a_batch_size_and_another_without_all_sizes_run():
+    claims = [{"id": str(place), "relations": [{"case": "batch", **sizes}]} for place, sizes in enumerate(({}, {"from_batch": 1, "to_batch": 8}))]
+    article = dataclasses.replace(ARTICLE, claims=claims)
+
+    def sizes_of(typed):
+        return plan.batch_sizes_of(article, CASES["batch"], "published", chosen(CLAIMS=typed))
+
+    assert sizes_of("1") == [1, 8] and sizes_of("0,1") == sizes_of("0") != [1, 8]
+
+
 def test_backends_that_a_claim_does_not_compare_are_not_told_of(capsys):
     of_claims("2.7")
     assert capsys.readouterr().err == ""
@@ -156,5 +166,6 @@ def test_whoever_names_claims_is_told_how_many_runs_a_verdict_needs(tmp_path, ca
     asked = chosen(CLAIMS="1.5", STACK="current", VARIANT="published", PLAN="1", RUNS=str(tmp_path), REPEATS=repeats)
     assert measure._measure(["deepspeed", "layer-parallel"], asked, every=True) == 0
     assert capsys.readouterr().err == told
-    measure._measure(["deepspeed"], dataclasses.replace(asked, jobs=2), every=True)
-    assert capsys.readouterr().err == "", "jobs beside each other judge nothing"
+    for other in ({"jobs": 2}, {"receipt": tmp_path / "receipt"}, {"scale": "tiny"}, {"device": "cpu"}):
+        measure._measure(["deepspeed"], dataclasses.replace(asked, **other), every=True)
+        assert "a verdict needs" not in capsys.readouterr().err, "these judge nothing, or are one run of several"
