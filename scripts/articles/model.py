@@ -101,8 +101,9 @@ class Article:
                 rows.setdefault(case, set()).add(size)
         return rows
 
-    def has_variant(self, case: Case, variant: str) -> bool:
-        return variant in (case.variants or self.variants)
+    def variants_of(self, case: Case) -> list[str]:
+        """The variants in which a case runs."""
+        return case.variants or list(self.variants)
 
     def model_of(self, case: Case) -> dict[str, Any]:
         """The model of a case: the article's, unless the case names another."""

@@ -44,7 +44,7 @@ def _case(article: "Article", case: "Case", file: str) -> None:
     _known(case.model or None, article.models, f"{where}: model")
     for variant in [*(case.variants or []), *case.in_variant]:
         _known(variant, article.variants, f"{where}: variant")
-    for variant in case.variants or article.variants:
+    for variant in article.variants_of(case):
         if not article.runs_of(case, variant):
             raise KitError(f"{where}: neither the case nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
     _batch_sizes(case.batch_sizes, where)

@@ -259,7 +259,7 @@ def setting_page(
             mark=MARK,
             noise=noise.section(group, calibrations, judged),
             claims_anchor=anchor(matrix.claims_of(group)),
-            claims=claims.of_group(judged, article) if article else Markdown(),
+            claims=claims.of_group(group, judged, article) if article else Markdown(),
             folds=blocks(*folds),
         )
 

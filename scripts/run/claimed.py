@@ -35,4 +35,4 @@ def note_untested(article: Article, asked: Options) -> None:
 def _not_of(article: Article, claim: str, variant: str) -> list[str]:
     """The cases of a claim that the variant does not have."""
     compared = article.rows_of_claims([claim])
-    return [case.name for case in article.cases if case.name in compared and not article.has_variant(case, variant)]
+    return [case.name for case in article.cases if case.name in compared and variant not in article.variants_of(case)]

@@ -24,10 +24,10 @@ def exit_code(status: str) -> int:
     return int(status != "ok")
 
 
-def able(backends: list[str], stack: str, known: pins.Pins, typed: str, chosen: Callable[[str], bool]) -> list[str]:
+def able(backends: list[str], stack: str, known: pins.Pins, typed: str, chosen: Callable[[str], Sequence[Case]]) -> list[str]:
     """The backends to run; `typed` is the value of STACK.
 
-    Of several backends those without an image of the stack are left out, with a note where they have `chosen` cases; raises UsageError where none has it.
+    Of several backends those without an image of the stack are left out, with a note where any of their cases is `chosen`; raises UsageError where none has it.
     """
     with_image = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
     if not with_image:
@@ -41,7 +41,7 @@ def able(backends: list[str], stack: str, known: pins.Pins, typed: str, chosen: 
 
 def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
     """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
-    of_case = case.variants or list(article.variants)
+    of_case = article.variants_of(case)
     if typed:
         if typed not in article.variants:
             raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
@@ -81,7 +81,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     stack = article.stack if asked.stack == "article" else asked.stack
     planned = [
         Planned(article, case, variant, stack)
-        for backend in able(backends, stack, known, asked.stack, lambda backend: bool(chosen(backend)))
+        for backend in able(backends, stack, known, asked.stack, chosen)
         for case in chosen(backend)
         for variant in variants_of(article, case, asked.variant, every)
         if claimed.in_variant(article, case, variant, asked)
@@ -109,7 +109,7 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     compared = article.rows_of_claims(asked.claims)
     cases = [case for case in cases if case.name in (asked.cases or compared)] or cases
     stacks = {case.name: known.backends[case.backend]["stacks"] for case in cases}
-    fitting = [f"{case.name} (VARIANT {', '.join(case.variants or article.variants)}; STACK {', '.join(stacks[case.name])})" for case in cases]
+    fitting = [f"{case.name} (VARIANT {', '.join(article.variants_of(case))}; STACK {', '.join(stacks[case.name])})" for case in cases]
     of = backends[0] if len(backends) == 1 else article.slug
     elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
     better = f"; try make bench-{elsewhere.backend} CASES={elsewhere.name}" if elsewhere else ""

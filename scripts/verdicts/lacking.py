@@ -56,13 +56,12 @@ def _would_test(named: Sequence[Named], rows: Rows) -> bool:
 
 def _found(case: str, batch_size: int | None, rows: Rows) -> list[Row]:
     """The rows of a case in a batch size, or in all."""
-    count = lookup.count(rows.article, case, rows.most)
-    return [row for row in rows.group.rows if (row.case, row.count) == (case, count) and batch_size in (None, row.batch_size)]
+    return [row for row in rows.of_case(case) if batch_size in (None, row.batch_size)]
 
 
 def _state(case: str, batch_size: int | None, rows: Rows) -> State:
     of_article, key = rows.article.case(case), rows.group.key
-    if of_article is None or not rows.article.has_variant(of_article, key.variant) or key.stack not in _backends()[of_article.backend]["stacks"]:
+    if of_article is None or key.variant not in rows.article.variants_of(of_article) or key.stack not in _backends()[of_article.backend]["stacks"]:
         return State.NEVER
     states = [_state_of(row, rows) for row in _found(case, batch_size, rows)]
     if batch_size is None and isinstance(rows.article.batch_sizes_of(of_article, key.variant), dict):

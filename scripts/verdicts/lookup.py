@@ -33,7 +33,7 @@ class Rows:
     def of(self, case: str, batch_size: int | None = None) -> Row:
         """The row of a case in a batch size, or its smallest; raises NotTested where it is missing."""
         of_article, variant = self.article.case(case), self.group.key.variant
-        if of_article and not self.article.has_variant(of_article, variant):
+        if of_article and variant not in self.article.variants_of(of_article):
             raise NotTested(f"{case} is no case of the variant {variant}")
         row = self._found(case, batch_size)
         if isinstance(row, str):
@@ -60,10 +60,15 @@ class Rows:
             raise NotTested(reason)
         return row
 
+    def of_case(self, case: str) -> list[Row]:
+        """The rows of a case in all batch sizes, be their output wrong."""
+        return [row for row in self.group.rows if row.case == case and row.count == count(self.article, case, self.most)]
+
     def over_batches(self, case: str) -> list[Row]:
         """The rows of a case whose output is right, from the smallest batch up."""
-        rows = [row for row in self.group.rows if row.case == case and row.count == count(self.article, case, self.most)]
-        return sorted((row for row in rows if not row.unusable(self.new_tokens) and not self._of_another_load(row)), key=lambda row: row.batch_size)
+        return sorted(
+            (row for row in self.of_case(case) if not row.unusable(self.new_tokens) and not self._of_another_load(row)), key=lambda row: row.batch_size
+        )
 
     def able(self, rows: Sequence[Row]) -> list[Row]:
         """Those of these rows that may judge, each by itself."""

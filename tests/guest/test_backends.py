@@ -132,7 +132,7 @@ def test_a_spread_backend_asks_for_its_job_s_map_and_puts_the_inputs_on_the_firs
         "Linear8bitLt = type('Linear8bitLt', (), {}); "
         "model = types.SimpleNamespace(device=torch.device('cuda:7'), _hf_hook=1, parameters=lambda: [], modules=lambda: [Linear8bitLt()]); "
         "pretrained.load_model = lambda job, **arguments: calls.append(arguments) or model; "
-        "pretrained.dtype_of = lambda model: 'float16'; backend.library_file = lambda: 'a cuda library'; "
+        "pretrained.dtype_of = lambda model: 'float16'; vars(backend).update(library_file=lambda: 'a cuda file'); "
         f"loaded = backend.load(types.SimpleNamespace(device='cuda', load={load!r})); "
         "(made,) = calls; print(json.dumps([loaded.device, loaded.used['inputs_device'], "
         "{name: made[name] for name in ('device_map', 'max_memory') if name in made}]))"

@@ -195,7 +195,7 @@ def test_cells_that_were_not_run_have_the_command_that_measures_them_for_each_nu
 def to_test(records: list[Record], runs: int = 5) -> list[str]:
     """The commands below the table of claims of a setting whose records ran so often each."""
     group = group_of([run for record in records for run in synthetic.repeated(record, runs, 0.001)])
-    shown = claims.of_group(judging.judge_group(group, ARTICLE), ARTICLE)
+    shown = claims.of_group(group, judging.judge_group(group, ARTICLE), ARTICLE)
     return [line for line in shown.splitlines() if "`make article-" in line]
 
 
@@ -230,7 +230,8 @@ def test_what_may_end_otherwise_is_repeated(status: str, facts: dict) -> None:
 def test_a_run_on_a_disturbed_machine_is_there_and_judges_nothing_so_one_more_is_asked_for() -> None:
     runs = [run for record in published_cells() for run in synthetic.repeated(record, 5, 0.001)]
     next(run for run in runs if run.job.case == "ds-zero").host["conditions"] = {"marks": ["hot"], "disturbed": ["hot"]}
-    shown = claims.of_group(judging.judge_group(group_of(runs), ARTICLE), ARTICLE)
+    group = group_of(runs)
+    shown = claims.of_group(group, judging.judge_group(group, ARTICLE), ARTICLE)
     assert to_type("2.4,2.7", repeats=6) in shown.splitlines()
 
 

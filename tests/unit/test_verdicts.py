@@ -591,7 +591,7 @@ def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_
     lines = str(matrix.table(groups, verdicts)).splitlines()
     cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
     assert (cells["1.5"][:3], cells["1.2"]) == ("[▼]", "—")
-    assert "output differs" in claims.of_group(verdicts.of_group(groups[0]), verdicts.article), "the place that the sign leads to tells why"
+    assert "output differs" in claims.of_group(groups[0], verdicts.of_group(groups[0]), verdicts.article), "the place that the sign leads to tells why"
 
 
 def test_a_cell_of_the_matrix_takes_the_calls_that_were_judged_before_those_that_no_row_timed() -> None:

@@ -145,23 +145,22 @@ def elsewhere_in_full(verdicts: ArticleVerdicts) -> Markdown:
     return blocks(said_once(reason), table(columns, judged)) if judged else Markdown()
 
 
-def of_group(judged: Sequence[Judged], article: Article) -> Markdown:
+def of_group(group: Group, judged: Sequence[Judged], article: Article) -> Markdown:
     """Claim, new tokens, verdict and numbers within one group, those not tested included, and what would test them; empty where no claim has a row there."""
     if not any(one.verdict.was_run for one in judged):
         return Markdown()
     reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
-    return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged), _to_test(judged, article))
+    return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged), _to_test(group, judged, article))
 
 
-def _to_test(judged: Sequence[Judged], article: Article) -> Markdown:
+def _to_test(group: Group, judged: Sequence[Judged], article: Article) -> Markdown:
     """The commands that measure what verdicts lack in a setting; empty where more runs would test nothing."""
     claims_of: dict[Lacking, list[str]] = {}
     for one in judged:
         if one.verdict.lacking:
             claims_of.setdefault(one.verdict.lacking, []).append(one.claim["id"])
-    group = next((one.group for one in judged if one.group), None)
-    if not claims_of or group is None:
+    if not claims_of:
         return Markdown()
     record = group.rows[0].record
     commands = [rerun_command.rest_of_claims(record, article, list(dict.fromkeys(ids)), lacking) for lacking, ids in claims_of.items()]
