@@ -40,15 +40,17 @@ def chosen(backend: str, stack: str, article: str) -> list[Image]:
 def _of_images(command: Callable[..., int | None], backend: Callable[[Verb], Verb] = click.argument("backend")) -> Verb:
     """Add the backend, by default an argument, and the options that choose images to a verb."""
 
-    def with_images(backend: str, stack: str, article: str, **more: object) -> int | None:
+    def with_images(backend: str | tuple[str, ...], stack: str, article: str, **more: object) -> int | None:
+        names = (backend,) if isinstance(backend, str) else backend
+        images = {image.tag: image for name in names for image in chosen(name, stack, article)}
         with signals.raised():  # so that half-made images and files are removed
-            return command(chosen(backend, stack, article), **more)
+            return command(list(images.values()), **more)
 
     with_images.__doc__ = command.__doc__
     return backend(STACK(ARTICLE(with_images)))
 
 
-_of_named_images = functools.partial(_of_images, backend=option("BACKEND", values.text(), "the images of a backend", "all"))
+_of_named_images = functools.partial(_of_images, backend=option("BACKEND", values.names(), "the images of these backends", ("all",)))
 
 
 @click.command

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from scripts import pins
-from scripts.errors import KitError
+from scripts.commands.line import command_line
+from scripts.errors import KitError, UsageError
 from scripts.images import archive, build, pieces
 
 LOADED = pins.load()
@@ -55,3 +57,25 @@ def test_a_docker_that_fails_is_told_by_its_reason_and_leaves_no_archive(docker_
 
 def test_an_archive_whose_docker_ended_well_has_its_name(docker_save, tmp_path):
     assert docker_save("echo whole") == [tmp_path / "archives/a.oci.tar.zst"]
+
+
+@pytest.mark.parametrize(
+    ("backends", "names"),
+    [
+        ("deepspeed,layer-parallel", ["deepspeed:hopper", "layer-parallel:hopper"]),
+        ("deepspeed,deepspeed", ["deepspeed:hopper"]),
+        (None, [image.name for image in LOADED.images("hopper")]),
+    ],
+    ids=["two", "one twice", "all"],
+)
+def test_the_images_of_the_typed_backends_are_archived(tmp_path, monkeypatch, backends, names):
+    archived: list[str] = []
+    monkeypatch.setattr(archive, "archive", lambda where, images, *parts: archived.extend(image.name for image in images))
+    words = ["archive", "--stack", "hopper", "--archives", str(tmp_path), *(["--backend", backends] if backends else [])]
+    assert CliRunner().invoke(command_line, words, catch_exceptions=False).exit_code == 0
+    assert archived == names
+
+
+def test_a_wrong_name_among_the_backends_is_told_with_the_ones_that_there_are(tmp_path):
+    with pytest.raises(UsageError, match="there is no backend 'deepsped', allowed are .*; try deepspeed;"):
+        CliRunner().invoke(command_line, ["archive", "--backend", "deepspeed,deepsped", "--archives", str(tmp_path)], catch_exceptions=False)
