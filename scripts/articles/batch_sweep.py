@@ -44,17 +44,26 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def walk(sizes: Sequence[int] | Mapping[str, Any], run: Try) -> None:
-    """Run the batch sizes in rising order until one runs out of memory. Raises KitError for a mistake in `sizes`."""
+def walk(sizes: Sequence[int] | Mapping[str, Any], run: Try) -> list[int]:
+    """Run the batch sizes in rising order until one runs out of memory; returns those that did not. Raises KitError for a mistake in `sizes`."""
     mistake = mistake_in(sizes)
     if mistake:
         raise KitError(mistake)
+    fitting: list[int] = []
+
+    def kept(size: int) -> str | None:
+        status = run(size)
+        if status != "oom":
+            fitting.append(size)
+        return status
+
     if isinstance(sizes, Mapping):
-        _until_oom(sizes.get("from", 1), sizes.get("within", WITHIN), run)
-        return
-    for size in sorted(sizes):
-        if run(size) == "oom":
-            return
+        _until_oom(sizes.get("from", 1), sizes.get("within", WITHIN), kept)
+    else:
+        for size in sorted(sizes):
+            if kept(size) == "oom":
+                break
+    return sorted(fitting)
 
 
 def _until_oom(first: int, within: float, run: Try) -> None:

@@ -194,7 +194,8 @@ class _Sitting:
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
     """Run cases in the order of `groups`, each in its batch sizes, as often as asked for; raises KitError where some could not start.
 
-    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case.
+    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Backwards a case
+    begins with the largest batch that did not run out of memory.
     """
     engines.sweep(asked)  # before the folders in which such a container writes
     locks.sweep()
@@ -207,9 +208,15 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     until_oom = any(isinstance(sizes, Mapping) for sizes in of_cases)  # nobody knows how many batch sizes fit
     sitting = _Sitting(asked, keep_going, Steps(None if until_oom else asked.repeats * sum(map(len, of_cases))))
     for group in sized:
+        fitting: list[list[int]] = []
         for repeat in range(1, asked.repeats + 1):
-            for sizes, in_batches_of in group if repeat % 2 else reversed(group):
-                batch_sweep.walk(sizes, functools.partial(sitting.run, in_batches_of, repeat))
+            runs = [functools.partial(sitting.run, in_batches_of, repeat) for _, in_batches_of in group]
+            if repeat % 2:
+                fitting = [batch_sweep.walk(sizes, run) for (sizes, _), run in zip(group, runs, strict=True)]
+                continue
+            for sizes_that_fit, run in reversed(list(zip(fitting, runs, strict=True))):
+                for size in reversed(sizes_that_fit):
+                    run(size)
     if sitting.refused:
         raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
     return sitting.records

@@ -22,6 +22,14 @@ def line_of(*records):
     return tuple(cell.strip().partition("](")[0].replace("[", "") + cell.strip().partition(")")[2] for cell in line.strip("|").split("|")[2:])
 
 
+def named_beside(*records):
+    """What stands behind the fastest row in batch 1: of another setting."""
+    text = str(fastest.section(row_groups.build(list(records), articles.load_all())))
+    (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1")]
+    _, bracket, named = line.strip("|").split("|")[2].strip().partition(" (in another setting")
+    return bracket + named
+
+
 def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_tokens():
     assert line_of(a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)) == ("—", "deepspeed: 0.078, 1 GPU, batch 128, the only system measured, 1 run")
 
@@ -35,14 +43,23 @@ def test_systems_on_another_number_of_gpus_are_not_alike():
 
 def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
     compared = [a_row(case, call_ms, recipe=1) for case, call_ms in (("int8", 2560.0), ("deepspeed", 2816.0))]
-    assert line_of(a_row("int8", 1280.0), *compared)[0] == "▼ int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1"
+    assert line_of(a_row("int8", 1280.0), *compared)[0].startswith("▼ int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1")
 
 
 def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_systems_of_fewer_runs():
     measured = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
     looks = [a_row(case, 640.0, count=2, stack="hopper") for case in ("int8", "deepspeed", "tensor-parallel")]
-    assert line_of(*measured, *looks)[0] == "▼ int8: 10.0, 1 GPU, of 2 systems, 1 to 5 runs"
+    assert line_of(*measured, *looks)[0].startswith("▼ int8: 10.0, 1 GPU, of 2 systems, 1 to 5 runs")
     assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("of 3 systems, 1 run"), "without such a row most systems go first"
+
+
+def test_a_faster_row_of_another_setting_is_named_beside_the_fastest_of_the_setting():
+    compared = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
+    assert " (in another setting: [int8](#" in named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper"))
+    assert named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper")).endswith(") 5.00, 2 GPUs, 1 run)")
+    assert named_beside(*compared, a_row("int8", 1280.1, stack="hopper")) == "", "it is slower"
+    assert named_beside(*compared, a_row("int8", 640.0, stack="hopper", recipe=1)) == "", "its weights are earlier ones"
+    assert named_beside(*compared, a_row("int8", 6.4, stack="hopper", new_tokens=1)) == "", "its calls make one token"
 
 
 def test_several_answers_to_one_text_are_no_single_text_and_no_batch():

@@ -1,6 +1,7 @@
 """REPEATS: how often a row runs, and in which order."""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,14 @@ from tests.typed import chosen
 ARTICLE = articles.find("inference-tools")
 
 
-def order_of(monkeypatch: pytest.MonkeyPatch, runs: Path, *, cases: str, **typed: str) -> list[str]:
-    """The cases in the order in which they run, a line a round, where each run ends well at once."""
+def order_of(monkeypatch: pytest.MonkeyPatch, runs: Path, *, cases: str, room: int = sys.maxsize, **typed: str) -> list[str]:
+    """The cases in the order in which they run, a line a round, where each run ends at once: well in batches up to `room`."""
     rounds: dict[int, list[str]] = {}
 
     def perform(planned: Planned, options: object, repeat: int) -> object:
         size = f" b{planned.batch_size}" if planned.batch_size else ""
         rounds.setdefault(repeat, []).append(planned.case.name + size)
-        return synthetic.record(synthetic.job(planned.case.name))
+        return synthetic.record(synthetic.job(planned.case.name), status="oom" if (planned.batch_size or 1) > room else "ok")
 
     monkeypatch.setattr(runner, "perform", perform)
     asked = dataclasses.replace(chosen(cases=cases, **typed), folder=runs)
@@ -34,10 +35,24 @@ def test_every_second_round_goes_backwards(monkeypatch, tmp_path):
     assert order == ["layer-parallel int8 deepspeed", "deepspeed int8 layer-parallel", "layer-parallel int8 deepspeed"]
 
 
-def test_a_sweep_is_walked_upwards_in_every_round(monkeypatch, tmp_path):
-    """From above it would begin where memory runs out."""
-    order = order_of(monkeypatch, tmp_path, article="deepspeed-inference", cases="ds-inference", batch_sizes="8,1", repeats="2")
-    assert order == ["ds-inference b1 ds-inference b8"] * 2
+def test_batch_sizes_go_backwards_too(monkeypatch, tmp_path):
+    order = order_of(monkeypatch, tmp_path, article="deepspeed-inference", cases="ds-inference", batch_sizes="8,1", repeats="3")
+    assert order == ["ds-inference b1 ds-inference b8", "ds-inference b8 ds-inference b1", "ds-inference b1 ds-inference b8"]
+
+
+def test_backwards_a_case_begins_with_the_largest_batch_that_fits(monkeypatch, tmp_path):
+    typed = {"article": "deepspeed-inference", "cases": "ds-inference,accelerate-fp16", "batch_sizes": "1,8,16", "repeats": "2"}
+    assert order_of(monkeypatch, tmp_path, room=10, **typed) == [
+        "accelerate-fp16 b1 accelerate-fp16 b8 accelerate-fp16 b16 ds-inference b1 ds-inference b8 ds-inference b16",
+        "ds-inference b8 ds-inference b1 accelerate-fp16 b8 accelerate-fp16 b1",
+    ]
+
+
+def test_a_sweep_until_memory_runs_out_goes_backwards_over_what_fits(monkeypatch, tmp_path):
+    typed = {"article": "batch-generate", "stack": "2024-06", "variant": "published", "cases": "batch", "repeats": "2"}
+    first, second = order_of(monkeypatch, tmp_path, room=5, **typed)
+    assert first == "batch b1 batch b2 batch b4 batch b8 batch b6 batch b5"
+    assert second == "batch b5 batch b4 batch b2 batch b1"
 
 
 def test_a_row_runs_once_where_nothing_is_typed(monkeypatch, tmp_path):

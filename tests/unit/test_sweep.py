@@ -18,6 +18,11 @@ def walk(asked, room=None, ends=None):
     return tried
 
 
+def test_what_did_not_run_out_of_memory_is_told_from_the_smallest_up():
+    assert batch_sweep.walk([16, 1, 8], {1: "ok", 8: "failed", 16: "oom"}.get) == [1, 8]
+    assert batch_sweep.walk({"from": 1, "until": "oom", "within": 0.25}, lambda size: "ok" if size <= 11 else "oom") == [1, 2, 4, 8, 10]
+
+
 def test_a_list_is_run_from_the_smallest_up():
     assert walk([8, 1, 32]) == [1, 8, 32]
 

@@ -2,7 +2,7 @@
 
 Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
 tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then those with
-most systems, and of equal ones the one with the fastest row. Of batches those come first that make further tokens, then those with such weights, then
+most systems, and of equal ones the one with the fastest row; a faster row of another group is named beside it. Of batches those come first that make further tokens, then those with such weights, then
 the fastest. Several answers to one text are another question.
 """
 
@@ -27,7 +27,8 @@ LARGEST = 128
 
 NOTE = Markdown(
     f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: one of "
-    "the compared rows has fewer runs. Rows of one cell may have run on different GPUs of one model; the link tells."
+    "the compared rows has fewer runs. A cell compares the systems of one setting, and names a faster row of another in brackets: the lines do not compare "
+    "GPUs. Rows of one cell may have run on different GPUs of one model; the link tells."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -72,7 +73,8 @@ def section(groups: Sequence[Group]) -> Markdown:
     for gpu, config in {one.question for one in timed}:
         of_model = [one for one in timed if one.question == (gpu, config)]
         single = [one for one in of_model if one.row.batch_size == 1]
-        lines.append(Line(gpu, _models(of_model), _fastest(_most_compared(single)), _fastest(_best_batch(of_model))))
+        compared = _most_compared(single)
+        lines.append(Line(gpu, _models(of_model), _fastest(compared) + _faster_elsewhere(compared, single), _fastest(_best_batch(of_model))))
     shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
     return blocks(shown, NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
 
@@ -129,6 +131,18 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
     if _systems(group) > 1 and fewest < stats.LEAST_RUNS:
         name = Markdown(f"{SIGNS[NOT_TESTED]} ") + name
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
+
+
+def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
+    """ " (in another setting: deepspeed 21.1, 2 GPUs, 2 runs)", of rows whose calls and weights are no worse; empty where none is faster."""
+    if not compared:
+        return Markdown()
+    best = _best([one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)])
+    if best.ms >= _best(compared).ms:
+        return Markdown()
+    runs = _runs(best)
+    words = Markdown(" (in another setting: {} {}, {}, {})")
+    return words.format(link(best.row.case, f"#{best.group.slug}"), stats.significant(best.ms), gpus(best.row.count), f"{runs} run" + "s" * (runs != 1))
 
 
 def _alike(one: Timed, best: Timed) -> bool:
