@@ -17,7 +17,11 @@ def release(version):
 
 def _take(branch, side):
     TAKEN[branch] = side
-    return side
+
+
+def _able(branch, able, yes="yes", no="no"):
+    _take(branch, yes if able else no)
+    return able
 
 
 def dtype_argument(transformers_version, dtype_name, dtype):
@@ -50,9 +54,7 @@ def eight_bit_arguments(transformers_version, make_config):
 
 def eight_bit_on_cpu(bitsandbytes_version, transformers_version):
     """Can these versions quantise without a GPU? bitsandbytes has CPU kernels from 0.46 on, and transformers allows them from 4.46 on."""
-    able = release(bitsandbytes_version) >= (0, 46) and release(transformers_version) >= (4, 46)
-    _take("eight_bit_on_cpu", "yes" if able else "no")
-    return able
+    return _able("eight_bit_on_cpu", release(bitsandbytes_version) >= (0, 46) and release(transformers_version) >= (4, 46))
 
 
 def length_arguments(transformers_version, arguments, prompt_tokens, new_tokens):
@@ -94,30 +96,22 @@ def zero_config_class(transformers_version):
 
 def stops_row_by_row(transformers_version):
     """Does a stopping criterion end each row of a batch by itself? Before 4.39 it ended the whole batch."""
-    able = release(transformers_version) >= (4, 39)
-    _take("stopping", "row by row" if able else "whole batch")
-    return able
+    return _able("stopping", release(transformers_version) >= (4, 39), "row by row", "whole batch")
 
 
 def continuous_batching(transformers_version):
     """Can bench/forms/continuous.py drive this version's continuous batching? Its interface differed in every release before 5.17."""
-    able = release(transformers_version) >= (5, 17)
-    _take("continuous_batching", "yes" if able else "no")
-    return able
+    return _able("continuous_batching", release(transformers_version) >= (5, 17))
 
 
 def compiled_decoding(transformers_version):
     """Can `generate` compile its steps for bench/backends/compiled.py? Earlier versions than 5.17 were not tried; BLOOM needs a mask of one size."""
-    able = release(transformers_version) >= (5, 17)
-    _take("compiled_decoding", "yes" if able else "no")
-    return able
+    return _able("compiled_decoding", release(transformers_version) >= (5, 17))
 
 
 def streams_tokens(transformers_version):
     """Does `generate` hand each step's tokens to a `streamer`? From 4.28 on; before, a stopping criterion sees them."""
-    able = release(transformers_version) >= (4, 28)
-    _take("token_times", "streamer" if able else "stopping criterion")
-    return able
+    return _able("token_times", release(transformers_version) >= (4, 28), "streamer", "stopping criterion")
 
 
 def records_collectives(torch_version):
@@ -127,23 +121,17 @@ def records_collectives(torch_version):
 
 def offloaded_cache(transformers_version):
     """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
-    able = release(transformers_version) >= (4, 44)
-    _take("offloaded_cache", "yes" if able else "no")
-    return able
+    return _able("offloaded_cache", release(transformers_version) >= (4, 44))
 
 
 def loads_straight(transformers_version):
     """Does `from_pretrained(device_map={"": device})` leave a model as `.to(device)` does? Earlier pins of accelerate hook into every layer."""
-    able = release(transformers_version) >= (5, 0)
-    _take("onto_device", "device_map" if able else "through host memory")
-    return able
+    return _able("onto_device", release(transformers_version) >= (5, 0), "device_map", "through host memory")
 
 
 def safe_pickles(torch_version):
     """Does `torch.load(weights_only=True)` run no code of a pickle? Before 2.6 it could be tricked into it (CVE-2025-32434)."""
-    able = release(torch_version) >= (2, 6)
-    _take("pickles", "weights_only" if able else "refused")
-    return able
+    return _able("pickles", release(torch_version) >= (2, 6), "weights_only", "refused")
 
 
 def meta_device(torch, accelerate):

@@ -13,7 +13,6 @@ import json
 import os
 import statistics
 import tempfile
-import time
 
 from bench import compat
 from bench.measuring import measure
@@ -87,11 +86,7 @@ def profile(job, loaded, keep=None):
     synchronize = measure.synchronizer(job)
 
     def call():
-        synchronize()
-        began = time.perf_counter()
-        loaded.generate(loaded.input_ids, **arguments)
-        synchronize()
-        return (time.perf_counter() - began) * 1000
+        return measure.elapsed_ms(lambda: loaded.generate(loaded.input_ids, **arguments), synchronize)[0]
 
     wall_ms = [call() for _ in range(7)][2:]
     figures = {"profiler": job.options.get("profiler", "torch"), "new_tokens": NEW_TOKENS, "wall_ms": statistics.median(wall_ms)}

@@ -109,15 +109,9 @@ def cut(model, devices):
     return stages
 
 
-class Failed:
-    """What a stage puts into the queue of finished micro-batches where it raised an exception."""
-
-    def __init__(self, error):
-        self.error = error
-
-
 class Generation:
-    """One generation of `count` micro-batches: the queue of each stage, that of the finished ones, and what the stages tell."""
+    """One generation of `count` micro-batches: the queue of each stage, that of the finished ones (None, or the exception of a stage), and what the
+    stages tell."""
 
     def __init__(self, stages, count, new_tokens):
         self.stages, self.new_tokens = stages, new_tokens
@@ -136,7 +130,7 @@ class Generation:
                 try:
                     value = self._step(place, number, value)
                 except Exception as error:  # the caller's thread raises it
-                    self.finished.put(Failed(error))
+                    self.finished.put(error)
                     return
                 self._hand_on(place, number, value)
 
@@ -166,9 +160,9 @@ class Generation:
         for _ in range(min(in_flight, len(waiting))):
             self.inboxes[0].put(waiting.pop(0))
         for _ in batches:
-            failure = self.finished.get()
-            if failure:
-                raise failure.error
+            error = self.finished.get()
+            if error is not None:
+                raise error
             if waiting:
                 self.inboxes[0].put(waiting.pop(0))
 

@@ -6,6 +6,7 @@ answer. A timed call is one batch, tokenising and decoding included. Batches of 
 Figures: see `summary`.
 """
 
+import functools
 import time
 
 from bench import compat
@@ -138,11 +139,7 @@ def run(job, loaded, say):
             answer(job, loaded, tokenizer, waiting[:size], arguments)
         for start in range(0, len(waiting), size):
             batch = waiting[start : start + size]
-            synchronize()
-            began = time.perf_counter()
-            line = answer(job, loaded, tokenizer, batch, arguments)
-            synchronize()
-            line["ms"] = (time.perf_counter() - began) * 1000
-            outputs.add(line)
+            ms, line = measure.elapsed_ms(functools.partial(answer, job, loaded, tokenizer, batch, arguments), synchronize)
+            outputs.add(dict(line, ms=ms))
             progress(len(batch))
     return result(job, outputs)

@@ -13,6 +13,7 @@ another rank. The slowest rank counts.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import statistics
@@ -161,8 +162,7 @@ def main(job, out_path):
         sys.exit("the job is of {} on {} GPUs; take a job of deepspeed on at least 2".format(job.backend, job.device_count))
     parts = []
     for records in (True, False):
-        job.load = dict(job.load, torch_records=records)
-        write_whole(out_path + ".job", to_json(job))
+        write_whole(out_path + ".job", to_json(dataclasses.replace(job, load=dict(job.load, torch_records=records))))
         code = ranks.start(job.device_count, out_path + ".job", out_path, "bench.instruments.collectives")
         if code:
             return code
@@ -183,7 +183,7 @@ if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as opened:
         asked = parse_job(opened.read())
     if len(sys.argv) == 4:
-        asked.prompt = dict(asked.prompt, batch_size=int(sys.argv[3]))
+        asked = dataclasses.replace(asked, prompt=dict(asked.prompt, batch_size=int(sys.argv[3])))
     if ranks.inside():
         as_rank(asked, sys.argv[2])
     sys.exit(main(asked, sys.argv[2]))

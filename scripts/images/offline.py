@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.reasons import first_line
+from scripts.containers import programs
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.pins import Pins
@@ -41,8 +42,7 @@ def keep_tools(loaded: Pins, where: Path, pythons: Sequence[str] = ()) -> Path:
             ]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
-                last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-                raise KitError(f"the tools for Python {version} could not be fetched: {last}")
+                raise KitError(f"the tools for Python {version} could not be fetched: {programs.last_line(done)}")
     return target
 
 

@@ -23,9 +23,9 @@ def image_files(loaded: Pins, image: Image) -> dict[Path, str]:
     own = {requirement_files.normalized(name) for name in image.pins} - {"torch"}
     own |= {name for name in image.locked() if requirement_files.needs_cuda(name) and plain and name not in plain.locked()}
     shared = requirement_files.shared_layer(text, plain.lock_text()) if plain else ""
-    summary, sections = loaded.backends[image.backend]["summary"], dockerfile.template(loaded.root)
+    summary, template = loaded.backends[image.backend]["summary"], (loaded.root / dockerfile.TEMPLATE).read_text(encoding="utf-8")
     files = {
-        image.folder / "Dockerfile": dockerfile.text(image, summary, sections, shares=bool(shared)),
+        image.folder / "Dockerfile": dockerfile.text(image, summary, template, shares=bool(shared)),
         image.folder / "torch.txt": requirement_files.torch_layer(text, own),
     }
     if shared:

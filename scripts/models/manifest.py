@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from bench.job import write_whole
-from scripts.models.files import weights_sha256
 from scripts.pins.models import ModelFile
 
 NAME = ".manifest.json"
@@ -27,10 +26,6 @@ class Manifest(msgspec.Struct):
     seen: dict[str, tuple[int, int]] = {}
     made_from: str = ""
     converted_by: str = ""
-
-    @property
-    def weights_sha256(self) -> str:
-        return weights_sha256(self.files)
 
     def is_checked(self, folder: Path, file: ModelFile) -> bool:
         """Is the file unchanged since its digest was checked?"""

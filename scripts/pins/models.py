@@ -37,12 +37,9 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class ModelPin:
-    """A model's commit with its reason. `commit` is "" where it is unknown; `locked` is None until `make lock-models` has asked the hub."""
+    """`commit` is "" where it is unknown; `locked` is None until `make lock-models` has asked the hub."""
 
-    name: str
     commit: str
-    origin: str
-    why: str
     locked: LockedModel | None = None
 
 
@@ -69,7 +66,7 @@ def _pin(name: str, table: Mapping[str, str], locked: LockedModel | None) -> Mod
         raise KitError(f'docker/pins.toml, [models."{name}"]: commit is {commit!r}; a model needs {needed}')
     if locked and commit and locked.commit != commit:
         locked = None  # the pin has changed since
-    return ModelPin(name, commit or (locked.commit if locked else ""), table["origin"], table["why"], locked)
+    return ModelPin(commit or (locked.commit if locked else ""), locked)
 
 
 def is_commit(text: str) -> bool:

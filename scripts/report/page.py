@@ -9,7 +9,7 @@ from scripts.articles import Article
 from scripts.report import failures, noise, pages
 from scripts.report.cells import MARK, NONE
 from scripts.report.templating import render
-from scripts.report.text import Markdown, anchor, blocks, lines, link, prose
+from scripts.report.text import Markdown, anchor, blocks, folded, lines, link, prose
 from scripts.report.verdict_marks import legend
 from scripts.report.view import View
 from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
@@ -150,7 +150,7 @@ def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
         "heading": _article_link(slug, content),
         "claims": overview.claim_lines(verdicts) if verdicts else Markdown(),
         "settings": matrix.table(later, verdicts),
-        "earlier": _folded(summary, matrix.table(earlier, verdicts) if earlier else Markdown()),
+        "earlier": folded(summary, matrix.table(earlier, verdicts) if earlier else Markdown()),
     }
 
 
@@ -241,11 +241,11 @@ def setting_page(
     for view in VIEWS:
         with failures.part(f"the view {view.name} of {group.heading}", runs):
             figure = _plot(view, group, pictures) if view.folded else Markdown()
-            folds.append(_folded(view.summary, blocks(figure, view.section(group, article))))
+            folds.append(folded(view.summary, blocks(figure, view.section(group, article))))
     with failures.part(f"the page of {group.heading}", runs):
         judged = verdicts.of_group(group) if verdicts else []
         judges = article and (article.claims or any(case.published for case in article.cases))
-        folds.append(_folded("Speed-ups, published and measured", claims.speed_ups(group, judged)))
+        folds.append(folded("Speed-ups, published and measured", claims.speed_ups(group, judged)))
         return render(
             "setting",
             anchor=anchor(group.slug),
@@ -267,11 +267,6 @@ def setting_page(
 def _plot(view: View, group: Group, pictures: Mapping[str, str]) -> Markdown:
     name = f"{group.slug}-{view.name}"
     return Markdown("![{}: {}]({})").format(view.title, group.heading, Markdown(f"plots/{name}.svg")) if name in pictures else Markdown()
-
-
-def _folded(summary: str, inner: Markdown) -> Markdown:
-    """A part of a page behind a click; empty where there is nothing."""
-    return blocks(Markdown("<details><summary>{}</summary>").format(summary), inner, Markdown("</details>")) if inner else Markdown()
 
 
 def _profile(record: Record, article: Article | None) -> Markdown:

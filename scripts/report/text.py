@@ -74,6 +74,11 @@ def blocks(*parts: Markdown) -> Markdown:
     return Markdown("\n\n").join(part for part in parts if part)
 
 
+def folded(summary: str, inner: Markdown) -> Markdown:
+    """A part of a page behind a click; empty where there is nothing."""
+    return blocks(Markdown("<details><summary>{}</summary>").format(summary), inner, Markdown("</details>")) if inner else Markdown()
+
+
 def lines(*parts: Markdown) -> Markdown:
     """Lines that belong together, as of a list."""
     return Markdown("\n").join(parts)

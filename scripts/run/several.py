@@ -9,7 +9,6 @@ import ctypes
 import dataclasses
 import functools
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -48,15 +47,11 @@ class Running:
 
     def receipt(self) -> dict[str, str]:
         """{run: status} of what the job measured, or found measured; {} where it came to no end."""
-        try:
-            return dict(json.loads((self.folder / "receipt.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return {}
+        return tasks.receipt_in(self.folder / "receipt.json") or {}
 
     def why(self) -> str:
         """The last error that the job printed."""
-        lines = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if "error:" in line), f"ended with {self.process.returncode}")
+        return tasks.last_error(self.folder / "log.txt") or f"ended with {self.process.returncode}"
 
 
 def split(planned: Sequence[Planned], asked: Options) -> list[Task]:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scripts.containers import programs
 from scripts.errors import KitError, UsageError
 from scripts.report import document
 from scripts.share import secrets_scan, site
@@ -98,7 +99,7 @@ def push(folder: Path, remote: str, branch: str, take_branch: bool = False) -> s
         command = [sys.executable, "-m", "ghp_import", "--no-jekyll", "--remote=origin", f"--branch={branch}", "--message=The report", str(folder.resolve())]
         done = subprocess.run(command, cwd=clone, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
-            raise KitError(f"the site was not committed: {without_password((done.stderr.strip().splitlines() or ['no reason given'])[-1])}")
+            raise KitError(f"the site was not committed: {without_password(programs.last_line(done))}")
         git = repository.git
         if there and git("rev-parse", f"{branch}^{{tree}}") == git("rev-parse", f"origin/{branch}^{{tree}}"):
             return "nothing changed"

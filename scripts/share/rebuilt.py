@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from scripts import results, surroundings
+from scripts.containers import programs
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import data, quoted
@@ -63,7 +64,7 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
     except subprocess.TimeoutExpired as error:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:
-        raise KitError((done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("error: "))
+        raise KitError(programs.last_line(done).removeprefix("error: "))
     patterns = (*BY_HAND, *(f"{folder}/{pattern}" for folder in REPORTS for pattern in (*PAGES, "plots/*.svg")))
     made = [path for pattern in patterns for path in work.glob(pattern) if path.is_file()]
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in made}

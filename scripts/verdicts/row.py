@@ -18,7 +18,6 @@ from scripts.verdicts.run_facts import (
     cold_ms_of,
     is_wrong_when_padded,
     peak_of_a_gpu_bytes,
-    peak_used_bytes,
     series,
     uuids_of_runs,
     with_calls,
@@ -141,10 +140,6 @@ class Row:
         return [_middle_share(of_gpu) for of_gpu in of_gpus]
 
     @property
-    def options(self) -> dict[str, Any]:
-        return self.record.job.options or {}
-
-    @property
     def measured_without_calls(self) -> bool:
         """Is the row ok without a timed call, so that its numbers stand in tables of their own?"""
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
@@ -206,12 +201,6 @@ class Row:
         image = self.record.host.get("image") or {}
         stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
         return [str(difference) for difference in self.record.host.get("differences") or []] + stand_in
-
-    def peaks_of_gpus_bytes(self) -> list[int]:
-        """The most that its GPUs held, the fullest first: of each place in this order the middle of the runs with samples of most GPUs. [] without any."""
-        sampled = [sorted(peak_used_bytes(run).values(), reverse=True) for run in self.shown_runs]
-        most = max(map(len, sampled), default=0)
-        return [statistics.median_low(peaks) for peaks in zip(*(peaks for peaks in sampled if len(peaks) == most), strict=True)]
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:

@@ -1,11 +1,18 @@
 """The instrument that counts all-reduces: what it replaces, what it counts and how it divides; the collectives themselves need GPUs."""
 
+import json
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import pytest
 
 from bench.backends import deepspeed
 from bench.instruments import collectives
+from bench.job import parse_job, to_json
+from scripts.paths import ROOT
+from tests import synthetic
 
 
 class Clock:
@@ -70,3 +77,27 @@ def test_a_torch_that_keeps_no_records_cannot_leave_them_out(monkeypatch, torch,
     assert deepspeed.unsupported(job).startswith(f"torch {torch} keeps no records") is refused
     job.load = {}
     assert deepspeed.unsupported(job) == ""
+
+
+def test_ranks_start_once_with_torch_s_records_and_once_without(monkeypatch, tmp_path, capsys):
+    started = []
+
+    def start(count, job_path, out_path, module):
+        records = parse_job(Path(job_path).read_text()).load["torch_records"]
+        started.append((count, records))
+        way = {"way": "library" if records else "unrecorded", "ms_a_further_token": 2.0, "all_reduces_a_token": 60, "host_us_an_all_reduce": None}
+        Path(out_path).write_text(json.dumps({"ways": [way]}))
+        return 0
+
+    monkeypatch.setattr(collectives.ranks, "start", start)
+    assert collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json")) == 0
+    assert started == [(2, True), (2, False)]
+    assert [way["way"] for way in json.loads((tmp_path / "out.json").read_text())["ways"]] == ["library", "unrecorded"]
+    assert "unrecorded    2.00 ms a further token, 60 all-reduces" in capsys.readouterr().out
+
+
+def test_the_command_line_takes_rows_and_says_which_job_it_needs(tmp_path):
+    (tmp_path / "job.json").write_text(to_json(synthetic.job("int8")))
+    command = [sys.executable, "-m", "bench.instruments.collectives", str(tmp_path / "job.json"), str(tmp_path / "out.json"), "8"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.strip() == "the job is of int8 on 1 GPUs; take a job of deepspeed on at least 2"

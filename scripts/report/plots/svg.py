@@ -93,9 +93,6 @@ class Picture:
             dashed = f" stroke-dasharray={quoteattr(dashes)}" if dashes else ""
             self._parts.append(f'<path d="M{drawn}"{self._class(f"{style} stroke")} stroke-width="1.5"{dashed}/>')
 
-    def bar(self, x: float, y: float, width: float, height: float, style: str) -> None:
-        self._parts.append(f'<rect x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"{self._class(f"{style} fill")}/>')
-
     def dot(self, x: float, y: float, style: str, hollow: bool = False, radius: float = 4.0) -> None:
         self._parts.append(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"{self._class(_filled(style, hollow))}/>')
 

@@ -11,7 +11,7 @@ from scripts.articles import Article
 from scripts.report import cells, rerun_command
 from scripts.report.cells import MARK, NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, anchor, blocks, code, lines, link
+from scripts.report.text import Markdown, anchor, blocks, code, folded, lines, link
 from scripts.report.views import around
 from scripts.results import Record, Skipped
 from scripts.verdicts import run_facts
@@ -143,7 +143,7 @@ def _used(group: Group) -> Markdown:
         if row.guest and (row.guest.used or row.guest.compat):
             facts = json.dumps({"used": row.guest.used, "branches": row.guest.compat}, sort_keys=True, ensure_ascii=False)
             items.append(Markdown("- {}: {}").format(cells.on(row), code(facts.replace("|", " "))))
-    return _folded("What each backend really did", items)
+    return folded("What each backend really did", lines(*items))
 
 
 def _again(group: Group, article: Article | None) -> Markdown:
@@ -153,12 +153,7 @@ def _again(group: Group, article: Article | None) -> Markdown:
         if again := rerun_command.shown(row.record, article):
             runs = ", ".join(run.id for run in row.runs)
             items.append(Markdown("- {}: {}; its runs: {}").format(cells.on(row), again, runs))
-    return _folded("How to run each row again (REPEATS=5 makes the five runs of a verdict), and the ids of its runs", items)
-
-
-def _folded(summary: str, items: Sequence[Markdown]) -> Markdown:
-    head = Markdown("<details><summary>{}</summary>").format(summary)
-    return blocks(head, lines(*items), Markdown("</details>")) if items else Markdown()
+    return folded("How to run each row again (REPEATS=5 makes the five runs of a verdict), and the ids of its runs", lines(*items))
 
 
 def environment(group: Group, article: Article | None = None) -> Markdown:

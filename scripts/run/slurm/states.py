@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from scripts.run.slurm import tasks
 from scripts.run.slurm.client import Job
 from scripts.run.slurm.submissions import Submission
 from scripts.run.slurm.tasks import Task
@@ -65,8 +66,8 @@ def _without_receipt(watched: Watched, job: Job | None) -> str:
     ended = f"SLURM says {job.state}" + (f" on {job.node}" if job.node else "") if job else "SLURM knows nothing of it any more"
     log = watched.submission.log(watched.index)
     if log.exists():
-        last = next((line for line in reversed(log.read_text(encoding="utf-8", errors="replace").splitlines()) if "error:" in line), "")
-        return f"{ended}; {last.strip()[:300] + '; ' if last else ''}its log is {log}"
+        last = tasks.last_error(log)
+        return f"{ended}; {last[:300] + '; ' if last else ''}its log is {log}"
     if job and job.state == "CANCELLED":
         return f"{ended}, before it began"
     return f"{ended}, and it left no log in {log.parent}: where the nodes do not share that folder, type RUNS=/folder/that/all/nodes/share"

@@ -18,11 +18,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from bench.job import write_whole
 from scripts import results
 from scripts.errors import KitError
 from scripts.machine import locks, permissions
 from scripts.paths import ROOT
+from scripts.run.slurm import tasks
 from scripts.run.slurm.site import Site
 from scripts.run.slurm.tasks import Task
 
@@ -70,11 +73,7 @@ class Submission:
 
     def receipt(self, index: int) -> dict[str, str] | None:
         """{run: status} of a task that came to its end; None without."""
-        try:
-            loaded = json.loads((self.folder / f"receipt-{index}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return {str(run): str(status) for run, status in loaded.items()} if isinstance(loaded, dict) else None
+        return tasks.receipt_in(self.folder / f"receipt-{index}.json")
 
     def is_done(self, index: int, runs: Path) -> bool:
         """Did a task come to its end, with results that need no repeat and are still there?"""
@@ -104,26 +103,22 @@ def one_at_a_time(runs: Path) -> Iterator[None]:
         yield
 
 
-def prepare(tasks: Sequence[Task], site: Site, runs: Path) -> Submission:
+def prepare(asked: Sequence[Task], site: Site, runs: Path) -> Submission:
     """The folder of a new submission, with all that its tasks need."""
     folder = place(runs).absolute() / f"{PREFIX}{secrets.token_hex(4)}"
     folder.mkdir()
-    submission = Submission(folder, list(tasks), _shown(site))
-    cases = "\n".join(f"{number}) set -- {shlex.join(task.arguments)} ;;" for number, task in enumerate(tasks))
+    submission = Submission(folder, list(asked), msgspec.structs.asdict(site))
+    cases = "\n".join(f"{number}) set -- {shlex.join(task.arguments)} ;;" for number, task in enumerate(asked))
     quoted = {"python": shlex.quote(sys.executable), "folder": shlex.quote(str(folder)), "root": shlex.quote(str(ROOT))}
     submission.script.write_text(SCRIPT.format(**quoted, setup="\n".join(site.setup), cases=cases), encoding="utf-8")
-    described = {"tasks": [dataclasses.asdict(task) for task in tasks], "site": submission.site}
+    described = {"tasks": [dataclasses.asdict(task) for task in asked], "site": submission.site}
     write_whole(folder / "tasks.json", json.dumps(described, indent=1))
     return submission
 
 
-def _shown(site: Site) -> dict[str, object]:
-    return {name: getattr(site, name) for name in site.__struct_fields__}
-
-
 def same_request(task: Task, site: Site, submission: Submission) -> Iterator[int]:
     """The numbers of the submission's tasks that ask the very same of the same resources."""
-    if submission.site == _shown(site):
+    if submission.site == msgspec.structs.asdict(site):
         yield from (number for number, earlier in enumerate(submission.tasks) if earlier == task)
 
 

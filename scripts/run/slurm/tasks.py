@@ -6,6 +6,7 @@ other case is a task of its own; a repeat begins after the one before it.
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -37,6 +38,21 @@ class Task:
     def devices(self) -> str:
         """How many GPUs it needs, in words."""
         return f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "CPU"
+
+
+def receipt_in(path: Path) -> dict[str, str] | None:
+    """{run: status} of what a task measured, or found measured; None where it came to no end."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {str(run): str(status) for run, status in loaded.items()} if isinstance(loaded, dict) else None
+
+
+def last_error(log: Path) -> str:
+    """The last error that a task printed; "" where its log holds none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if "error:" in line), "")
 
 
 def split(planned: Sequence[Planned], asked: Options) -> Iterator[Task]:
