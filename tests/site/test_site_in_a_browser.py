@@ -12,7 +12,7 @@ from tests.site.page import Page
 FEW, ALL = 3, 10_000
 LOOKS = [
     *((1280, "light", FEW), (390, "dark", FEW)),
-    *(pytest.param(width_px, scheme, ALL, marks=pytest.mark.full) for width_px in (1280, 390) for scheme in ("light", "dark")),
+    *(pytest.param(*look, marks=pytest.mark.full) for look in ((1280, "light", ALL), (390, "dark", ALL), (1280, "dark", FEW), (390, "light", FEW))),
 ]
 
 #: What a first visit may load: every file that the first page asks for, as many bytes as it has on the disk; a host that compresses sends less.
