@@ -93,7 +93,7 @@ def locked(content, commit=FIRST):
 def test_no_model_of_an_article_is_pinned_to_a_branch():
     pins = model_pins.load()
     unpinned = {one.name for one in article_models.of_articles() if not model_pins.is_commit(one.commit)}
-    assert unpinned <= {"philschmid/gpt-j-6B-fp16-sharded"} and {pin.commit for pin in pins.values() if pin.name in unpinned} <= {""}
+    assert unpinned <= {"philschmid/gpt-j-6B-fp16-sharded"} and {pin.commit for name, pin in pins.items() if name in unpinned} <= {""}
 
 
 def test_a_pin_that_names_a_branch_is_refused(tmp_path):
