@@ -213,10 +213,10 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
             runs = [functools.partial(sitting.run, in_batches_of, repeat) for _, in_batches_of in group]
             if repeat % 2:
                 fitting = [batch_sweep.walk(sizes, run) for (sizes, _), run in zip(group, runs, strict=True)]
-                continue
-            for sizes_that_fit, run in reversed(list(zip(fitting, runs, strict=True))):
-                for size in reversed(sizes_that_fit):
-                    run(size)
+            else:
+                for sizes_that_fit, run in zip(reversed(fitting), reversed(runs), strict=True):
+                    for size in reversed(sizes_that_fit):
+                        run(size)
     if sitting.refused:
         raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
     return sitting.records

@@ -15,18 +15,21 @@ def a_row(case, call_ms, batch_size=1, count=1, new_tokens=128, **asked):
     return record(dataclasses.replace(of_job, prompt=prompt), call_ms, spread=0.0)
 
 
-def line_of(*records):
-    """(what was fastest in batch 1, in larger batches), without the pages that the names lead to."""
+def cells_of(*records):
+    """What was fastest in batch 1, and in larger batches."""
     text = str(fastest.section(row_groups.build(list(records), articles.load_all())))
     (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1")]
-    return tuple(cell.strip().partition("](")[0].replace("[", "") + cell.strip().partition(")")[2] for cell in line.strip("|").split("|")[2:])
+    return [cell.strip() for cell in line.strip("|").split("|")[2:]]
+
+
+def line_of(*records):
+    """(what was fastest in batch 1, in larger batches), without the pages that the names lead to."""
+    return tuple(cell.partition("](")[0].replace("[", "") + cell.partition(")")[2] for cell in cells_of(*records))
 
 
 def named_beside(*records):
     """What stands behind the fastest row in batch 1: of another setting."""
-    text = str(fastest.section(row_groups.build(list(records), articles.load_all())))
-    (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1")]
-    _, bracket, named = line.strip("|").split("|")[2].strip().partition(" (in another setting")
+    _, bracket, named = cells_of(*records)[0].partition(" (in another setting")
     return bracket + named
 
 

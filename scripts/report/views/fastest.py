@@ -123,12 +123,10 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
     batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
     others = f"of {_systems(group)} systems" if _systems(group) > 1 else "the only system measured"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
-    counts = list(map(_runs, group))
-    fewest, most = min(counts), max(counts)
-    runs = (f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)) + ("" if _can_judge([best]) else f", {RECIPE_1}")
+    runs = _runs_in_words(group) + ("" if _can_judge([best]) else f", {RECIPE_1}")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
     name = link(" or ".join([best.row.case, *alike]), f"#{best.group.slug}")
-    if _systems(group) > 1 and fewest < stats.LEAST_RUNS:
+    if _systems(group) > 1 and min(map(_runs, group)) < stats.LEAST_RUNS:
         name = Markdown(f"{SIGNS[NOT_TESTED]} ") + name
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
 
@@ -140,9 +138,8 @@ def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mark
     best = _best([one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)])
     if best.ms >= _best(compared).ms:
         return Markdown()
-    runs = _runs(best)
     words = Markdown(" (in another setting: {} {}, {}, {})")
-    return words.format(link(best.row.case, f"#{best.group.slug}"), stats.significant(best.ms), gpus(best.row.count), f"{runs} run" + "s" * (runs != 1))
+    return words.format(link(best.row.case, f"#{best.group.slug}"), stats.significant(best.ms), gpus(best.row.count), _runs_in_words([best]))
 
 
 def _alike(one: Timed, best: Timed) -> bool:
@@ -154,6 +151,13 @@ def _alike(one: Timed, best: Timed) -> bool:
 def _runs(one: Timed) -> int:
     """How many of the row's runs count."""
     return len(one.row.runs_of(one.row.new_tokens[-1]))
+
+
+def _runs_in_words(timed: Sequence[Timed]) -> str:
+    """ "3 to 5 runs"."""
+    counts = list(map(_runs, timed))
+    fewest, most = min(counts), max(counts)
+    return f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)
 
 
 def _best(timed: Sequence[Timed]) -> Timed:
