@@ -1,6 +1,7 @@
 """Generated sections of docker/README.md: the record of the last full build, and known advisories with the stacks that they concern."""
 
 import tomllib
+from collections.abc import Iterable, Mapping
 
 from packaging.version import Version
 
@@ -21,20 +22,21 @@ def put_in(text: str, loaded: Pins) -> str:
 def advisory_lines(loaded: Pins) -> list[str]:
     """A table of the advisories that concern at least one image, with the locked versions."""
     listed = tomllib.loads((loaded.root / ADVISORIES).read_text(encoding="utf-8"))
+    locks = [(image.stack, image.locked()) for image in loaded.images()]
     rows = []
     for advisory in listed["advisory"]:
-        held = affected(loaded, advisory["package"], advisory.get("since", "0"), advisory["fixed_in"])
+        held = affected(locks, advisory["package"], advisory.get("since", "0"), advisory["fixed_in"])
         if held:
             where = "; ".join(f"{version} in {', '.join(stacks)}" for version, stacks in held.items())
             rows.append(f"| {advisory['id']} | {advisory['package']} below {advisory['fixed_in']} | {advisory['what']} | {where} |")
     return [f"As of {listed['written']}; written by hand, not a scan.", "", "| advisory | package | what | held |", "|---|---|---|---|", *rows]
 
 
-def affected(loaded: Pins, package: str, since: str, fixed_in: str) -> dict[str, list[str]]:
-    """{version: stacks} of a package's locked versions from `since` on and below `fixed_in`."""
+def affected(locks: Iterable[tuple[str, Mapping[str, str]]], package: str, since: str, fixed_in: str) -> dict[str, list[str]]:
+    """{version: stacks} of a package's locked versions from `since` on and below `fixed_in`; `locks` are each image's stack and its packages."""
     by_version: dict[str, dict[str, None]] = {}
-    for image in loaded.images():
-        version = image.locked().get(package)
+    for stack, versions in locks:
+        version = versions.get(package)
         if version and Version(since) <= Version(version) < Version(fixed_in):
-            by_version.setdefault(version, {})[image.stack] = None
+            by_version.setdefault(version, {})[stack] = None
     return {version: list(stacks) for version, stacks in by_version.items()}

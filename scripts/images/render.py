@@ -21,7 +21,8 @@ def image_files(loaded: Pins, image: Image) -> dict[Path, str]:
     """{path: text} of an image's Dockerfile, and of the parts of its lock that are installed in layers of their own."""
     text, plain = image.lock_text(), loaded.plain(image.stack)
     own = {requirement_files.normalized(name) for name in image.pins} - {"torch"}
-    own |= {name for name in image.locked() if requirement_files.needs_cuda(name) and plain and name not in plain.locked()}
+    if plain:
+        own |= {name for name in image.locked().keys() - plain.locked().keys() if requirement_files.needs_cuda(name)}
     shared = requirement_files.shared_layer(text, plain.lock_text()) if plain else ""
     summary, template = loaded.backends[image.backend]["summary"], (loaded.root / dockerfile.TEMPLATE).read_text(encoding="utf-8")
     files = {

@@ -10,13 +10,14 @@ from scripts.errors import KitError
 from scripts.images import image_docs
 
 LOADED = pins.load()
+LOCKS = [(image.stack, image.locked()) for image in LOADED.images()]
 
 
 def test_an_advisory_concerns_the_versions_between_its_fault_and_its_cure():
-    assert image_docs.affected(LOADED, "torch", "0", "2.0.1") == {"1.13.1": ["2023-02"]}
-    assert image_docs.affected(LOADED, "torch", "2.0", "2.1") == {"2.0.1": ["2023-05"]}
-    assert image_docs.affected(LOADED, "torch", "0", "1.13.1") == {}
-    assert image_docs.affected(LOADED, "no-such-package", "0", "99") == {}
+    assert image_docs.affected(LOCKS, "torch", "0", "2.0.1") == {"1.13.1": ["2023-02"]}
+    assert image_docs.affected(LOCKS, "torch", "2.0", "2.1") == {"2.0.1": ["2023-05"]}
+    assert image_docs.affected(LOCKS, "torch", "0", "1.13.1") == {}
+    assert image_docs.affected(LOCKS, "no-such-package", "0", "99") == {}
 
 
 def test_every_advisory_is_one_of_a_package_and_has_a_cure():
