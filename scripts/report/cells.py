@@ -65,8 +65,8 @@ def status(row: Row) -> Markdown:
 
 
 def case(row: Row) -> str:
-    """The case, marked where its environment deviates from the pins: the note below the group's tables says where it is listed."""
-    return row.name + (f" {MARK}" if row.deviations() else "")
+    """The case, marked where its environment differs from the pins: the note below the group's tables says where it is listed."""
+    return row.name + (f" {MARK}" if row.differences else "")
 
 
 def on(row: Row) -> str:

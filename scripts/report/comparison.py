@@ -193,16 +193,20 @@ COLUMNS: list[tables.Column[Difference]] = [
 
 
 def markdown(differences: Sequence[Difference]) -> Markdown:
-    """The comparison as Markdown: a table for each setting, and how often each word stands."""
-    sides = SIDES if any(any(difference.sides) for difference in differences) else []
+    """The comparison as Markdown: how often each word stands, and a table for each setting. Rows of the same runs are counted and not listed."""
+    listed = [difference for difference in differences if difference.word != SAME]
+    sides = SIDES if any(any(difference.sides) for difference in listed) else []
     columns = [tables.Column[Difference]("row", lambda difference: difference.name), *sides, *COLUMNS]
     tables_by_setting = []
-    for setting in dict.fromkeys(difference.setting for difference in differences):
+    for setting in dict.fromkeys(difference.setting for difference in listed):
         tables_by_setting.append(Markdown("**{}**").format(setting))
-        tables_by_setting.append(tables.aligned(columns, [difference for difference in differences if difference.setting == setting]))
+        tables_by_setting.append(tables.aligned(columns, [difference for difference in listed if difference.setting == setting]))
     words = [difference.reason if difference.reason in (ONLY_A, ONLY_B) else difference.word for difference in differences]
     counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
-    return blocks(*tables_by_setting, Markdown("Lines above: {}.").format(counts))
+    told = Markdown("{} rows; B has {}.").format(len(differences), counts)
+    if SAME in words:
+        told += Markdown(" Rows of the same runs are not listed." if listed else " Nothing changed.")
+    return blocks(told, *tables_by_setting)
 
 
 def across_of(typed: str) -> list[str]:

@@ -21,7 +21,9 @@ README = ROOT / "README.md"
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
     """A row a headline: the published variant nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
-    note = Markdown("{} by version {} of [the rules](docs/verdict-rules.md).").format(overview.words_of(overview.every_claim(verdicts)), rules_version.VERSION)
+    everything = overview.every_claim(verdicts)
+    note = Markdown("{} by version {} of [the rules](docs/verdict-rules.md). {}")
+    note = note.format(overview.words_of(everything), rules_version.VERSION, overview.parts_of(everything))
     return blocks(with_header(COLUMNS, chosen), note if chosen else Markdown())
 
 

@@ -15,6 +15,13 @@ from scripts.verdicts.row_groups import Group
 MOST_RUNS = 1000
 
 
+#: Of an undecided part whose ratio is one of several machines: nobody knows how another mixture of them comes out.
+MIXTURE = Markdown(
+    "- Claim {}, {}: undecided over runs of {} machines, whose ratios differ. Five runs of each row on one machine (`RUNS=…`, `FORCE=1`) tell more than "
+    "more runs of the mixture."
+)
+
+
 def section(group: Group, known: Sequence[Calibration], judged: Sequence[Judged]) -> Markdown:
     """The noise floor of the group's machine where `make calibrate` measured it, and each undecided direction with what would decide it; may be empty."""
     of_machine = calibration.of_machine(known, group)
@@ -44,6 +51,9 @@ def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
     for claim in judged:
         for part in claim.verdict.parts:
             if part.word == UNDECIDED and part.ratio and part.cases and part.where:
+                if part.machines:
+                    yield MIXTURE.format(claim.claim["id"], part.name, part.machines)
+                    continue
                 rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
                 runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)
                 needed = stats.runs_to_decide(part.ratio, runs, part.where.ends)

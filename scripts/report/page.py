@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from scripts import pins
 from scripts.articles import Article
-from scripts.report import failures, noise, pages
+from scripts.report import cells, failures, noise, pages
 from scripts.report.cells import MARK, NONE
 from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, folded, lines, link, prose
@@ -17,7 +17,7 @@ from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts import calibration, lookup
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import ArticleVerdicts
-from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR
+from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR, listed
 from scripts.verdicts.row_groups import Group
 
 #: What stands in the settings of the index, for a reader who has seen nothing else.
@@ -255,13 +255,20 @@ def setting_page(
             cannot_judge=cannot_judge if judges else "",
             plots=blocks(*(_plot(view, group, pictures) for view in VIEWS if not view.folded)),
             systems=systems.section(group, article),
-            deviates=any(row.deviations() for row in group.rows),
+            differs=any(row.differences for row in group.rows),
+            stand_in=_on_stand_in(group),
             mark=MARK,
             noise=noise.section(group, calibrations, judged),
             claims_anchor=anchor(matrix.claims_of(group)),
             claims=claims.of_group(group, judged, article) if article else Markdown(),
             folds=blocks(*folds),
         )
+
+
+def _on_stand_in(group: Group) -> str:
+    """ "All rows": those whose image, or its base, is a stand-in; "" for none."""
+    rows = [row for row in group.rows if row.is_on_stand_in]
+    return "" if not rows else "All rows" if len(rows) == len(group.rows) else listed([cells.on(row) for row in rows])
 
 
 def _plot(view: View, group: Group, pictures: Mapping[str, str]) -> Markdown:

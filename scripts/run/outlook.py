@@ -1,6 +1,7 @@
 """What a command would run: each row, the runs that are there, the runs to go, and how long they take. Nothing is started.
 
-The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU).
+The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU), or else on as many GPUs of
+other models, which are then named: a plan is also made where no GPU is.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ RUNS_OF_ESTIMATE = 5
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run.
+    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` names the GPUs of these runs, "" of this model.
 
     `open_ended`: an unknown number of larger batches follows, until memory runs out.
     """
@@ -36,6 +37,7 @@ class Row:
     done: int
     repeats: int
     run_s: float | None
+    elsewhere: str = ""
     open_ended: bool = False
 
     @property
@@ -83,17 +85,29 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
     done = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
     count = runner.device_count(planned, asked)
     devices = f"{count} x CPU" if asked.device == "cpu" else f"{count} GPU{'s' if count > 1 else ''}"
-    return Row(planned, devices, done, asked.repeats, _run_s(job, prefix, asked.runs)), status
+    run_s, elsewhere = _run_s(job, prefix, asked.runs)
+    return Row(planned, devices, done, asked.repeats, run_s, elsewhere), status
 
 
-def _run_s(job: Job, prefix: str, runs: Path) -> float | None:
-    """The median of some stored runs of this row, under any pins, in the folder of results and in the kit's own."""
-    readable = prefix.rpartition(".")[0]
+def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, str]:
+    """(the median of some stored runs of this row, under any pins, in the folder of results and in the kit's own; on which other GPUs they ran)."""
+    on_this_model = prefix.rpartition(".")[0]
+    if here := _timed(job, on_this_model, runs):
+        return statistics.median(run_s for _, run_s in here), ""
+    on_any_model = on_this_model.rpartition(".")[0]
+    elsewhere = _timed(job, on_any_model, runs) if job.device == "cuda" else []
+    if not elsewhere:
+        return None, ""
+    models = sorted({gpu["name"] for record, _ in elsewhere for gpu in record.host.get("gpus") or []})
+    return statistics.median(run_s for _, run_s in elsewhere), " and ".join(models)
+
+
+def _timed(job: Job, readable: str, runs: Path) -> list[tuple[results.Record, float]]:
+    """Some stored runs of a job under this prefix, each with its seconds."""
     folders = dict.fromkeys((runs, *(results.runs_for(job.model["scale"], job.device, engine) for engine in ("docker", "host"))))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
-    seconds = [cost.whole_s(record) for record in itertools.islice(alike, RUNS_OF_ESTIMATE)]
-    known_s = [run_s for run_s in seconds if run_s is not None]
-    return statistics.median(known_s) if known_s else None
+    timed = ((record, cost.whole_s(record)) for record in itertools.islice(alike, RUNS_OF_ESTIMATE))
+    return [(record, run_s) for record, run_s in timed if run_s is not None]
 
 
 def _asks_the_same(earlier: Job, job: Job) -> bool:
@@ -110,10 +124,12 @@ def summary(rows: list[Row]) -> str:
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
     parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} {'is' if done == 1 else 'are'} there, {total - done} to go"]
     if total > done and unknown < total - done:
-        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}")
+        elsewhere = sorted({row.elsewhere for row in known if row.to_go and row.elsewhere})
+        by = f" by the runs on {' and on '.join(elsewhere)}" if elsewhere else ""
+        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}{by}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
-        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row on such a device is stored")
+        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row on as many devices is stored")
     return ", ".join(parts)
 
 
@@ -137,5 +153,5 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _time_of(row: Row) -> str:
-    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run"
+    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run" + (f" on {row.elsewhere}" if row.elsewhere else "")
     return words + (", then larger batches until memory runs out" if row.open_ended else "")

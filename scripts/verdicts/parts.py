@@ -73,6 +73,8 @@ class Part:
     ratio     the number, where it is a ratio of two cases, `cases` their names, and `where` the claim places it
     differs   in what the compared rows differ beside the system
     is_apart  whether the compared rows share no GPU in any run
+    notes     what else stands beside the number
+    machines  how many machines have runs of both rows, where they are several; else 0
     compared  the comparisons of an "every" part
     """
 
@@ -86,6 +88,8 @@ class Part:
     where: Range | None = None
     differs: tuple[str, ...] = ()
     is_apart: bool = False
+    notes: tuple[str, ...] = ()
+    machines: int = 0
     compared: tuple["Part", ...] = ()
 
     @property

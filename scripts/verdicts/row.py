@@ -196,11 +196,15 @@ class Row:
         calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
         return dataclasses.replace(stats.summarise(calls if len(means) == 1 else means, stats.over_runs(means)), p95=stats.p95(calls))
 
-    def deviations(self) -> list[str]:
-        """Where the environment is not the pinned one, in words."""
-        image = self.record.host.get("image") or {}
-        stand_in = ["the image, or its base, is a stand-in for the pinned one"] if image.get("stand_in") else []
-        return [str(difference) for difference in self.record.host.get("differences") or []] + stand_in
+    @property
+    def differences(self) -> list[str]:
+        """Where versions or files are not the pinned ones, in words."""
+        return [str(difference) for difference in self.record.host.get("differences") or []]
+
+    @property
+    def is_on_stand_in(self) -> bool:
+        """Was the image, or its base, a stand-in for the pinned one?"""
+        return bool((self.record.host.get("image") or {}).get("stand_in"))
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:

@@ -17,7 +17,7 @@ from scripts.results import Record
 from scripts.run import plan
 from scripts.run.engines import nsight
 from scripts.verdicts import judging, row_groups, rules, run_facts, token_times
-from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED
+from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, Part
 from scripts.verdicts.row_groups import Group
 from tests import reports, synthetic
 from tests.synthetic import check
@@ -480,6 +480,15 @@ def test_int8_is_slower_at_one_and_near_at_128(int8_at_1: float, int8_at_128: fl
     records = changed(published_cells(), "accelerate-int8", 1, cell("accelerate-int8", 1, int8_at_1))
     verdict = judge("2.6", changed(records, "accelerate-int8", 128, cell("accelerate-int8", 128, int8_at_128)))
     assert [part.word for part in verdict.parts] == words
+
+
+def test_a_gain_beyond_what_the_batch_grew_says_so() -> None:
+    def part(gain: float) -> Part:
+        return judge("2.7", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 145.6 / gain))).parts[0]
+
+    assert part(127.0).notes == ()
+    beyond = part(131.0)
+    assert beyond.notes == ("more than the batch grew, 128 times",) and "; more than the batch grew, 128 times), the bound is 102.4" in beyond.sentence
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.81 * 128, HOLDS), (0.79 * 128, REFUTED)])

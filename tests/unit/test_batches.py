@@ -191,9 +191,9 @@ def test_every_larger_batch_has_to_gain() -> None:
 
 def test_a_ratio_without_a_published_one_is_told_with_what_its_rows_differ_in() -> None:
     (part,) = judge(GROWS, *sweep(10, 19))
-    part = dataclasses.replace(part, name="x", differs=("dtype",), is_apart=True)
+    part = dataclasses.replace(part, name="x", differs=("dtype",), is_apart=True, notes=("a note",))
     judged = judging.Judged({"id": "1.0", "text": "x"}, rules.Verdict(HOLDS, judged=[(relations.of(GROWS), [part])]))
-    assert overview._facts(judged) == [f"batch b2 {part.number} × batch (the rows differ in dtype; on different GPUs)"]
+    assert overview._facts(judged) == [f"batch b2 {part.number} × batch (the rows differ in dtype; on different GPUs; a note)"]
 
 
 def test_the_batch_that_ran_out_of_memory_is_no_step() -> None:

@@ -50,7 +50,7 @@ def test_a_row_without_a_run_has_no_expected_time(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
     (row,) = rows(["transformers"], asked)
     assert (row.done, row.to_go, row.run_s) == (0, 5, None)
-    assert outlook.summary([row]) == "5 runs: 0 are there, 5 to go, the time of 5 is unknown: no run of the same row on such a device is stored"
+    assert outlook.summary([row]) == "5 runs: 0 are there, 5 to go, the time of 5 is unknown: no run of the same row on as many devices is stored"
 
 
 def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
@@ -121,11 +121,22 @@ def test_rows_that_a_claim_rests_on_come_first_in_the_plan_and_in_the_run(tmp_pa
     assert order == [("layer-parallel", 1), ("int8", 1), ("int8", 2), ("layer-parallel", 2), ("transformers", 1), ("transformers", 2)]
 
 
-def test_a_machine_without_a_gpu_can_still_be_asked(tmp_path, monkeypatch):
+def test_a_machine_without_a_gpu_is_told_the_time_of_other_gpus_with_their_names(tmp_path, monkeypatch):
+    asked = chosen(STACK="current", WEIGHTS="random", RUNS=str(tmp_path), GPUS="3")
     monkeypatch.setattr(gpus, "list_gpus", list)
-    asked = chosen(STACK="current", WEIGHTS="random", RUNS=str(tmp_path), GPUS="2")
     (row,) = rows(["deepspeed"], asked)
-    assert (row.devices, row.done, row.run_s) == ("2 GPUs", 0, None)
+    assert (row.devices, row.done, row.run_s) == ("3 GPUs", 0, None), "on three GPUs no committed run"
+    (one,) = planned(["deepspeed"], asked)
+    other, own = (gpus.Gpu(0, "GPU-0", name, 1 << 36, 0, "9.0") for name in ("OTHER GPU", "OWN GPU"))
+    stored(one, asked, 1, gpu=other, seconds=20.0)
+    (row,) = rows(["deepspeed"], asked)
+    assert (row.done, row.run_s, row.elsewhere) == (0, 23.0, "OTHER GPU")
+    assert outlook.summary([row]) == "1 run: 0 are there, 1 to go, about 23 s by the runs on OTHER GPU"
+    assert list(outlook.lines([one], asked))[1].endswith("23 s a run on OTHER GPU")
+    monkeypatch.setattr(gpus, "list_gpus", lambda: [own])
+    stored(one, asked, 1, gpu=own, seconds=10.0, cores=4096)
+    (row,) = rows(["deepspeed"], asked)
+    assert (row.done, row.run_s, row.elsewhere) == (0, 13.0, "")
 
 
 def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):

@@ -150,6 +150,17 @@ def test_a_backend_that_no_claim_compares_is_led_to_the_article():
         plan.plan(["vllm"], chosen(CLAIMS="1.2", STACK="current"), every=False)
 
 
+def test_claims_run_in_the_variant_that_judges_them_and_in_others_only_where_it_lacks_a_row():
+    def variants(article, claims, **typed):
+        asked = chosen(ARTICLE=article, CLAIMS=claims, STACK="article", **typed)
+        backends = list(dict.fromkeys(case.backend for case in articles.find(article).cases))
+        return {one.variant for one in plan.plan(backends, asked, every=True)}
+
+    assert variants("inference-tools", "1.2") == {"published"}
+    assert variants("inference-tools", "1.2", VARIANT="controlled") == {"controlled"}
+    assert variants("batch-generate", "3.3") == {"controlled"}, "padding is no case of the published variant"
+
+
 def test_a_variant_without_all_rows_of_a_claim_is_left_out_unless_it_is_typed(capsys):
     def variants(**typed):
         asked = chosen(ARTICLE=TABLE.slug, STACK="hopper-2023-05", **typed)

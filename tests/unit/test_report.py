@@ -169,6 +169,24 @@ def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
     assert "- tensor-parallel on 2: torch: pinned 9.9.9, found 9.9.8" in text
 
 
+def test_images_on_a_stand_in_are_told_once_for_all_rows_or_by_name(tmp_path: Path) -> None:
+    def told(*stand_ins: bool) -> str:
+        runs = [record(job(case), 50.0) for case in ("transformers", "int8")]
+        for run, stand_in in zip(runs, stand_ins, strict=True):
+            run.host["image"]["stand_in"] = stand_in
+        folder = tmp_path / str(stand_ins)
+        synthetic.write(folder / "runs", runs)
+        document.write(folder / "runs", folder)
+        return reports.text_of(folder)
+
+    none, every, some = told(False, False), told(True, True), told(False, True)
+    assert "stand-in for" not in none
+    assert "All rows: in images on a stand-in for the pinned base image, see [its environment](" in every
+    assert "pinned packages, all on a stand-in for the pinned base image;" in every
+    assert "int8 on 1: in images on a stand-in for the pinned base image" in some
+    assert "pinned packages, 1 on a stand-in for the pinned base image;" in some
+
+
 def test_of_two_runs_the_mean_is_shown_and_their_number(whole: Path) -> None:
     line = next(line for line in reports.text_of(whole).splitlines() if 'published--deepspeed-2"' in line)
     assert re.search(r"\| 2 \| 12\.2\d? ± 0\.2", line)

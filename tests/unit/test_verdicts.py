@@ -19,7 +19,7 @@ from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDE
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.version_1 import Frozen
-from tests import synthetic
+from tests import reports, synthetic
 from tests.synthetic import check, job, record, repeated
 
 ARTICLE = articles.load_all()["inference-tools"]
@@ -851,3 +851,55 @@ def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus()
         judged = judging.judge_article(row_groups.build(of_count, {ARTICLE.slug: ARTICLE}), ARTICLE)
         text = overview.section({ARTICLE.slug: judged}, of_count, False, Markdown(), Markdown())
         assert ("ran on another number of GPUs" in text) is bool(told), text
+
+
+# ------------------------------------------------------------------------------------------------ machines
+def on_machine(runs: list[Record], machine: str, day: int, factor: float = 1.0) -> list[Record]:
+    """These runs as another machine measured them: its own GPUs, a day, and times that differ by a factor."""
+    found = []
+    for run in runs:
+        found.append(dataclasses.replace(run, id=f"{run.id[:-2]}{int(run.id[-2:]) + 10 * day:02d}"))
+        run.host["gpus"] = [{**gpu, "uuid": f"GPU-{machine}-{gpu['index']}"} for gpu in run.host["gpus"]]
+        run.host["started_at"] = f"2026-11-2{day}T0{int(run.id[-2:])}:10:00Z"
+        for measurement in run.guest.measurements:
+            measurement["timed_ms"] = [ms * factor for ms in measurement["timed_ms"]]
+    return found
+
+
+def on_two_machines(factor: float = 1.0, slow_ms: float = 20.0) -> list[Record]:
+    """Five runs of DeepSpeed at 10 ms and of layer parallelism, two of each on the first machine, where DeepSpeed takes `factor` times as long."""
+    fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, slow_ms))
+    first = [*on_machine(fast[:2], "a", 1, factor), *on_machine(slow[:2], "a", 1)]
+    return [*on_machine(fast[2:], "b", 2), *on_machine(slow[2:], "b", 2), *first]
+
+
+def test_a_ratio_of_runs_from_several_machines_is_told_for_each() -> None:
+    (part,) = judge_runs([FASTER], on_two_machines(1.25)).parts
+    assert part.notes == ("by machine: 1.60 of 2 runs, 2.00 of 3 runs",) and part.machines == 2, "the older machine first"
+    assert "by machine: 1.60 of 2 runs, 2.00 of 3 runs)" in part.sentence
+
+
+def test_rows_of_one_machine_or_of_machines_that_ran_one_row_alone_have_one_ratio() -> None:
+    assert part_of(FASTER, *pair(10.0, 20.0)).machines == 0
+    fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, 20.0))
+    runs = [*on_machine(fast[:2], "a", 1), *on_machine(fast[2:], "b", 2), *on_machine(slow, "b", 3)]
+    (part,) = judge_runs([FASTER], runs).parts
+    assert (part.notes, part.machines) == ((), 0)
+
+
+def test_a_run_on_some_of_another_run_s_gpus_is_of_its_machine() -> None:
+    runs = on_two_machines()
+    for run in runs:
+        if run.job.case == "layer-parallel":
+            run.host["gpus"] = run.host["gpus"][1:]
+    assert judge_runs([FASTER], runs).parts[0].machines == 2
+
+
+def test_a_page_advises_no_more_runs_of_a_mixture_of_machines(tmp_path) -> None:
+    from scripts.report import document
+
+    synthetic.write(tmp_path / "runs", on_two_machines(1.25, slow_ms=38.3))
+    document.write(tmp_path / "runs", tmp_path)
+    told = reports.text_of(tmp_path)
+    assert "- Claim 1.5, 3.83 times: undecided over runs of 2 machines, whose ratios differ." in told
+    assert "(by machine: 3.06 of 2 runs, 3.83 of 3 runs)" in told and "would decide it" not in told

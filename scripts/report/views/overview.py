@@ -100,9 +100,10 @@ def _fact(published: float, over: str, part: Part) -> str:
 
 
 def _in_brackets(part: Part) -> str:
-    """ " (the rows differ in dtype; on different GPUs)": in what two rows differ beside the system; "" in nothing."""
+    """ " (the rows differ in dtype; on different GPUs; by machine: …)": in what two rows differ beside the system, and notes; "" where there is nothing."""
     beside = [f"the rows differ in {listed(part.differs)}"] if part.differs else []
     beside += ["on different GPUs"] if part.is_apart else []
+    beside += part.notes
     return f" ({'; '.join(beside)})" if beside else ""
 
 
@@ -178,7 +179,7 @@ def _counts(chosen: Sequence[Lines]) -> Markdown:
     """ "● **4** holds …, of 15 claims …": how often each word stands, and how many verdicts come from another number of GPUs than the article's."""
     tested = [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
     elsewhere = sum(bool(verdict.gpus) for verdict in tested)
-    text = Markdown("{} by version {} of [the rules](#method).").format(words_of(chosen), rules_version.VERSION)
+    text = Markdown("{} by version {} of [the rules](#method). {}").format(words_of(chosen), rules_version.VERSION, parts_of(chosen))
     return text + (Markdown(f" {elsewhere} of the {len(tested)} tested claims ran on another number of GPUs than in the article.") if elsewhere else "")
 
 
@@ -187,6 +188,14 @@ def words_of(chosen: Sequence[Lines]) -> Markdown:
     count = collections.Counter(claim.headline.verdict.word for claim in chosen)
     words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items())
     return Markdown("{}, of {} claims").format(words, len(chosen))
+
+
+def parts_of(chosen: Sequence[Lines]) -> Markdown:
+    """ "The 20 parts of the tested claims: 12 holds, …": a claim that holds in part has refuted parts, which its own word does not tell."""
+    tested = [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
+    count = collections.Counter(part.word for verdict in tested for part in verdict.parts)
+    words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items() if count[word])
+    return Markdown("The {} parts of the tested claims: {}.").format(count.total(), words) if tested else Markdown()
 
 
 def _line(judged: Judged) -> all_claims.Line:
@@ -201,5 +210,7 @@ def _limits(records: Sequence[Record], elsewhere: Markdown) -> Markdown:
     contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
     of_all = f"all {contained}" if contained == len(records) else f"{contained} of {len(records)}"
-    words = Markdown("Limits: weights {}; devices {}; {} results from containers of the pinned images{}; more in docs/limits.md.")
-    return words.format(", ".join(weights), ", ".join(devices), of_all, elsewhere)
+    stand_ins = sum(bool((record.host.get("image") or {}).get("stand_in")) for record in records)
+    base = "" if not stand_ins else f", {'all' if stand_ins == contained else stand_ins} on a stand-in for the pinned base image"
+    words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in docs/limits.md.")
+    return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere)

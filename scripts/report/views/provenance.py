@@ -131,8 +131,8 @@ def _images(group: Group) -> Markdown:
 
 
 def _deviations(group: Group) -> Markdown:
-    differing = [row for row in group.rows if row.deviations()]
-    items = [Markdown("- {}: {}").format(cells.on(row), Markdown("; ").join(row.deviations())) for row in differing]
+    differing = [row for row in group.rows if row.differences]
+    items = [Markdown("- {}: {}").format(cells.on(row), Markdown("; ").join(row.differences)) for row in differing]
     return blocks(Markdown("{} Not exactly the pinned environment:").format(MARK), lines(*items)) if items else Markdown()
 
 

@@ -7,26 +7,51 @@ import dataclasses
 from collections.abc import Sequence
 
 from scripts import stats
+from scripts.results import Record
 from scripts.verdicts import lookup, parts, token_times
 from scripts.verdicts.parts import NOT_TESTED, NotTested, Part, Range
 from scripts.verdicts.row import Row, apart, gpus
+from scripts.verdicts.run_facts import uuids_of_runs
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs."""
+    """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs.
+
+    `machines` are those that ran both rows, where they are several: a ratio of rows from several machines is one of their mixture.
+    """
 
     faster: Row
     slower: Row
     ratio: stats.Estimate
     spread: tuple[float, float]
     why_not: str
+    machines: tuple["OnMachine", ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What stands beside the ratio: "by machine: 1.56 of 2 runs, 2.64 of 3 runs"."""
+        return (f"by machine: {', '.join(machine.in_words for machine in self.machines)}",) if self.machines else ()
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
         rows = self.faster, self.slower
         part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
-        return dataclasses.replace(part, is_apart=apart(*rows))
+        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes, machines=len(self.machines))
+
+
+@dataclasses.dataclass(frozen=True)
+class OnMachine:
+    """The ratio of two rows on one machine, and how many runs of the slower and of the faster row it is of."""
+
+    ratio: float
+    runs: tuple[int, int]
+
+    @property
+    def in_words(self) -> str:
+        """ "1.56 of 2 runs"; "1.56 of 2 and 3 runs" where the rows have different numbers."""
+        most = max(self.runs)
+        return f"{self.ratio:.2f} of {' and '.join(map(str, dict.fromkeys(self.runs)))} run{'s' * (most != 1)}"
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
@@ -51,7 +76,23 @@ def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
 
 def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[float], new_tokens: int) -> Pair:
     spread = (min(above) / max(below), max(above) / min(below))
-    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens))
+    machines = _by_machine(list(zip(slower.runs_of(new_tokens), above, strict=True)), list(zip(faster.runs_of(new_tokens), below, strict=True)))
+    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), machines)
+
+
+def _by_machine(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnMachine, ...]:
+    """The ratio on each machine that has runs of both rows, oldest first; () where that is not more than one. Runs that share a GPU are of one machine."""
+    machines: list[set[str]] = []
+    for run, _ in sorted([*slower, *faster], key=lambda timed: str(timed[0].host["started_at"])):
+        uuids = uuids_of_runs([run])
+        machine = set(uuids).union(*(other for other in machines if other & uuids))
+        machines = [*(other for other in machines if not other & uuids), machine]
+    found = []
+    for machine in machines:
+        above, below = ([ms for run, ms in timed if uuids_of_runs([run]) & machine] for timed in (slower, faster))
+        if above and below:
+            found.append(OnMachine(stats.ratio_over_runs(above, below).value, (len(above), len(below))))
+    return tuple(found) if len(found) > 1 else ()
 
 
 def comparable_ms(rows: Sequence[Row], new_tokens: int) -> Sequence[Sequence[float]]:
@@ -86,8 +127,8 @@ def on(row: Row) -> str:
     return f"{row.case} on {gpus(row.count)} in {row.dtype}"
 
 
-def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str]:
-    """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, and what the rows differ in."""
+def ratio_in_words(pair: Pair, published: float | None = None, notes: Sequence[str] = ()) -> tuple[str, str]:
+    """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, what the rows differ in, and notes."""
     value, interval = stats.with_interval(pair.ratio, least=2)
     beside = []
     if interval:
@@ -100,4 +141,5 @@ def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str
         beside.append(f"the rows differ in {parts.listed(differs)}")
     if apart(pair.faster, pair.slower):
         beside.append("on different GPUs")
+    beside += [*pair.notes, *notes]
     return value, f" ({'; '.join(beside)})" if beside else ""
