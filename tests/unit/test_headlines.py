@@ -104,7 +104,7 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
     table = headlines.table(judged[0])
     headlines.save(table, readme)
     headlines.check(table, readme)
-    readme.write_text(readme.read_text().replace("| not tested |", "| **holds** |", 1))
+    readme.write_text(readme.read_text().replace("| **refuted** |", "| **holds** |", 1))
     with pytest.raises(KitError, match="make report"):
         headlines.check(table, readme)
     headlines.save(table, readme)

@@ -599,7 +599,7 @@ def test_a_cell_of_the_matrix_takes_the_calls_that_were_judged_before_those_that
     groups = row_groups.build([*long, *repeated(record(job("int8"), 90.0))], {ARTICLE.slug: ARTICLE})
     lines = str(matrix.table(groups, judging.judge_article(groups, ARTICLE))).splitlines()
     cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
-    assert cells["1.5"].startswith("[● 3.8")
+    assert cells["1.5"].startswith("[● deepspeed 3.8")
 
 
 def test_a_wrong_output_is_told_before_the_rows_that_are_missing() -> None:

@@ -11,7 +11,7 @@ from scripts.report.text import Markdown, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
 from scripts.verdicts.judging import ArticleVerdicts, Judged
-from scripts.verdicts.parts import NOT_TESTED
+from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.row import CALIBRATION
 from scripts.verdicts.row_groups import Group
 
@@ -66,10 +66,10 @@ def claims_of(group: Group) -> str:
 
 
 def short(judged: Judged) -> str:
-    """ "● 3.04 × tensor-parallel": the sign of the verdict and its first measured ratio, where it has one.
+    """ "● deepspeed 3.04 × tensor-parallel": the sign of the verdict and its first measured ratio, where it has one; all where nothing was tested.
 
     Where the parts came out differently each ratio of a tested part has their signs: "◆ ✖ 4.62 × accelerate-fp16 b32; ● 3.24 × ds-inference b32", and
-    its part's name where another ratio is over the same case.
+    its part's name where another ratio is over the same case. What a case gains is not said to be over itself twice.
     """
     measured = overview.ratios(judged)
     if differ := len({part.word for part in judged.verdict.parts}) > 1:
@@ -78,10 +78,17 @@ def short(judged: Judged) -> str:
     cells = [
         (f"{''.join(SIGNS[part.word] for part in parts)} " if differ else "")
         + (f"{parts[0].name}: " if differ and alike else "")
+        + _subject(parts[0], over)
         + f"{stats.in_words(stats.Estimate(ratio.value), least=2)} × {over}"
         for ratio, over, parts in measured
     ]
-    return " ".join(filter(None, [SIGNS[judged.verdict.word], "; ".join(cells if differ else cells[:1])]))
+    every = differ or judged.verdict.word == NOT_TESTED
+    return " ".join(filter(None, [SIGNS[judged.verdict.word], "; ".join(cells if every else cells[:1])]))
+
+
+def _subject(part: Part, over: str) -> str:
+    """ "deepspeed " of deepspeed's ratio over another case; "" of what a case gains from a batch size to another."""
+    return f"{part.cases[0]} " if part.cases and part.cases[0].split()[0] != over.split()[0] else ""
 
 
 def right_rows(group: Group) -> Markdown | str:
