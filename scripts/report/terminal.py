@@ -16,6 +16,10 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
 
+#: What stands before the time of such a row.
+DISTURBED = "~"
+
+
 def show(groups: Sequence[Group], skipped: Sequence[Skipped], verdicts: Sequence[str]) -> None:
     console = Console()
     for group in groups:
@@ -34,7 +38,7 @@ def _table(group: Group) -> Table:
     for row in group.rows:
         ok = row.status == "ok"
         fewest = row.new_tokens[0] if ok and row.new_tokens else 0
-        times = f"{cells.mean_std(row.summary(fewest))} ({fewest})" if fewest else NONE
+        times = f"{DISTURBED if _is_disturbed(row) else ''}{cells.mean_std(row.summary(fewest))} ({fewest})" if fewest else NONE
         further = around.further_token(row).partition(" (")[0] if ok else NONE
         grid.add_row(Text(plain(row.name)), str(row.count), _status(row), times, further)
     return grid
@@ -45,10 +49,18 @@ def _summary(rows: Sequence[Row]) -> list[str]:
     others = "".join(f", {count} {word}" for word, count in sorted(ended.items()) if word != "ok")
     checked = sum(cells.status(row) == "ok" and bool(row.check) for row in rows)
     unchecked = f", {ended['ok'] - checked} ran without an output check" if ended["ok"] > checked else ""
+    disturbed = sum(map(_is_disturbed, rows))
+    of_disturbed = f"{DISTURBED}: {disturbed} row{'s' * (disturbed != 1)} timed on a busy machine: the outputs count, the times judge nothing"
     return [
         "n: devices; ms: mean ± std over the runs, of one run over its calls; ms/token: each token after those",
         f"{checked} of {len(rows)} rows agree with plain transformers{unchecked}{others}",
+        *([of_disturbed] if disturbed else []),
     ]
+
+
+def _is_disturbed(row: Row) -> bool:
+    """Was the machine disturbed in every good run of a row?"""
+    return row.status == "ok" and not row.undisturbed()
 
 
 def _status(row: Row) -> str:

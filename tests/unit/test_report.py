@@ -592,6 +592,20 @@ def test_a_report_judges_each_group_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(judged) == len(set(judged)) == 2
 
 
+def test_the_terminal_marks_the_times_of_a_busy_machine_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    busy, calm, failed = record(job("int8"), 50.0), record(job("transformers"), 50.0), record(job("bminf"), status="failed", reason="synthetic")
+    for run in (busy, failed):
+        run.host["conditions"] = {"marks": ["foreign load: x"], "disturbed": ["foreign load: x"]}
+    synthetic.write(tmp_path / "runs", [busy, calm, failed])
+    document.write(tmp_path / "runs", tmp_path)
+    told = capsys.readouterr().out
+    assert re.search(r"│ int8 +│ 1 │ ok +│ ~50\.\d+ ± ", told) and re.search(r"│ transformers +│ 1 │ ok +│ +50\.\d+ ± ", told)
+    assert "\n2 of 3 rows agree with plain transformers, 1 failed\n~: 1 row timed on a busy machine: the outputs count, the times judge nothing\n" in told
+    synthetic.write(tmp_path / "calm" / "runs", [calm])
+    document.write(tmp_path / "calm" / "runs", tmp_path / "calm")
+    assert "~" not in capsys.readouterr().out
+
+
 def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -> None:
     runs = synthetic.repeated(record(job("int8"), 50.0), 3)
     runs[0].host["conditions"] = {"marks": ["foreign load: <b>"], "disturbed": ["foreign load: <b>"]}
