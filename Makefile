@@ -202,6 +202,10 @@ test-site: $(DEV) ## Open the site of the committed results in a headless Chromi
 chaos: $(DEV) ## Let faults happen to whole runs, a user's next command after each, and count what was lost (SEED= FAULTS= KIND=)
 	@$(PY) -m tests.chaos
 
+.PHONY: doctor
+doctor: $(RUN) ## Is this machine ready? GPUs, stacks, Docker, memory, disk, a line each, and what to type next (MODELS= RUNS=)
+	@$(PY) -m scripts doctor
+
 .PHONY: clocks
 clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in turn; print the ratios
 	@$(PY) -m scripts clocks

@@ -23,6 +23,7 @@ MODULES = {
     "calibrate": ("calibrate",),
     "cluster": ("manifest", "status"),
     "demo": ("demo", "clocks"),
+    "doctor": ("doctor",),
     "images": ("archive", "build", "images", "pull", "push", "rebuild", "restore", "sbom", "verify"),
     "measure": ("article", "bench", "profile"),
     "models": ("lock-models", "models", "verify-models"),

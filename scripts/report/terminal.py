@@ -15,7 +15,6 @@ from scripts.results import Skipped
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-
 #: What stands before the time of such a row.
 DISTURBED = "~"
 

@@ -183,3 +183,13 @@ def test_ctrl_c_leaves_nothing(client, places):
     assert process.returncode != 0
     assert not containers_of(client, places)
     assert results(places) == []
+
+
+@pytest.mark.usefixtures("cdi_gpus")
+def test_the_doctor_finds_docker_with_gpus(fake_nvml, places):
+    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    machine = {"LD_LIBRARY_PATH": str(fake_nvml), "FAKE_NVML_GPUS": "8", **places}
+    done = subprocess.run(["make", "--no-print-directory", "doctor"], cwd=ROOT, env=kept | machine, capture_output=True, text=True, timeout=PATIENCE_S)
+    lines = dict(line.split(maxsplit=2)[1:] for line in done.stdout.splitlines() if line[:2] in ("ok", "no"))
+    assert list(lines) == ["GPUs", "stacks", "Docker", "memory", "disk"], done.stdout + done.stderr
+    assert "with buildx, which gives GPUs by CDI" in lines["Docker"] and "next: make " in done.stdout
