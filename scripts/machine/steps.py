@@ -7,7 +7,7 @@ import time
 #: Seconds between two progress lines of a long run without a terminal.
 TELL_EVERY_S = 30.0
 
-#: Without a terminal a silent phase shows its time every QUIET_S, and every TELL_EVERY_S once it has lasted that long.
+#: Without a terminal a silent phase shows its time after QUIET_S, then after twice the wait before, at last every TELL_EVERY_S.
 QUIET_S = 4.0
 
 
@@ -76,4 +76,4 @@ class Heartbeat:
             elif self.words:
                 seconds = time.monotonic() - self.since
                 print(f"  {self.words}, {seconds:.0f} s so far", file=sys.stderr, flush=True)
-                wait_s = QUIET_S if seconds < TELL_EVERY_S else TELL_EVERY_S
+                wait_s = min(2 * wait_s, TELL_EVERY_S)
