@@ -42,6 +42,12 @@ def version(client: docker.DockerClient) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d{1,6}", of_podman[0])[:3]) if of_podman else ()
 
 
+def refuse(client: docker.DockerClient) -> None:
+    """Raise PreflightError where Docker was asked for and Podman answers."""
+    if version(client):
+        raise PreflightError("the engine that answers is Podman and not Docker; type ENGINE=podman, or set DOCKER_HOST to Docker's socket")
+
+
 def sets_limits(info: Mapping[str, Any]) -> bool:
     """Do the limits of memory and cores hold? Without root Podman sets none where the kernel has cgroups of version 1, and does not say so."""
     return info.get("CgroupVersion") != "1" or not restrictions.is_rootless(info)

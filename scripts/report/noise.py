@@ -8,17 +8,17 @@ from scripts.report.text import Markdown, blocks, lines, link
 from scripts.verdicts import calibration
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import Judged
-from scripts.verdicts.parts import UNDECIDED
+from scripts.verdicts.parts import SIZE_FACTOR, UNDECIDED
 from scripts.verdicts.row_groups import Group
 
 #: Nobody repeats a row more often.
 MOST_RUNS = 1000
 
 
-#: Of an undecided part whose ratio is one of several machines: nobody knows how another mixture of them comes out.
+#: An undecided part with a ratio over several sets of GPUs: nobody knows how another mixture of them comes out.
 MIXTURE = Markdown(
-    "- Claim {}, {}: undecided over runs of {} machines, whose ratios differ. Five runs of each row on one machine (`RUNS=…`, `FORCE=1`) tell more than "
-    "more runs of the mixture."
+    "- Claim {}, {}: undecided over runs on {} sets of GPUs, whose ratios differ by more than {} times. Five runs of each row on one machine "
+    "(`RUNS=…`, `FORCE=1`) tell more than more runs of the mixture."
 )
 
 
@@ -51,8 +51,8 @@ def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
     for claim in judged:
         for part in claim.verdict.parts:
             if part.word == UNDECIDED and part.ratio and part.cases and part.where:
-                if part.machines:
-                    yield MIXTURE.format(claim.claim["id"], part.name, part.machines)
+                if part.is_of_a_mixture:
+                    yield MIXTURE.format(claim.claim["id"], part.name, len(part.on_gpus), SIZE_FACTOR)
                     continue
                 rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
                 runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)

@@ -15,7 +15,7 @@ from scripts.results import Skipped
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-#: What stands before the time of such a row.
+#: What stands before the time of a row whose machine was busy in each run.
 DISTURBED = "~"
 
 
@@ -39,6 +39,7 @@ def _table(group: Group) -> Table:
         fewest = row.new_tokens[0] if ok and row.new_tokens else 0
         times = f"{DISTURBED if _is_disturbed(row) else ''}{cells.mean_std(row.summary(fewest))} ({fewest})" if fewest else NONE
         further = around.further_token(row).partition(" (")[0] if ok else NONE
+        further = f"{DISTURBED}{further}" if further != NONE and _is_disturbed(row) else further
         grid.add_row(Text(plain(row.name)), str(row.count), _status(row), times, further)
     return grid
 
@@ -58,8 +59,8 @@ def _summary(rows: Sequence[Row]) -> list[str]:
 
 
 def _is_disturbed(row: Row) -> bool:
-    """Was the machine disturbed in every good run of a row?"""
-    return row.status == "ok" and not row.undisturbed()
+    """Was the machine disturbed in every good run of a row with a time?"""
+    return row.status == "ok" and bool(row.new_tokens) and not row.undisturbed()
 
 
 def _status(row: Row) -> str:

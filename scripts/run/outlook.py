@@ -27,7 +27,8 @@ RUNS_OF_ESTIMATE = 5
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` names the GPUs of these runs, "" of this model.
+    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` are the models of GPUs of these runs, where they
+    are other ones than this machine's.
 
     `open_ended`: an unknown number of larger batches follows, until memory runs out.
     """
@@ -37,7 +38,7 @@ class Row:
     done: int
     repeats: int
     run_s: float | None
-    elsewhere: str = ""
+    elsewhere: tuple[str, ...] = ()
     open_ended: bool = False
 
     @property
@@ -89,17 +90,17 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
     return Row(planned, devices, done, asked.repeats, run_s, elsewhere), status
 
 
-def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, str]:
-    """(the median of some stored runs of this row, under any pins, in the folder of results and in the kit's own; on which other GPUs they ran)."""
+def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, tuple[str, ...]]:
+    """(the median of some stored runs of this row, under any pins, in the folder of results and in the kit's own; the other GPUs that they ran on)."""
     on_this_model = prefix.rpartition(".")[0]
     if here := _timed(job, on_this_model, runs):
-        return statistics.median(run_s for _, run_s in here), ""
+        return statistics.median(run_s for _, run_s in here), ()
     on_any_model = on_this_model.rpartition(".")[0]
     elsewhere = _timed(job, on_any_model, runs) if job.device == "cuda" else []
     if not elsewhere:
-        return None, ""
+        return None, ()
     models = sorted({gpu["name"] for record, _ in elsewhere for gpu in record.host.get("gpus") or []})
-    return statistics.median(run_s for _, run_s in elsewhere), " and ".join(models)
+    return statistics.median(run_s for _, run_s in elsewhere), tuple(models)
 
 
 def _timed(job: Job, readable: str, runs: Path) -> list[tuple[results.Record, float]]:
@@ -124,8 +125,10 @@ def summary(rows: list[Row]) -> str:
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
     parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} {'is' if done == 1 else 'are'} there, {total - done} to go"]
     if total > done and unknown < total - done:
-        elsewhere = sorted({row.elsewhere for row in known if row.to_go and row.elsewhere})
-        by = f" by the runs on {' and on '.join(elsewhere)}" if elsewhere else ""
+        to_go = [row for row in known if row.to_go]
+        elsewhere = sorted({model for row in to_go for model in row.elsewhere})
+        partly = "" if all(row.elsewhere for row in to_go) else "partly "
+        by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}{by}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
@@ -153,5 +156,5 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _time_of(row: Row) -> str:
-    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run" + (f" on {row.elsewhere}" if row.elsewhere else "")
+    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run" + (f" on {' and '.join(row.elsewhere)}" if row.elsewhere else "")
     return words + (", then larger batches until memory runs out" if row.open_ended else "")

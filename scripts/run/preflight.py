@@ -51,6 +51,11 @@ def runs_on(capability: str, arch_list: tuple[str, ...]) -> bool:
     return False
 
 
+def driver_runs(cuda_driver: str, cuda: str) -> bool:
+    """Does a driver that runs CUDA up to `cuda_driver` ("" where it does not say) run a torch of this CUDA ("" for none)? Minor versions are compatible."""
+    return not cuda or not cuda_driver or int(cuda_driver.split(".")[0]) >= int(cuda.split(".")[0])
+
+
 def gpu_need_bytes(job: Job, parameters: int) -> int:
     """What one GPU has to hold of a full-size model: its share of the weights, and the rest."""
     if "memory_limit_bytes" in job.load:
@@ -67,7 +72,7 @@ def problems(
     """
     new_bytes = weights_bytes if new_bytes is None else new_bytes
     room = _memory_problems(job, parameters, machine, weights_bytes) if job.model["scale"] == "full" else []
-    return [*_torch_problems(image, machine), *room, *_disk_problems(machine, new_bytes + (IMAGE_BYTES if docker and not built else 0))]
+    return [*_torch_problems(image, machine), *room, *disk_problems(machine, new_bytes + (IMAGE_BYTES if docker and not built else 0))]
 
 
 def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
@@ -79,7 +84,7 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
         command = ports if image.stack != "current" else "GPU_IDS= of another GPU"
         holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
         yield f"{foreign.name} is {sm}, but {holds}; type {command}"
-    if machine.gpus and image.cuda and machine.cuda_driver and int(machine.cuda_driver.split(".")[0]) < int(image.cuda.split(".")[0]):
+    if machine.gpus and not driver_runs(machine.cuda_driver, image.cuda):
         yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
 
 
@@ -98,7 +103,8 @@ def _memory_problems(job: Job, parameters: int, machine: Machine, weights_bytes:
         )
 
 
-def _disk_problems(machine: Machine, needed_bytes: int) -> Iterator[str]:
+def disk_problems(machine: Machine, needed_bytes: int) -> Iterator[str]:
+    """Where the disk lacks room for so much beside the models, or for results."""
     if machine.models_free_bytes < needed_bytes:
         free = f"{machine.models_free_bytes / GIB:.0f} GiB of disk are free"
         yield f"{free}, about {needed_bytes / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"

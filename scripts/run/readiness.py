@@ -4,22 +4,29 @@
 """
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from docker.errors import DockerException
+
+from bench.reasons import first_line
 from scripts import articles, pins
-from scripts.containers import container, docker_errors, gpu_requests
+from scripts.articles import Article
+from scripts.containers import container, docker_errors, gpu_requests, podman
 from scripts.errors import KitError
 from scripts.images import build
-from scripts.machine import gpus
+from scripts.machine import allocation, gpus
 from scripts.machine.gpus import Gpu
 from scripts.run import preflight
 from scripts.units import GIB
 
 #: The programs by which Docker gives GPUs to containers where no CDI spec names them.
 TOOLKIT = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
+
+#: The article of the command that is advised.
+FIRST = "inference-tools"
 
 
 @dataclass(frozen=True)
@@ -35,82 +42,119 @@ class Finding:
         return f"{'no' if self.remedy else 'ok'}  {self.about:<8}  {'; '.join(filter(None, (self.found, self.remedy)))}"
 
 
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs of this machine that may be used and are free, alike and with code in some stack, and what was found of them all."""
+
+    usable: Sequence[Gpu]
+    finding: Finding
+
+
 def look(models: Path, runs: Path) -> tuple[list[Finding], str]:
     """(all findings, in the order in which a run needs them; the command to type next)."""
-    present, of_gpus = _gpus()
-    stacks = _stacks(present) if present else {}
-    findings = [of_gpus, *([_of_stacks(stacks)] if present else []), _engine(present), *_room(models, runs)]
+    found = _gpus(driver := _driver())
+    stacks = stacks_of(found.usable, driver.get("cuda_driver", ""))
+    findings = [found.finding, *([_of_stacks(stacks)] if found.usable else []), _engine(found.usable), *_room(models, runs)]
     if any(finding.remedy for finding in findings):
         return findings, "make demo, which needs neither a GPU nor Docker"
-    return findings, f"make bench-deepspeed GPUS={min(2, len(present))} STACK={stacks['inference-tools']} WEIGHTS=random"
+    return findings, f"make bench-deepspeed GPUS={_count(found.usable)} STACK={stacks[FIRST]} WEIGHTS=random"
 
 
-def _gpus() -> tuple[list[Gpu], Finding]:
+def _driver() -> Mapping[str, str]:
     try:
-        present, driver = gpus.given(), gpus.driver() or {}
-        busy = [f"GPU {gpu.index} {use}" for gpu in present if (use := gpus.foreign_use(gpu))]
+        return gpus.driver() or {}
+    except KitError:
+        return {}
+
+
+def _gpus(driver: Mapping[str, str]) -> Gpus:
+    try:
+        present, given = gpus.list_gpus(), gpus.given()
+        use = {gpu.uuid: gpus.foreign_use(gpu) for gpu in given}
     except KitError as error:
-        return [], Finding("GPUs", "", str(error))
+        return Gpus([], Finding("GPUs", "", str(error)))
     if not present:
-        return [], Finding("GPUs", "this machine shows no NVIDIA GPU", "install the driver, and see what `nvidia-smi` says; without a GPU type make demo")
-    names = ", ".join(f"{gpu.index} {gpu.name} {gpu.memory_total_bytes / GIB:.0f} GiB" for gpu in present)
-    found = f"{names}; driver {driver.get('driver')}, CUDA up to {driver.get('cuda_driver')}"
-    all_busy = "; ".join(busy) + "; stop what uses them, or type ALLOW_BUSY=1" if len(busy) == len(present) else ""
-    return present, Finding("GPUs", found if all_busy else "; ".join([found, *busy]), all_busy)
+        return Gpus([], Finding("GPUs", "this machine shows no NVIDIA GPU", "install the driver until `nvidia-smi` lists one"))
+    if not given:
+        return Gpus([], Finding("GPUs", "", str(allocation.refuse_none("GPUS"))))
+    with_code = [gpu for gpu in given if any(stacks_of([gpu], driver.get("cuda_driver", "")).values())]
+    alike = [gpu for gpu in with_code if gpu.compute_capability == with_code[0].compute_capability]
+    usable = [gpu for gpu in alike if not use[gpu.uuid]]
+    told = [f"{gpu.index} {gpu.name} {gpu.memory_total_bytes / GIB:.0f} GiB" for gpu in given]
+    found = f"{', '.join(told)}; driver {driver.get('driver')}, CUDA up to {driver.get('cuda_driver')}"
+    apart = [f"GPU {gpu.index} {use[gpu.uuid] or 'is left out: no stack has code for it beside the others'}" for gpu in given if gpu not in usable]
+    return Gpus(usable, Finding("GPUs", "; ".join([found, *apart]), _remedy(with_code, usable)))
 
 
-def stack_of(article: articles.Article, present: Sequence[Gpu], cuda_driver: str, loaded: pins.Pins) -> str:
-    """The stack nearest to an article's libraries whose torch these GPUs and their driver run; "" for none."""
+def _remedy(with_code: Sequence[Gpu], usable: Sequence[Gpu]) -> str:
+    if not with_code:
+        return "no stack has code that these GPUs and their driver run; docker/README.md tells the GPUs and the CUDA of each stack"
+    if not usable:
+        return "stop what uses them, or type ALLOW_BUSY=1"
+    return "" if _count(usable) else f"the model of {FIRST} does not fit them; type SCALE=tiny"
+
+
+def _count(usable: Sequence[Gpu]) -> int:
+    """How many GPUs to ask for: two, as in the article, or as few as hold the model; 0 where all of them do not."""
+    parameters = articles.find(FIRST).model["parameters"]
+    smallest_bytes = min(gpu.memory_total_bytes for gpu in usable)
+    fitting = [count for count in range(1, len(usable) + 1) if 2 * parameters // count + preflight.OVERHEAD_BYTES <= smallest_bytes]
+    return 2 if 2 in fitting else min(fitting, default=0)
+
+
+def stacks_of(usable: Sequence[Gpu], cuda_driver: str) -> dict[str, str]:
+    """{article with claims: the stack in which it runs on these GPUs, "" for none}."""
+    loaded = pins.load()
+    return {slug: _stack_of(article, usable, cuda_driver, loaded) for slug, article in articles.load_all().items() if article.claims}
+
+
+def _stack_of(article: Article, usable: Sequence[Gpu], cuda_driver: str, loaded: pins.Pins) -> str:
+    """The stack nearest to an article's libraries whose torch has code for these GPUs and whose CUDA their driver runs; "" for none."""
     ports = [name for name, stack in loaded.stacks.items() if stack.get("port_of") == article.stack]
     for name in (article.stack, *ports, "current"):
         stack = loaded.stacks[name]
-        has_code = all(preflight.runs_on(gpu.compute_capability, tuple(stack["arch_list"])) for gpu in present)
-        if has_code and (not stack["cuda"] or not cuda_driver or int(cuda_driver.split(".")[0]) >= int(stack["cuda"].split(".")[0])):
+        has_code = all(preflight.runs_on(gpu.compute_capability, tuple(stack["arch_list"])) for gpu in usable)
+        if has_code and preflight.driver_runs(cuda_driver, stack["cuda"]):
             return name
     return ""
 
 
-def _stacks(present: Sequence[Gpu]) -> dict[str, str]:
-    """{article with claims: the stack in which it runs on these GPUs, "" for none}."""
-    loaded, cuda_driver = pins.load(), (gpus.driver() or {}).get("cuda_driver", "")
-    return {slug: stack_of(article, present, cuda_driver, loaded) for slug, article in articles.load_all().items() if article.claims}
-
-
 def _of_stacks(stacks: Mapping[str, str]) -> Finding:
-    found = ", ".join(f"{slug} STACK={stack}" for slug, stack in stacks.items() if stack)
-    missing = [slug for slug, stack in stacks.items() if not stack]
-    return Finding("stacks", found, f"no stack has code that these GPUs and their driver run ({', '.join(missing)}); update the driver" if missing else "")
+    return Finding("stacks", ", ".join(f"{slug} STACK={stack}" if stack else f"{slug} none" for slug, stack in stacks.items()))
 
 
-def _engine(present: Sequence[Gpu]) -> Finding:
+def _engine(usable: Sequence[Gpu]) -> Finding:
     """Docker, its builder, and how it gives GPUs to containers."""
     try:
         client = container.connect()
+        podman.refuse(client)
         with docker_errors.answering("a look at Docker"):
             info, version = client.info(), client.version().get("Version")
         build.require_buildx()
     except KitError as error:
         return Finding("Docker", "", f"{error}; other engines: docs/clusters.md")
-    way = _way_of_gpus(info, present) if present else ""
+    except DockerException as error:
+        return Finding("Docker", "", f"Docker fails ({first_line(str(error))}); see its log")
+    way = _way_of_gpus(info, usable) if usable else ""
     found = f"Docker {version} with buildx" + (f", which gives GPUs by {way}" if way else "")
     no_way = next(told for words, told in docker_errors.KNOWN if words == "could not select device driver")
-    return Finding("Docker", found, no_way if present and not way else "")
+    return Finding("Docker", found, no_way if usable and not way else "")
 
 
-def _way_of_gpus(info: dict[str, Any], present: Sequence[Gpu]) -> str:
-    if gpu_requests.cdi_names(gpu_requests.cdi_devices(info), present):
+def _way_of_gpus(info: Mapping[str, Any], usable: Sequence[Gpu]) -> str:
+    if gpu_requests.cdi_names(gpu_requests.cdi_devices(info), usable):
         return "CDI"
     return "the NVIDIA Container Toolkit" if "nvidia" in (info.get("Runtimes") or {}) or any(map(shutil.which, TOOLKIT)) else ""
 
 
-def _room(models: Path, runs: Path) -> Iterator[Finding]:
+def _room(models: Path, runs: Path) -> list[Finding]:
     """Memory and disk for the largest model of the articles in float16, and for one image."""
     known = [model for article in articles.load_all().values() for model in (article.model, *article.models.values())]
     weights_bytes = 2 * max(model.get("parameters", 0) for model in known)
-    machine = preflight.this_machine([], "", models, runs)
-    for about, free_bytes, needed_bytes, needs, remedy in (
-        ("memory", machine.memory_available_bytes, weights_bytes, "loading needs", "close other programs"),
-        ("disk", machine.models_free_bytes, weights_bytes + preflight.IMAGE_BYTES, "a model and its image need", "type MODELS=/another/disk or `make clean`"),
-    ):
-        found = f"{free_bytes / GIB:.0f} GiB are free, {needs} about {needed_bytes / GIB:.0f}"
-        yield Finding(about, found, remedy if free_bytes < needed_bytes else "")
+    machine, needed_bytes = preflight.this_machine([], "", models, runs), weights_bytes + preflight.IMAGE_BYTES
+    memory = f"{machine.memory_available_bytes / GIB:.0f} GiB are free, loading needs about {weights_bytes / GIB:.0f}"
+    disk = f"{machine.models_free_bytes / GIB:.0f} GiB are free, a model and its image need about {needed_bytes / GIB:.0f} unless they are there"
+    return [
+        Finding("memory", memory, "close other programs" if machine.memory_available_bytes < weights_bytes else ""),
+        Finding("disk", disk, "; ".join(preflight.disk_problems(machine, needed_bytes))),
+    ]

@@ -62,6 +62,19 @@ def size(published: float) -> Range:
 
 
 @dataclasses.dataclass(frozen=True)
+class OnGpus:
+    """The ratio of two rows on one set of GPUs, and how many runs of the slower and of the faster row it is of."""
+
+    ratio: float
+    runs: tuple[int, int]
+
+    @property
+    def in_words(self) -> str:
+        """ "1.56 of 2 runs"; "1.56 of 2 and 3 runs" where the rows have different numbers."""
+        return f"{self.ratio:.2f} of {' and '.join(map(str, dict.fromkeys(self.runs)))} run{'s' * (max(self.runs) != 1)}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
     """One part of a claim, judged.
 
@@ -74,7 +87,7 @@ class Part:
     differs   in what the compared rows differ beside the system
     is_apart  whether the compared rows share no GPU in any run
     notes     what else stands beside the number
-    machines  how many machines have runs of both rows, where they are several; else 0
+    on_gpus   the ratio on each set of GPUs with runs of both rows, where these are several
     compared  the comparisons of an "every" part
     """
 
@@ -89,8 +102,14 @@ class Part:
     differs: tuple[str, ...] = ()
     is_apart: bool = False
     notes: tuple[str, ...] = ()
-    machines: int = 0
+    on_gpus: tuple[OnGpus, ...] = ()
     compared: tuple["Part", ...] = ()
+
+    @property
+    def is_of_a_mixture(self) -> bool:
+        """Do its ratios on different GPUs differ by more than SIZE_FACTOR, while no set of GPUs has enough runs of both rows to judge by itself?"""
+        ratios = [one.ratio for one in self.on_gpus]
+        return bool(ratios) and max(ratios) > SIZE_FACTOR * min(ratios) and all(min(one.runs) < stats.LEAST_RUNS for one in self.on_gpus)
 
     @property
     def has_rows(self) -> bool:

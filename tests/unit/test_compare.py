@@ -71,9 +71,10 @@ def test_the_same_runs_are_no_difference_and_are_counted_above_and_not_listed():
     assert [difference.word for difference in differences] == [comparison.SAME, comparison.NOT_COMPARABLE]
     text = str(comparison.markdown(differences))
     counts = "0 faster, 0 slower, 0 undecided, 0 not comparable, 1 the same runs, 1 only in A, 0 only in B"
-    assert text.splitlines()[0] == f"2 rows; B has {counts}. Rows of the same runs are not listed."
+    assert text.splitlines()[0] == f"2 rows: {counts}. Rows of the same runs are not listed."
     assert "bminf" in text and "int8" not in text
-    assert str(comparison.markdown(comparison.compare(row, row))).endswith(" 0 only in B. Nothing changed.")
+    same = str(comparison.markdown(comparison.compare(row, row)))
+    assert same.startswith("1 row: 0 faster") and same.endswith(" 0 only in B. Nothing changed.")
     assert all(
         set(mark) <= set(":-") and mark.count("-") >= 2 for line in text.splitlines() if line.startswith("| :") for mark in line.strip("| ").split(" | ")
     )
@@ -151,7 +152,7 @@ def test_the_threshold_decides_the_exit_code(tmp_path):
 @pytest.mark.slow
 def test_two_revisions_of_the_repository_are_compared():
     done = run(A="HEAD", B="reports/runs")
-    counted = re.match(r"(\d+) rows; B has .*, (\d+) the same runs, ", done.stdout)
+    counted = re.match(r"(\d+) rows: .*, (\d+) the same runs, ", done.stdout)
     assert done.returncode == 0 and counted and int(counted[2]) > 50, done.stdout + done.stderr
 
 

@@ -130,13 +130,15 @@ def test_a_machine_without_a_gpu_is_told_the_time_of_other_gpus_with_their_names
     other, own = (gpus.Gpu(0, "GPU-0", name, 1 << 36, 0, "9.0") for name in ("OTHER GPU", "OWN GPU"))
     stored(one, asked, 1, gpu=other, seconds=20.0)
     (row,) = rows(["deepspeed"], asked)
-    assert (row.done, row.run_s, row.elsewhere) == (0, 23.0, "OTHER GPU")
-    assert outlook.summary([row]) == "1 run: 0 are there, 1 to go, about 23 s by the runs on OTHER GPU"
+    assert (row.done, row.run_s, row.elsewhere) == (0, 23.0, ("OTHER GPU",))
+    assert outlook.summary([row]) == "1 run: 0 are there, 1 to go, about 23 s, by runs on OTHER GPU"
+    local, done = dataclasses.replace(row, elsewhere=()), dataclasses.replace(row, done=1, elsewhere=("A GPU",))
+    assert outlook.summary([row, local, done]) == "3 runs: 1 is there, 2 to go, about 46 s, partly by runs on OTHER GPU", "what is done needs no time"
     assert list(outlook.lines([one], asked))[1].endswith("23 s a run on OTHER GPU")
     monkeypatch.setattr(gpus, "list_gpus", lambda: [own])
     stored(one, asked, 1, gpu=own, seconds=10.0, cores=4096)
     (row,) = rows(["deepspeed"], asked)
-    assert (row.done, row.run_s, row.elsewhere) == (0, 13.0, "")
+    assert (row.done, row.run_s, row.elsewhere) == (0, 13.0, ())
 
 
 def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):

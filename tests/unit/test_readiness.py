@@ -1,13 +1,18 @@
 """`make doctor`: what a machine lacks for a run on GPUs, a line each, and what to type next."""
 
+import types
 from pathlib import Path
 
 import pytest
+from docker.errors import DockerException
 
-from scripts import articles, pins
+from scripts.commands.line import invoke
+from scripts.containers import container
+from scripts.errors import PreflightError
+from scripts.images import build
+from scripts.machine import gpus
 from scripts.machine.gpus import Gpu
 from scripts.run import preflight, readiness
-from scripts.run.readiness import Finding
 from tests.fakes.machine import Machine
 
 LOOK = """
@@ -23,18 +28,51 @@ def doctor(fake_nvml: Path, tmp_path: Path):
     """A function: the lines on a machine with so many make-believe GPUs, on which no Docker answers."""
     machine = Machine(fake_nvml, tmp_path)
 
-    def lines(gpus: int, **settings: str) -> list[str]:
-        return machine.ask(LOOK.format(folder=str(tmp_path)), gpus=gpus, DOCKER_HOST=f"unix://{tmp_path}/no.sock", **settings)
+    def lines(count: int, **settings: str) -> list[str]:
+        return machine.ask(LOOK.format(folder=str(tmp_path)), gpus=count, DOCKER_HOST=f"unix://{tmp_path}/no.sock", **settings)
 
     return lines
 
 
-def gpu(capability: str) -> Gpu:
-    return Gpu(0, "GPU-0", "SYNTHETIC GPU", 80 << 30, 0, capability)
+def gpu(capability: str = "9.0", index: int = 0, gib: int = 80) -> Gpu:
+    return Gpu(index, f"GPU-{index}", "SYNTHETIC GPU", gib << 30, 0, capability)
 
 
-def stack_for(capability: str, cuda_driver: str = "13.0", slug: str = "inference-tools") -> str:
-    return readiness.stack_of(articles.find(slug), [gpu(capability)], cuda_driver, pins.load())
+@pytest.fixture
+def ready(monkeypatch, tmp_path):
+    """A function: what is found on a machine that has all, but for what is given otherwise; {about: remedy} of what is missing, and the next command."""
+
+    def found(
+        present=(gpu(), gpu(index=1), gpu(index=2)),
+        busy=(),
+        info=None,
+        error=None,
+        podman="",
+        buildx=None,
+        memory_gib=64,
+        disk_gib=64,
+        runs_mib=1024,
+        cuda="13.0",
+    ):
+        def fail(problem):
+            if problem:
+                raise problem
+
+        versions = {"Version": "29.0", "Components": [{"Name": "Podman Engine", "Version": podman}] if podman else []}
+        client = types.SimpleNamespace(info=lambda: fail(error) or info or {"Runtimes": {"nvidia": {}}}, version=lambda: versions)
+        monkeypatch.setattr(readiness, "TOOLKIT", ())
+        monkeypatch.setattr(gpus, "list_gpus", lambda: list(present))
+        monkeypatch.setattr(gpus, "given", lambda: list(present))
+        monkeypatch.setattr(gpus, "driver", lambda: {"driver": "580", "cuda_driver": cuda})
+        monkeypatch.setattr(gpus, "foreign_use", lambda one: "is in use by pid 7" if one.index in busy else None)
+        monkeypatch.setattr(container, "connect", lambda: client)
+        monkeypatch.setattr(build, "require_buildx", lambda: fail(buildx))
+        machine = preflight.Machine([], "", memory_gib << 30, disk_gib << 30, runs_mib << 20)
+        monkeypatch.setattr(preflight, "this_machine", lambda *_: machine)
+        findings, command = readiness.look(tmp_path, tmp_path)
+        return {finding.about: finding.remedy for finding in findings if finding.remedy}, command
+
+    return found
 
 
 def test_a_machine_without_gpus_and_docker_is_told_both_at_once_and_what_still_works(doctor):
@@ -58,26 +96,59 @@ def test_a_driver_that_does_not_answer_is_a_finding_and_no_end(doctor):
     assert of_gpus.startswith("no  GPUs") and "the NVIDIA driver does not answer" in of_gpus and of_docker.startswith("no  Docker")
 
 
+def test_gpus_that_an_allocation_withholds_are_not_those_of_a_missing_driver(doctor):
+    of_gpus, *_ = doctor(2, CUDA_VISIBLE_DEVICES="")
+    assert of_gpus.startswith("no  GPUs") and "gives this process no GPU; ask the scheduler" in of_gpus and "install" not in of_gpus
+
+
 @pytest.mark.parametrize(("capability", "stack"), [("8.6", "2023-02"), ("8.9", "2023-02"), ("9.0", "hopper"), ("12.0", "current"), ("3.0", "")])
 def test_the_stack_is_the_nearest_to_the_article_that_has_code_for_the_gpu(capability, stack):
-    assert stack_for(capability) == stack
+    assert readiness.stacks_of([gpu(capability)], "13.0")["inference-tools"] == stack
 
 
 def test_a_port_is_that_of_the_article_and_an_old_driver_rules_a_stack_out():
-    assert stack_for("9.0", slug="deepspeed-inference") == "hopper-2023-05"
-    assert (stack_for("12.0", "12.4"), stack_for("8.6", "11.8")) == ("", "2023-02")
+    assert readiness.stacks_of([gpu("9.0")], "13.0")["deepspeed-inference"] == "hopper-2023-05"
+    assert [readiness.stacks_of([gpu(capability)], cuda)["inference-tools"] for capability, cuda in (("12.0", "12.4"), ("8.6", "11.8"))] == ["", "2023-02"]
 
 
-def test_where_nothing_is_missing_the_next_command_names_gpus_and_stack(monkeypatch, tmp_path):
-    present = [gpu("9.0"), gpu("9.0"), gpu("9.0")]
-    monkeypatch.setattr(readiness, "_gpus", lambda: (present, Finding("GPUs", "three")))
-    monkeypatch.setattr(readiness, "_engine", lambda present: Finding("Docker", "there"))
-    monkeypatch.setattr(preflight, "this_machine", lambda *_: preflight.Machine([], "", 64 << 30, 64 << 30, 64 << 30))
-    findings, next_command = readiness.look(tmp_path, tmp_path)
-    assert not any(finding.remedy for finding in findings) and next_command == "make bench-deepspeed GPUS=2 STACK=hopper WEIGHTS=random"
-    monkeypatch.setattr(preflight, "this_machine", lambda *_: preflight.Machine([], "", 64 << 30, 20 << 30, 64 << 30))
-    findings, next_command = readiness.look(tmp_path, tmp_path)
-    assert [finding.about for finding in findings if finding.remedy] == ["disk"] and next_command.startswith("make demo")
+def test_where_nothing_is_missing_the_next_command_asks_for_free_gpus_that_hold_the_model(ready):
+    assert ready() == ({}, "make bench-deepspeed GPUS=2 STACK=hopper WEIGHTS=random")
+    assert ready(busy=(0, 1)) == ({}, "make bench-deepspeed GPUS=1 STACK=hopper WEIGHTS=random")
+    assert ready([gpu("8.6", index, 10) for index in range(3)])[1] == "make bench-deepspeed GPUS=2 STACK=2023-02 WEIGHTS=random"
+    assert ready([gpu("8.6", index, 8) for index in range(3)])[1] == "make bench-deepspeed GPUS=3 STACK=2023-02 WEIGHTS=random"
+    assert ready([gpu("8.6", 0, 10)])[0] == {"GPUs": "the model of inference-tools does not fit them; type SCALE=tiny"}
+
+
+def test_a_gpu_that_no_stack_has_code_for_is_left_out_beside_others_and_told_alone(ready):
+    assert ready([gpu("3.0"), gpu("9.0", 1)]) == ({}, "make bench-deepspeed GPUS=1 STACK=hopper WEIGHTS=random")
+    missing, _ = ready([gpu("3.0")])
+    assert list(missing) == ["GPUs"] and missing["GPUs"].startswith("no stack has code")
+    assert list(ready([gpu("9.0")], cuda="10.2")[0]) == ["GPUs"], "an old driver"
+
+
+@pytest.mark.parametrize(
+    ("given", "about", "words"),
+    [
+        ({"memory_gib": 10}, "memory", "close other programs"),
+        ({"disk_gib": 20}, "disk", "20 GiB of disk are free, about 29 GiB are needed"),
+        ({"runs_mib": 1}, "disk", "1 MiB are free where the results go"),
+        ({"info": {"Runtimes": {"runc": {}}}}, "Docker", "install the NVIDIA Container Toolkit"),
+        ({"podman": "5.8.6"}, "Docker", "the engine that answers is Podman and not Docker; type ENGINE=podman"),
+        ({"buildx": PreflightError("`docker buildx` is missing: install it")}, "Docker", "`docker buildx` is missing"),
+        ({"error": DockerException("x\ny")}, "Docker", "Docker fails (x); see its log"),
+        ({"busy": (0, 1, 2)}, "GPUs", "stop what uses them"),
+    ],
+)
+def test_whatever_is_missing_has_its_remedy_and_the_demo_is_what_still_works(ready, given, about, words):
+    missing, command = ready(**given)
+    assert list(missing) == [about] and words in missing[about] and command.startswith("make demo")
+
+
+def test_the_command_ends_with_3_where_something_is_missing(ready, capsys):
+    ready()
+    assert invoke(["doctor"]) == 0 and capsys.readouterr().out.splitlines()[-1].startswith("next: make bench-deepspeed")
+    ready(memory_gib=1)
+    assert invoke(["doctor"]) == 3 and "\nno  memory    1 GiB are free, loading needs about 15; close other programs\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -90,4 +161,4 @@ def test_where_nothing_is_missing_the_next_command_names_gpus_and_stack(monkeypa
 )
 def test_docker_gives_gpus_by_cdi_or_by_the_toolkit_or_not_at_all(monkeypatch, info, way):
     monkeypatch.setattr(readiness, "TOOLKIT", ())
-    assert readiness._way_of_gpus(info, [gpu("9.0")]) == way
+    assert readiness._way_of_gpus(info, [gpu()]) == way

@@ -593,14 +593,21 @@ def test_a_report_judges_each_group_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_terminal_marks_the_times_of_a_busy_machine_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    busy, calm, failed = record(job("int8"), 50.0), record(job("transformers"), 50.0), record(job("bminf"), status="failed", reason="synthetic")
-    for run in (busy, failed):
+    long = {"variant": "controlled", "new_tokens": (1, 128)}
+    busy, calm, failed = (
+        record(job("int8", **long), (50.0, 990.0)),
+        record(job("transformers", **long), 50.0),
+        record(job("bminf", **long), status="failed", reason="x"),
+    )
+    partly = synthetic.repeated(record(job("layer-parallel", **long), 70.0), 2)
+    for run in (busy, failed, partly[0]):
         run.host["conditions"] = {"marks": ["foreign load: x"], "disturbed": ["foreign load: x"]}
-    synthetic.write(tmp_path / "runs", [busy, calm, failed])
+    synthetic.write(tmp_path / "runs", [busy, calm, failed, *partly])
     document.write(tmp_path / "runs", tmp_path)
     told = capsys.readouterr().out
-    assert re.search(r"│ int8 +│ 1 │ ok +│ ~50\.\d+ ± ", told) and re.search(r"│ transformers +│ 1 │ ok +│ +50\.\d+ ± ", told)
-    assert "\n2 of 3 rows agree with plain transformers, 1 failed\n~: 1 row timed on a busy machine: the outputs count, the times judge nothing\n" in told
+    assert re.search(r"│ int8 +│ 1 │ ok +│ +~50\.\d+ ± .* │ +~7\.\d+ │", told) and re.search(r"│ transformers +│ 1 │ ok +│ +50\.\d+ ± ", told)
+    assert re.search(r"│ layer-parallel +│ 1 │ ok +│ +[67]\d\.\d+ ± ", told), "one of its two runs counts"
+    assert "\n3 of 4 rows agree with plain transformers, 1 failed\n~: 1 row timed on a busy machine: the outputs count, the times judge nothing\n" in told
     synthetic.write(tmp_path / "calm" / "runs", [calm])
     document.write(tmp_path / "calm" / "runs", tmp_path / "calm")
     assert "~" not in capsys.readouterr().out

@@ -134,6 +134,22 @@ def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
     assert 2 <= capsys.readouterr().err.count("  job: import, 0 s so far") <= 3, "after 0.05, 0.15 and 0.35 s: a log of a long run stays short"
 
 
+def test_a_long_silent_phase_is_told_of_at_a_steady_pace_and_the_next_one_soon_again(monkeypatch, capsys):
+    monkeypatch.setattr(steps, "QUIET_S", 0.05)
+    monkeypatch.setattr(steps, "TELL_EVERY_S", 0.1)
+    beat = steps.Heartbeat()
+    beat.start()
+    beat.phase("job: load")
+    steps.time.sleep(1.0)
+    assert capsys.readouterr().err.count("  job: load, ") >= 5, "without an end to the doubling three"
+    monkeypatch.setattr(steps, "TELL_EVERY_S", 60.0)
+    steps.time.sleep(0.3)
+    beat.phase("job: measure")
+    steps.time.sleep(0.2)
+    beat.stop()
+    assert "  job: measure, 0 s so far" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("name", "near"), [("GPU", "GPUS"), ("STAK", "STACK"), ("stack", "STACK"), ("BATCHSIZE", "BATCH_SIZES")])
 def test_a_misspelled_variable_gets_the_nearest_name(name, near):
     assert f"{name} is not a variable of the kit; did you mean {near}?" in variables.advice(name, ["GPUS", "GPU_IDS", "STACK", "BATCH_SIZES", "PIP_%"])

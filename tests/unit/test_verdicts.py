@@ -853,53 +853,77 @@ def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus()
         assert ("ran on another number of GPUs" in text) is bool(told), text
 
 
-# ------------------------------------------------------------------------------------------------ machines
-def on_machine(runs: list[Record], machine: str, day: int, factor: float = 1.0) -> list[Record]:
+# ------------------------------------------------------------------------------------------------ several machines
+def on_machine(runs: list[Record], machine: str, day: int, factor: float = 1.0, gpus: tuple[int, ...] = (0, 1)) -> list[Record]:
     """These runs as another machine measured them: its own GPUs, a day, and times that differ by a factor."""
     found = []
     for run in runs:
         found.append(dataclasses.replace(run, id=f"{run.id[:-2]}{int(run.id[-2:]) + 10 * day:02d}"))
-        run.host["gpus"] = [{**gpu, "uuid": f"GPU-{machine}-{gpu['index']}"} for gpu in run.host["gpus"]]
+        run.host["gpus"] = [{**run.host["gpus"][0], "index": index, "uuid": f"GPU-{machine}-{index}"} for index in gpus]
         run.host["started_at"] = f"2026-11-2{day}T0{int(run.id[-2:])}:10:00Z"
         for measurement in run.guest.measurements:
             measurement["timed_ms"] = [ms * factor for ms in measurement["timed_ms"]]
     return found
 
 
-def on_two_machines(factor: float = 1.0, slow_ms: float = 20.0) -> list[Record]:
-    """Five runs of DeepSpeed at 10 ms and of layer parallelism, two of each on the first machine, where DeepSpeed takes `factor` times as long."""
-    fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, slow_ms))
-    first = [*on_machine(fast[:2], "a", 1, factor), *on_machine(slow[:2], "a", 1)]
-    return [*on_machine(fast[2:], "b", 2), *on_machine(slow[2:], "b", 2), *first]
+def on_two_machines(factor: float = 1.0, slow_ms: float = 20.0, first: int = 2, first_slow: int = 2, scatter: float = 0.0) -> list[Record]:
+    """Runs of DeepSpeed at 10 ms and of layer parallelism, the first ones on an older machine, where DeepSpeed takes `factor` times as long; three later."""
+    fast, slow = (repeated(one, 3 + count, scatter) for one, count in zip(pair(10.0, slow_ms), (first, first_slow), strict=True))
+    older = [*on_machine(fast[:first], "a", 1, factor), *on_machine(slow[:first_slow], "a", 1)]
+    return [*on_machine(fast[first:], "b", 2), *on_machine(slow[first_slow:], "b", 2), *older]
 
 
-def test_a_ratio_of_runs_from_several_machines_is_told_for_each() -> None:
+def test_a_ratio_of_runs_from_several_machines_is_told_for_the_gpus_of_each() -> None:
     (part,) = judge_runs([FASTER], on_two_machines(1.25)).parts
-    assert part.notes == ("by machine: 1.60 of 2 runs, 2.00 of 3 runs",) and part.machines == 2, "the older machine first"
-    assert "by machine: 1.60 of 2 runs, 2.00 of 3 runs)" in part.sentence
+    assert part.notes == ("by GPUs: 1.60 of 2 runs, 2.00 of 3 runs",), "the older machine first"
+    assert "by GPUs: 1.60 of 2 runs, 2.00 of 3 runs)" in part.sentence
+    (uneven,) = judge_runs([FASTER], on_two_machines(1.25, first=1, first_slow=2)).parts
+    assert uneven.notes == ("by GPUs: 1.60 of 2 and 1 runs, 2.00 of 3 runs",), "the slower row's runs first"
+    (single,) = judge_runs([FASTER], on_two_machines(1.25, first=1, first_slow=1)).parts
+    assert single.notes == ("by GPUs: 1.60 of 1 run, 2.00 of 3 runs",)
 
 
-def test_rows_of_one_machine_or_of_machines_that_ran_one_row_alone_have_one_ratio() -> None:
-    assert part_of(FASTER, *pair(10.0, 20.0)).machines == 0
+def test_rows_on_one_machine_or_on_machines_that_ran_one_row_alone_have_one_ratio() -> None:
+    assert part_of(FASTER, *pair(10.0, 20.0)).notes == ()
     fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, 20.0))
     runs = [*on_machine(fast[:2], "a", 1), *on_machine(fast[2:], "b", 2), *on_machine(slow, "b", 3)]
     (part,) = judge_runs([FASTER], runs).parts
-    assert (part.notes, part.machines) == ((), 0)
+    assert (part.notes, part.on_gpus) == ((), ())
 
 
-def test_a_run_on_some_of_another_run_s_gpus_is_of_its_machine() -> None:
-    runs = on_two_machines()
-    for run in runs:
-        if run.job.case == "layer-parallel":
-            run.host["gpus"] = run.host["gpus"][1:]
-    assert judge_runs([FASTER], runs).parts[0].machines == 2
+def test_runs_on_single_gpus_of_a_pair_belong_to_the_runs_on_both() -> None:
+    relation = {"faster": "deepspeed", "slower": "int8"}
+    fast, slow = repeated(record(job("deepspeed", 2), 10.0), 5, 0.0), repeated(record(job("int8"), 20.0), 5, 0.0)
+    alone = [*on_machine(slow[:2], "a", 1, gpus=(0,)), *on_machine(slow[2:], "a", 1, gpus=(1,))]
+    assert judge_runs([relation], [*alone, *on_machine(fast, "a", 2)]).parts[0].on_gpus == (), "GPUs 0 and 1 are one machine's, as the later runs tell"
+    apart = [*alone, *on_machine(fast[:2], "a", 2, gpus=(0, 2)), *on_machine(fast[2:], "a", 2, gpus=(1, 3))]
+    assert len(judge_runs([relation], apart).parts[0].on_gpus) == 2
+
+
+def test_a_note_names_four_sets_of_gpus_at_most() -> None:
+    fast, slow = (repeated(one, 6, 0.0) for one in pair(10.0, 20.0))
+    runs = [moved for place, both in enumerate(zip(fast, slow, strict=True)) for moved in on_machine(list(both), str(place), place)]
+    (note,) = judge_runs([FASTER], runs).parts[0].notes
+    assert note.count("2.00 of 1 run") == 4 and note.endswith(", and 2 more")
+
+
+def pages_of(runs: list[Record], folder) -> str:
+    from scripts.report import document
+
+    synthetic.write(folder / "runs", runs)
+    document.write(folder / "runs", folder)
+    return reports.text_of(folder)
 
 
 def test_a_page_advises_no_more_runs_of_a_mixture_of_machines(tmp_path) -> None:
-    from scripts.report import document
+    told = pages_of(on_two_machines(1.4, slow_ms=38.3), tmp_path)
+    assert "- Claim 1.5, 3.83 times: undecided over runs on 2 sets of GPUs, whose ratios differ by more than 1.25 times. Five runs" in told
+    assert "(by GPUs: 2.74 of 2 runs, 3.83 of 3 runs)" in told and "would decide it" not in told
 
-    synthetic.write(tmp_path / "runs", on_two_machines(1.25, slow_ms=38.3))
-    document.write(tmp_path / "runs", tmp_path)
-    told = reports.text_of(tmp_path)
-    assert "- Claim 1.5, 3.83 times: undecided over runs of 2 machines, whose ratios differ." in told
-    assert "(by machine: 3.06 of 2 runs, 3.83 of 3 runs)" in told and "would decide it" not in told
+
+@pytest.mark.parametrize("typed", [{"factor": 1.0, "scatter": 0.3}, {"factor": 1.4, "first": 5, "first_slow": 5}])
+def test_machines_that_agree_or_that_could_judge_alone_leave_the_advice(tmp_path, typed) -> None:
+    (part,) = judge_runs([FASTER], on_two_machines(slow_ms=38.3, **typed)).parts
+    assert part.on_gpus and not part.is_of_a_mixture
+    told = pages_of(on_two_machines(slow_ms=38.3, **typed), tmp_path)
+    assert "sets of GPUs, whose ratios" not in told

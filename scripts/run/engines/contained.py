@@ -79,8 +79,7 @@ class DockerEngine(Contained):
         except NothingRuns as error:
             without = "ENGINE=host PYTHON_HOST=/path/to/python with torch and transformers" if gpus else "make demo, which runs tiny models on the CPU"
             raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
-        if podman.version(self.client):
-            raise PreflightError("the engine that answers is Podman and not Docker; type ENGINE=podman, or set DOCKER_HOST to Docker's socket")
+        podman.refuse(self.client)
 
     def is_built(self) -> bool:
         with docker_errors.answering("a look for its image"):

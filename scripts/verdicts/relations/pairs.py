@@ -9,16 +9,19 @@ from collections.abc import Sequence
 from scripts import stats
 from scripts.results import Record
 from scripts.verdicts import lookup, parts, token_times
-from scripts.verdicts.parts import NOT_TESTED, NotTested, Part, Range
+from scripts.verdicts.parts import NOT_TESTED, NotTested, OnGpus, Part, Range
 from scripts.verdicts.row import Row, apart, gpus
-from scripts.verdicts.run_facts import uuids_of_runs
+from scripts.verdicts.run_facts import gpu_uuids_of
+
+#: A note names so many sets of GPUs.
+MOST_SETS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
     """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs.
 
-    `machines` are those that ran both rows, where they are several: a ratio of rows from several machines is one of their mixture.
+    `on_gpus` are the ratios on each set of GPUs that ran both rows, where these are several: then the ratio of all runs is that of a mixture.
     """
 
     faster: Row
@@ -26,32 +29,19 @@ class Pair:
     ratio: stats.Estimate
     spread: tuple[float, float]
     why_not: str
-    machines: tuple["OnMachine", ...] = ()
+    on_gpus: tuple[OnGpus, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands beside the ratio: "by machine: 1.56 of 2 runs, 2.64 of 3 runs"."""
-        return (f"by machine: {', '.join(machine.in_words for machine in self.machines)}",) if self.machines else ()
+        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs"; so many sets at most."""
+        more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
+        return (f"by GPUs: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}",) if self.on_gpus else ()
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
         rows = self.faster, self.slower
         part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
-        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes, machines=len(self.machines))
-
-
-@dataclasses.dataclass(frozen=True)
-class OnMachine:
-    """The ratio of two rows on one machine, and how many runs of the slower and of the faster row it is of."""
-
-    ratio: float
-    runs: tuple[int, int]
-
-    @property
-    def in_words(self) -> str:
-        """ "1.56 of 2 runs"; "1.56 of 2 and 3 runs" where the rows have different numbers."""
-        most = max(self.runs)
-        return f"{self.ratio:.2f} of {' and '.join(map(str, dict.fromkeys(self.runs)))} run{'s' * (most != 1)}"
+        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes, on_gpus=self.on_gpus)
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
@@ -76,22 +66,25 @@ def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
 
 def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[float], new_tokens: int) -> Pair:
     spread = (min(above) / max(below), max(above) / min(below))
-    machines = _by_machine(list(zip(slower.runs_of(new_tokens), above, strict=True)), list(zip(faster.runs_of(new_tokens), below, strict=True)))
-    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), machines)
+    on_gpus = _by_gpus(list(zip(slower.runs_of(new_tokens), above, strict=True)), list(zip(faster.runs_of(new_tokens), below, strict=True)))
+    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), on_gpus)
 
 
-def _by_machine(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnMachine, ...]:
-    """The ratio on each machine that has runs of both rows, oldest first; () where that is not more than one. Runs that share a GPU are of one machine."""
-    machines: list[set[str]] = []
-    for run, _ in sorted([*slower, *faster], key=lambda timed: str(timed[0].host["started_at"])):
-        uuids = uuids_of_runs([run])
-        machine = set(uuids).union(*(other for other in machines if other & uuids))
-        machines = [*(other for other in machines if not other & uuids), machine]
-    found = []
-    for machine in machines:
-        above, below = ([ms for run, ms in timed if uuids_of_runs([run]) & machine] for timed in (slower, faster))
-        if above and below:
-            found.append(OnMachine(stats.ratio_over_runs(above, below).value, (len(above), len(below))))
+def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnGpus, ...]:
+    """The ratio on each set of GPUs that ran both rows, oldest first; () where that is not more than one.
+
+    Runs that share a GPU belong to one set: a result does not name its machine, and rows on one GPU of a pair belong to the rows on both.
+    """
+    of_gpu: dict[str, set[str]] = {}
+    timed = sorted([*((run, ms, 0) for run, ms in slower), *((run, ms, 1) for run, ms in faster)], key=lambda one: str(one[0].host["started_at"]))
+    for run, *_ in timed:
+        joined = set(gpu_uuids_of(run)).union(*(of_gpu[uuid] for uuid in gpu_uuids_of(run) if uuid in of_gpu))
+        of_gpu.update(dict.fromkeys(joined, joined))
+    times: dict[int, tuple[list[float], list[float]]] = {}
+    for run, ms, side in timed:
+        if uuids := gpu_uuids_of(run):
+            times.setdefault(id(of_gpu[uuids[0]]), ([], []))[side].append(ms)
+    found = [OnGpus(stats.ratio_over_runs(*sides).value, (len(sides[0]), len(sides[1]))) for sides in times.values() if all(sides)]
     return tuple(found) if len(found) > 1 else ()
 
 
