@@ -46,12 +46,18 @@ class Rows:
         return isinstance(row, Row) and (row.status != "ok" or bool(row.runs_of(self.new_tokens)))
 
     def why_none(self, named: Sequence[Named], reasons: Sequence[str]) -> str:
-        """Why comparisons of these rows have none, each for its reason: the first that is no missing row, then all missing rows at once."""
+        """Why comparisons of these rows have none, each for its reason: the first that is no missing row, then all missing rows, then those of few runs."""
         there = {(row.case, size) for row in self.group.rows for size in (None, row.batch_size)}
         missing = [row for row in named if row not in there]
         told = [str(self._found(*row)) for row in missing]
         others = [reason for reason in reasons if reason not in told][:1]
-        return "; ".join([*others, *([f"not run (stack {self.group.key.stack}): {_listed(missing)}"] if len(missing) > 1 else told)])
+        not_run = [f"not run (stack {self.group.key.stack}): {_listed(missing)}"] if len(missing) > 1 else told
+        few = [row for row in named if row in there and self._has_few_runs(*row)]
+        return "; ".join([*others, *not_run, *([f"fewer than {stats.LEAST_RUNS} runs: {_listed(few)}"] if few else [])])
+
+    def _has_few_runs(self, case: str, batch_size: int | None) -> bool:
+        row = self._found(case, batch_size)
+        return isinstance(row, Row) and row.status == "ok" and weights_can_judge(row) and len(row.undisturbed(self.new_tokens)) < stats.LEAST_RUNS
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, it has no such calls, or its case loads in another way since."""
