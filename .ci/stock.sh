@@ -114,7 +114,7 @@ esac
 newcomer "git clone --quiet /srv/kit.git kit"
 if [ $# = 1 ]; then
     demo_on_a_terminal
-    [ "$lane" = bookworm ] || set -- "$1" "make test-fast"  # on Debian 12 the lane 3.12 runs them
+    [ "$lane" = bookworm ] || set -- "$1" "make test-fast"  # with the newest Python: make test-all runs them with Debian 12's
     set -- "$@" "make compare A=HEAD~1 B=reports/runs" "make bundle" "make verify-bundle BUNDLE=llm-repro-bundle.tar.gz" \
         "make report" "git diff --exit-code reports" 'test -z "$(git status --porcelain | tee /dev/stderr)"'
 fi

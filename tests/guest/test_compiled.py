@@ -376,8 +376,10 @@ print(json.dumps(wrong))
 """
 
 
-@pytest.mark.parametrize("sums", [True, pytest.param(False, marks=pytest.mark.full)])
-@pytest.mark.parametrize("architecture", ["bloom", *(pytest.param(name, marks=pytest.mark.full) for name in sorted(set(SHAPES) - {"bloom"}))])
+@pytest.mark.parametrize(
+    ("architecture", "sums"),
+    [("bloom", True), *(pytest.param(*longest, marks=pytest.mark.full) for longest in (("bloom", False), ("gptj", True), ("llama", True)))],
+)
 def test_the_loop_makes_the_tokens_of_transformers_generate(guest, checkpoints, architecture, sums):
     """One row and three padded ones; minimum lengths, end tokens, padding, streamers and logits processors; one graph for all of it."""
     assert guest.code(LIKE_GENERATE.format(path=str(checkpoints[architecture]), sums=sums)) == []
