@@ -902,6 +902,13 @@ def test_runs_on_single_gpus_of_a_pair_belong_to_the_runs_on_both() -> None:
     assert len(judge_runs([relation], apart).parts[0].on_gpus) == 2
 
 
+def test_pairs_that_share_a_gpu_are_of_one_machine() -> None:
+    fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, 20.0))
+    first = [*on_machine(fast[:2], "a", 1), *on_machine(slow[:2], "a", 1)]
+    later = [*on_machine(fast[2:], "a", 2, gpus=(1, 2)), *on_machine(slow[2:], "a", 2, gpus=(1, 2))]
+    assert judge_runs([FASTER], [*first, *later]).parts[0].on_gpus == ()
+
+
 def test_a_note_names_four_sets_of_gpus_at_most() -> None:
     fast, slow = (repeated(one, 6, 0.0) for one in pair(10.0, 20.0))
     runs = [moved for place, both in enumerate(zip(fast, slow, strict=True)) for moved in on_machine(list(both), str(place), place)]
