@@ -114,9 +114,9 @@ def _hash_problems(loaded: Pins) -> list[str]:
     for image in loaded.images():
         for name in LOCKS:
             path = image.folder / name
-            blocks = requirement_files.blocks(path.read_text(encoding="utf-8")) if path.exists() else {}
+            place, blocks = str(path.relative_to(loaded.root)), requirement_files.blocks(path.read_text(encoding="utf-8")) if path.exists() else {}
             for block in blocks.values():
-                seen.setdefault(block.split()[0], {}).setdefault(block, []).append(str(path.relative_to(loaded.root)))
+                seen.setdefault(block.split(maxsplit=1)[0], {}).setdefault(block, []).append(place)
     lines = []
     for package, variants in seen.items():
         if len(variants) > 1:

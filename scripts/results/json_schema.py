@@ -4,6 +4,7 @@ What no schema can say stands in scripts/results/door.py: sizes of files, a key 
 """
 
 import dataclasses
+import functools
 import inspect
 import json
 from typing import Any
@@ -25,6 +26,7 @@ def files() -> dict[str, str]:
     return {RESULT: _text("A run's result.json", shapes.Record), JOB: _text("A run's job.json", shapes.Job)}
 
 
+@functools.cache
 def _text(title: str, shape: type[shapes.Shape]) -> str:
     made = msgspec.json.schema(shape)
     for name, kind in CLOSED.items():
