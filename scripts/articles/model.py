@@ -14,6 +14,9 @@ from scripts.paths import ROOT
 
 ARTICLES = ROOT / "bench" / "articles"
 
+#: The variant by which claims are judged: the article's own arguments.
+PUBLISHED = "published"
+
 
 @dataclass(frozen=True)
 class Case:

@@ -14,6 +14,11 @@ TAG = re.compile(r"llm-repro/(?P<backend>[^:]+):(?P<stack>.+)-[0-9a-f]{12}")
 #: Errors which show that Docker itself is gone or does not answer.
 SILENCE = (requests.exceptions.ConnectionError, requests.exceptions.Timeout, requests.exceptions.ChunkedEncodingError)
 
+NO_TOOLKIT = (
+    "Docker cannot give GPUs to containers: install the NVIDIA Container Toolkit, "
+    "type `sudo nvidia-ctk runtime configure --runtime=docker`, and restart Docker; or type DEVICE=cpu"
+)
+
 #: (words in Docker's message, the kit's message); the first match counts, {message} is Docker's own message.
 KNOWN = (
     (
@@ -22,8 +27,7 @@ KNOWN = (
     ),
     (
         "could not select device driver",
-        "Docker cannot give GPUs to containers: install the NVIDIA Container Toolkit, "
-        "type `sudo nvidia-ctk runtime configure --runtime=docker`, and restart Docker; or type DEVICE=cpu",
+        NO_TOOLKIT,
     ),
     (
         "CDI device injection failed",

@@ -114,7 +114,8 @@ def _hash_problems(loaded: Pins) -> list[str]:
     for image in loaded.images():
         for name in LOCKS:
             path = image.folder / name
-            place, blocks = str(path.relative_to(loaded.root)), requirement_files.blocks(path.read_text(encoding="utf-8")) if path.exists() else {}
+            place = str(path.relative_to(loaded.root))
+            blocks = requirement_files.blocks(path.read_text(encoding="utf-8")) if path.exists() else {}
             for block in blocks.values():
                 seen.setdefault(block.split(maxsplit=1)[0], {}).setdefault(block, []).append(place)
     lines = []

@@ -12,7 +12,6 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, with_header
 from scripts.report.text import Markdown, blocks, link, prose
 from scripts.report.views import claims, overview
-from scripts.results import rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 
 README = ROOT / "README.md"
@@ -21,10 +20,7 @@ README = ROOT / "README.md"
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
     """A row a headline: the published variant nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
-    everything = overview.every_claim(verdicts)
-    note = Markdown("{} by version {} of [the rules](docs/verdict-rules.md). {}")
-    note = note.format(overview.words_of(everything), rules_version.VERSION, overview.parts_of(everything))
-    return blocks(with_header(COLUMNS, chosen), note if chosen else Markdown())
+    return blocks(with_header(COLUMNS, chosen), overview.tally(overview.every_claim(verdicts), "docs/verdict-rules.md") if chosen else Markdown())
 
 
 def _measured(claim: Lines) -> object:

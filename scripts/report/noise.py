@@ -8,12 +8,14 @@ from scripts.report.text import Markdown, blocks, lines, link
 from scripts.verdicts import calibration
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import Judged
-from scripts.verdicts.parts import SIZE_FACTOR, UNDECIDED
+from scripts.verdicts.parts import SIZE_FACTOR, UNDECIDED, Part
 from scripts.verdicts.row_groups import Group
 
 #: Nobody repeats a row more often.
 MOST_RUNS = 1000
 
+#: An undecided part whose runs scatter.
+TOO_FEW = Markdown("- Claim {}, {}: {} runs are too noisy for it. If ratio and scatter stay, {} would decide it; so may a quieter machine (`make calibrate`).")
 
 #: An undecided part with a ratio over several sets of GPUs: nobody knows how another mixture of them comes out.
 MIXTURE = Markdown(
@@ -45,18 +47,20 @@ def _floor(of_machine: Calibration, group: Group) -> Markdown:
 
 
 def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
-    words = Markdown(
-        "- Claim {}, {}: {} runs are too noisy for it. If ratio and scatter stay, {} would decide it; so may a quieter machine (`make calibrate`)."
-    )
     for claim in judged:
         for part in claim.verdict.parts:
-            if part.word == UNDECIDED and part.ratio and part.cases and part.where:
-                if part.is_of_a_mixture:
-                    yield MIXTURE.format(claim.claim["id"], part.name, len(part.on_gpus), SIZE_FACTOR)
-                    continue
-                rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
-                runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)
-                needed = stats.runs_to_decide(part.ratio, runs, part.where.ends)
-                how = f"about REPEATS={needed}" if needed and needed <= MOST_RUNS else f"only more than {MOST_RUNS:,} runs"
-                if needed:
-                    yield words.format(claim.claim["id"], part.name, runs, how)
+            yield from _what_would_decide(group, claim, part)
+
+
+def _what_would_decide(group: Group, claim: Judged, part: Part) -> Iterator[Markdown]:
+    if part.word != UNDECIDED or not (part.ratio and part.cases and part.where):
+        return
+    if part.is_of_a_mixture:
+        yield MIXTURE.format(claim.claim["id"], part.name, len(part.on_gpus), SIZE_FACTOR)
+        return
+    rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
+    runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)
+    needed = stats.runs_to_decide(part.ratio, runs, part.where.ends)
+    if needed:
+        how = f"about REPEATS={needed}" if needed <= MOST_RUNS else f"only more than {MOST_RUNS:,} runs"
+        yield TOO_FEW.format(claim.claim["id"], part.name, runs, how)

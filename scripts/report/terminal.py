@@ -37,9 +37,10 @@ def _table(group: Group) -> Table:
     for row in group.rows:
         ok = row.status == "ok"
         fewest = row.new_tokens[0] if ok and row.new_tokens else 0
-        times = f"{DISTURBED if _is_disturbed(row) else ''}{cells.mean_std(row.summary(fewest))} ({fewest})" if fewest else NONE
+        mark = DISTURBED if _is_disturbed(row) else ""
+        times = f"{mark}{cells.mean_std(row.summary(fewest))} ({fewest})" if fewest else NONE
         further = around.further_token(row).partition(" (")[0] if ok else NONE
-        further = f"{DISTURBED}{further}" if further != NONE and _is_disturbed(row) else further
+        further = further if further == NONE else mark + further
         grid.add_row(Text(plain(row.name)), str(row.count), _status(row), times, further)
     return grid
 

@@ -3,10 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from scripts.articles import Article, Case
+from scripts.articles import PUBLISHED, Article, Case
 from scripts.run.options import Options
-
-PUBLISHED = "published"
 
 
 def compares(article: Article, case: Case, asked: Options) -> bool:

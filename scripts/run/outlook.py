@@ -129,7 +129,7 @@ def summary(rows: list[Row]) -> str:
         elsewhere = sorted({model for row in to_go for model in row.elsewhere})
         partly = "" if all(row.elsewhere for row in to_go) else "partly "
         by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
-        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in known))}{by}")
+        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
         parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row on as many devices is stored")

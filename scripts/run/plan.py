@@ -48,7 +48,7 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
         return [typed] if typed in of_case else []
     if every or len(of_case) == 1:
         return of_case
-    return ["published"] if case.published and "published" in article.variants else ["controlled"]
+    return [articles.PUBLISHED] if case.published and articles.PUBLISHED in article.variants else ["controlled"]
 
 
 def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:

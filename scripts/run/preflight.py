@@ -60,7 +60,12 @@ def gpu_need_bytes(job: Job, parameters: int) -> int:
     """What one GPU has to hold of a full-size model: its share of the weights, and the rest."""
     if "memory_limit_bytes" in job.load:
         return int(job.load["memory_limit_bytes"]) + OVERHEAD_BYTES
-    return parameters * work.VALUE_BYTES[job.load["dtype"]] // job.device_count + OVERHEAD_BYTES
+    return share_bytes(parameters * work.VALUE_BYTES[job.load["dtype"]], job.device_count)
+
+
+def share_bytes(weights_bytes: int, count: int) -> int:
+    """What each of so many GPUs holds of these weights, and the rest."""
+    return weights_bytes // count + OVERHEAD_BYTES
 
 
 def problems(

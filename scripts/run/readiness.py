@@ -3,9 +3,9 @@
 `scripts/run/preflight.py` asks the same of one case, once its image and its weights are known.
 """
 
+import dataclasses
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ TOOLKIT = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
 FIRST = "inference-tools"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Finding:
     """What was looked at, what is there, and what to do where that stands in the way of a run on GPUs; "" where it does not."""
 
@@ -42,34 +42,27 @@ class Finding:
         return f"{'no' if self.remedy else 'ok'}  {self.about:<8}  {'; '.join(filter(None, (self.found, self.remedy)))}"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Gpus:
-    """The GPUs of this machine that may be used and are free, alike and with code in some stack, and what was found of them all."""
+    """The GPUs of this machine that may be used and are free, alike and with code in some stack; what was found of them all; their stacks."""
 
     usable: Sequence[Gpu]
     finding: Finding
+    stacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def look(models: Path, runs: Path) -> tuple[list[Finding], str]:
     """(all findings, in the order in which a run needs them; the command to type next)."""
-    found = _gpus(driver := _driver())
-    stacks = stacks_of(found.usable, driver.get("cuda_driver", ""))
-    findings = [found.finding, *([_of_stacks(stacks)] if found.usable else []), _engine(found.usable), *_room(models, runs)]
+    found = _gpus()
+    findings = [found.finding, *([_of_stacks(found.stacks)] if found.usable else []), _engine(found.usable), *_room(models, runs)]
     if any(finding.remedy for finding in findings):
         return findings, "make demo, which needs neither a GPU nor Docker"
-    return findings, f"make bench-deepspeed GPUS={_count(found.usable)} STACK={stacks[FIRST]} WEIGHTS=random"
+    return findings, f"make bench-deepspeed GPUS={_count(found.usable)} STACK={found.stacks[FIRST]} WEIGHTS=random"
 
 
-def _driver() -> Mapping[str, str]:
+def _gpus() -> Gpus:
     try:
-        return gpus.driver() or {}
-    except KitError:
-        return {}
-
-
-def _gpus(driver: Mapping[str, str]) -> Gpus:
-    try:
-        present, given = gpus.list_gpus(), gpus.given()
+        present, given, driver = gpus.list_gpus(), gpus.given(), gpus.driver() or {}
         use = {gpu.uuid: gpus.foreign_use(gpu) for gpu in given}
     except KitError as error:
         return Gpus([], Finding("GPUs", "", str(error)))
@@ -77,13 +70,15 @@ def _gpus(driver: Mapping[str, str]) -> Gpus:
         return Gpus([], Finding("GPUs", "this machine shows no NVIDIA GPU", "install the driver until `nvidia-smi` lists one"))
     if not given:
         return Gpus([], Finding("GPUs", "", str(allocation.refuse_none("GPUS"))))
-    with_code = [gpu for gpu in given if any(stacks_of([gpu], driver.get("cuda_driver", "")).values())]
+    stacks = {capability: stacks_of(capability, driver.get("cuda_driver", "")) for capability in dict.fromkeys(gpu.compute_capability for gpu in given)}
+    with_code = [gpu for gpu in given if any(stacks[gpu.compute_capability].values())]
     alike = [gpu for gpu in with_code if gpu.compute_capability == with_code[0].compute_capability]
     usable = [gpu for gpu in alike if not use[gpu.uuid]]
     told = [f"{gpu.index} {gpu.name} {gpu.memory_total_bytes / GIB:.0f} GiB" for gpu in given]
     found = f"{', '.join(told)}; driver {driver.get('driver')}, CUDA up to {driver.get('cuda_driver')}"
     apart = [f"GPU {gpu.index} {use[gpu.uuid] or 'is left out: no stack has code for it beside the others'}" for gpu in given if gpu not in usable]
-    return Gpus(usable, Finding("GPUs", "; ".join([found, *apart]), _remedy(with_code, usable)))
+    finding = Finding("GPUs", "; ".join([found, *apart]), _remedy(with_code, usable))
+    return Gpus(usable, finding, stacks[usable[0].compute_capability] if usable else {})
 
 
 def _remedy(with_code: Sequence[Gpu], usable: Sequence[Gpu]) -> str:
@@ -96,25 +91,24 @@ def _remedy(with_code: Sequence[Gpu], usable: Sequence[Gpu]) -> str:
 
 def _count(usable: Sequence[Gpu]) -> int:
     """How many GPUs to ask for: two, as in the article, or as few as hold the model; 0 where all of them do not."""
-    parameters = articles.find(FIRST).model["parameters"]
+    weights_bytes = 2 * articles.find(FIRST).model["parameters"]
     smallest_bytes = min(gpu.memory_total_bytes for gpu in usable)
-    fitting = [count for count in range(1, len(usable) + 1) if 2 * parameters // count + preflight.OVERHEAD_BYTES <= smallest_bytes]
+    fitting = [count for count in range(1, len(usable) + 1) if preflight.share_bytes(weights_bytes, count) <= smallest_bytes]
     return 2 if 2 in fitting else min(fitting, default=0)
 
 
-def stacks_of(usable: Sequence[Gpu], cuda_driver: str) -> dict[str, str]:
-    """{article with claims: the stack in which it runs on these GPUs, "" for none}."""
+def stacks_of(capability: str, cuda_driver: str) -> dict[str, str]:
+    """{article with claims: the stack in which it runs on GPUs of this compute capability, "" for none}."""
     loaded = pins.load()
-    return {slug: _stack_of(article, usable, cuda_driver, loaded) for slug, article in articles.load_all().items() if article.claims}
+    return {slug: _stack_of(article, capability, cuda_driver, loaded) for slug, article in articles.load_all().items() if article.claims}
 
 
-def _stack_of(article: Article, usable: Sequence[Gpu], cuda_driver: str, loaded: pins.Pins) -> str:
+def _stack_of(article: Article, capability: str, cuda_driver: str, loaded: pins.Pins) -> str:
     """The stack nearest to an article's libraries whose torch has code for these GPUs and whose CUDA their driver runs; "" for none."""
     ports = [name for name, stack in loaded.stacks.items() if stack.get("port_of") == article.stack]
     for name in (article.stack, *ports, "current"):
         stack = loaded.stacks[name]
-        has_code = all(preflight.runs_on(gpu.compute_capability, tuple(stack["arch_list"])) for gpu in usable)
-        if has_code and preflight.driver_runs(cuda_driver, stack["cuda"]):
+        if preflight.runs_on(capability, tuple(stack["arch_list"])) and preflight.driver_runs(cuda_driver, stack["cuda"]):
             return name
     return ""
 
@@ -137,8 +131,7 @@ def _engine(usable: Sequence[Gpu]) -> Finding:
         return Finding("Docker", "", f"Docker fails ({first_line(str(error))}); see its log")
     way = _way_of_gpus(info, usable) if usable else ""
     found = f"Docker {version} with buildx" + (f", which gives GPUs by {way}" if way else "")
-    no_way = next(told for words, told in docker_errors.KNOWN if words == "could not select device driver")
-    return Finding("Docker", found, no_way if usable and not way else "")
+    return Finding("Docker", found, docker_errors.NO_TOOLKIT if usable and not way else "")
 
 
 def _way_of_gpus(info: Mapping[str, Any], usable: Sequence[Gpu]) -> str:

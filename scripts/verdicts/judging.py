@@ -5,14 +5,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from scripts import pins
-from scripts.articles import Article
+from scripts.articles import PUBLISHED, Article
 from scripts.verdicts import lookup, rules
 from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.version_1 import Frozen, Place
 
-PUBLISHED, CONTROLLED = "published", "controlled"
+CONTROLLED = "controlled"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Rows:
 
     def _has_few_runs(self, case: str, batch_size: int | None) -> bool:
         row = self._found(case, batch_size)
-        return isinstance(row, Row) and row.status == "ok" and weights_can_judge(row) and len(row.undisturbed(self.new_tokens)) < stats.LEAST_RUNS
+        return isinstance(row, Row) and row.status == "ok" and weights_can_judge(row) and bool(why_not([row], self.new_tokens))
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
         """As `of`; raises NotTested where the row's output is wrong too, it has no such calls, or its case loads in another way since."""

@@ -16,6 +16,7 @@ from scripts.verdicts.run_facts import (
     batch_size_of,
     busy_shares_of,
     cold_ms_of,
+    is_on_stand_in,
     is_wrong_when_padded,
     peak_of_a_gpu_bytes,
     series,
@@ -203,8 +204,7 @@ class Row:
 
     @property
     def is_on_stand_in(self) -> bool:
-        """Was the image, or its base, a stand-in for the pinned one?"""
-        return bool((self.record.host.get("image") or {}).get("stand_in"))
+        return is_on_stand_in(self.record)
 
     @property
     def peak_of_a_gpu_bytes(self) -> int | None:

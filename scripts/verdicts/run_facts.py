@@ -29,6 +29,11 @@ def cold_ms_of(record: Record) -> float | None:
     return next((call["cold_ms"] for call in calls if call.get("cold_ms") is not None), None)
 
 
+def is_on_stand_in(run: Record) -> bool:
+    """Was the image of a run, or its base, a stand-in for the pinned one?"""
+    return bool((run.host.get("image") or {}).get("stand_in"))
+
+
 def gpu_uuids_of(run: Record) -> list[str]:
     """The GPUs that a run had, in their order; [] on a CPU."""
     return [gpu["uuid"] for gpu in run.host.get("gpus") or []]

@@ -103,12 +103,12 @@ def test_gpus_that_an_allocation_withholds_are_not_those_of_a_missing_driver(doc
 
 @pytest.mark.parametrize(("capability", "stack"), [("8.6", "2023-02"), ("8.9", "2023-02"), ("9.0", "hopper"), ("12.0", "current"), ("3.0", "")])
 def test_the_stack_is_the_nearest_to_the_article_that_has_code_for_the_gpu(capability, stack):
-    assert readiness.stacks_of([gpu(capability)], "13.0")["inference-tools"] == stack
+    assert readiness.stacks_of(capability, "13.0")["inference-tools"] == stack
 
 
 def test_a_port_is_that_of_the_article_and_an_old_driver_rules_a_stack_out():
-    assert readiness.stacks_of([gpu("9.0")], "13.0")["deepspeed-inference"] == "hopper-2023-05"
-    assert [readiness.stacks_of([gpu(capability)], cuda)["inference-tools"] for capability, cuda in (("12.0", "12.4"), ("8.6", "11.8"))] == ["", "2023-02"]
+    assert readiness.stacks_of("9.0", "13.0")["deepspeed-inference"] == "hopper-2023-05"
+    assert [readiness.stacks_of(capability, cuda)["inference-tools"] for capability, cuda in (("12.0", "12.4"), ("8.6", "11.8"))] == ["", "2023-02"]
 
 
 def test_where_nothing_is_missing_the_next_command_asks_for_free_gpus_that_hold_the_model(ready):

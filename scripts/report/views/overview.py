@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scripts import stats
 from scripts.report.cells import NONE
@@ -15,6 +15,8 @@ from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import NOT_TESTED, Part, listed
 from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.rules import Verdict
+from scripts.verdicts.run_facts import is_on_stand_in
 
 #: The picture's name below plots/.
 PICTURE = "claims"
@@ -177,25 +179,29 @@ def every_claim(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
 
 def _counts(chosen: Sequence[Lines]) -> Markdown:
     """ "● **4** holds …, of 15 claims …": how often each word stands, and how many verdicts come from another number of GPUs than the article's."""
-    tested = [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
+    tested = _tested(chosen)
     elsewhere = sum(bool(verdict.gpus) for verdict in tested)
-    text = Markdown("{} by version {} of [the rules](#method). {}").format(words_of(chosen), rules_version.VERSION, parts_of(chosen))
+    text = tally(chosen, "#method")
     return text + (Markdown(f" {elsewhere} of the {len(tested)} tested claims ran on another number of GPUs than in the article.") if elsewhere else "")
 
 
-def words_of(chosen: Sequence[Lines]) -> Markdown:
-    """ "● **4** holds · …, of 15 claims"."""
-    count = collections.Counter(claim.headline.verdict.word for claim in chosen)
-    words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items())
-    return Markdown("{}, of {} claims").format(words, len(chosen))
+def tally(chosen: Sequence[Lines], rules: str) -> Markdown:
+    """ "● **4** holds · …, of 15 claims by version 3 of the rules. The 20 parts of the tested claims: ● **12** holds · …": a claim that holds in part has
+    refuted parts, which its own word does not tell. `rules` is the place of the rules.
+    """
+    of_claims = collections.Counter(claim.headline.verdict.word for claim in chosen)
+    of_parts = collections.Counter(part.word for verdict in _tested(chosen) for part in verdict.parts)
+    text = Markdown("{}, of {} claims by version {} of {}.").format(_counted(of_claims, SIGNS), len(chosen), rules_version.VERSION, link("the rules", rules))
+    parts = Markdown(" The {} parts of the tested claims: {}.").format(of_parts.total(), _counted(of_parts, [word for word in SIGNS if of_parts[word]]))
+    return text + (parts if of_parts else "")
 
 
-def parts_of(chosen: Sequence[Lines]) -> Markdown:
-    """ "The 20 parts of the tested claims: 12 holds, …": a claim that holds in part has refuted parts, which its own word does not tell."""
-    tested = [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
-    count = collections.Counter(part.word for verdict in tested for part in verdict.parts)
-    words = Markdown(" · ").join(Markdown("{} **{}** {}").format(sign, count[word], word) for word, sign in SIGNS.items() if count[word])
-    return Markdown("The {} parts of the tested claims: {}.").format(count.total(), words) if tested else Markdown()
+def _tested(chosen: Sequence[Lines]) -> list[Verdict]:
+    return [claim.headline.verdict for claim in chosen if claim.headline.verdict.word != NOT_TESTED]
+
+
+def _counted(count: Mapping[str, int], words: Iterable[str]) -> Markdown:
+    return Markdown(" · ").join(Markdown("{} **{}** {}").format(SIGNS[word], count[word], word) for word in words)
 
 
 def _line(judged: Judged) -> all_claims.Line:
@@ -210,7 +216,7 @@ def _limits(records: Sequence[Record], elsewhere: Markdown) -> Markdown:
     contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
     of_all = f"all {contained}" if contained == len(records) else f"{contained} of {len(records)}"
-    stand_ins = sum(bool((record.host.get("image") or {}).get("stand_in")) for record in records)
+    stand_ins = sum(map(is_on_stand_in, records))
     base = "" if not stand_ins else f", {'all' if stand_ins == contained else stand_ins} on a stand-in for the pinned base image"
     words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in docs/limits.md.")
     return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere)

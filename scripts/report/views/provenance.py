@@ -125,7 +125,7 @@ def _images(group: Group) -> Markdown:
         Column[Row]("image", lambda row: code(_image(row)["tag"]) if _image(row).get("tag") else "none, on the host", words=True),
         Column[Row]("id or digest", lambda row: Markdown(", ").join(code(one) for one in _image_ids(row)) or NONE, words=True),
         Column[Row]("pins", lambda row: code(_image(row).get("pins_id") or row.record.host.get("pins_id") or "") or NONE, words=True),
-        Column[Row]("image or its base a stand-in", lambda row: NONE if not _image(row) else "yes" if _image(row).get("stand_in") else "no", words=True),
+        Column[Row]("image or its base a stand-in", lambda row: NONE if not _image(row) else "yes" if row.is_on_stand_in else "no", words=True),
     ]
     return table(columns, group.rows)
 

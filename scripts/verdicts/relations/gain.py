@@ -51,12 +51,13 @@ class Gain(Relation, frozen=True, kw_only=True):
         pair = pairs.of_times(large, small, rows.new_tokens)
         grew = self.to_batch / self.from_batch
         # A small batch that waits for its host, or ran on a slower machine, makes such a gain: the larger one gets no more than `grew` from the GPU.
-        notes = (f"more than the batch grew, {grew:g} times",) if pair.ratio.value > grew else ()
-        value, beside = pairs.ratio_in_words(pair, self.ratio, notes)
+        if pair.ratio.value > grew:
+            pair = dataclasses.replace(pair, remarks=(f"more than the batch grew, {grew:g} times",))
+        value, beside = pairs.ratio_in_words(pair, self.ratio)
         words = f"{pairs.on(small)}: its ms/token fall {value} times from batch {self.from_batch} to {self.to_batch}{beside}, the bound is {self.bound:g}"
         where = parts.below(self.bound) if self.gain_below is not None else Range(least=self.bound)
         cases = (self._name_in(self.to_batch), self._name_in(self.from_batch))
-        return [dataclasses.replace(pair.part(where, words), cases=cases, notes=(*pair.notes, *notes))]
+        return [dataclasses.replace(pair.part(where, words), cases=cases)]
 
     def _name_in(self, batch_size: int) -> str:
         """As rows of batches are named; here also in batch 1."""

@@ -22,6 +22,7 @@ class Pair:
     """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs.
 
     `on_gpus` are the ratios on each set of GPUs that ran both rows, where these are several: then the ratio of all runs is that of a mixture.
+    `remarks` are what a relation adds to it.
     """
 
     faster: Row
@@ -30,12 +31,14 @@ class Pair:
     spread: tuple[float, float]
     why_not: str
     on_gpus: tuple[OnGpus, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs"; so many sets at most."""
+        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most, and the remarks."""
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
-        return (f"by GPUs: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}",) if self.on_gpus else ()
+        by_gpus = [f"by GPUs: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
+        return (*by_gpus, *self.remarks)
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
@@ -80,10 +83,10 @@ def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Reco
     for run, *_ in timed:
         joined = set(gpu_uuids_of(run)).union(*(of_gpu[uuid] for uuid in gpu_uuids_of(run) if uuid in of_gpu))
         of_gpu.update(dict.fromkeys(joined, joined))
-    times: dict[int, tuple[list[float], list[float]]] = {}
+    times: dict[frozenset[str], tuple[list[float], list[float]]] = {}
     for run, ms, side in timed:
         if uuids := gpu_uuids_of(run):
-            times.setdefault(id(of_gpu[uuids[0]]), ([], []))[side].append(ms)
+            times.setdefault(frozenset(of_gpu[uuids[0]]), ([], []))[side].append(ms)
     found = [OnGpus(stats.ratio_over_runs(*sides).value, (len(sides[0]), len(sides[1]))) for sides in times.values() if all(sides)]
     return tuple(found) if len(found) > 1 else ()
 
@@ -120,7 +123,7 @@ def on(row: Row) -> str:
     return f"{row.case} on {gpus(row.count)} in {row.dtype}"
 
 
-def ratio_in_words(pair: Pair, published: float | None = None, notes: Sequence[str] = ()) -> tuple[str, str]:
+def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str]:
     """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, what the rows differ in, and notes."""
     value, interval = stats.with_interval(pair.ratio, least=2)
     beside = []
@@ -134,5 +137,5 @@ def ratio_in_words(pair: Pair, published: float | None = None, notes: Sequence[s
         beside.append(f"the rows differ in {parts.listed(differs)}")
     if apart(pair.faster, pair.slower):
         beside.append("on different GPUs")
-    beside += [*pair.notes, *notes]
+    beside += pair.notes
     return value, f" ({'; '.join(beside)})" if beside else ""
