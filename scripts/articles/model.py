@@ -108,6 +108,16 @@ class Article:
         """The variants in which a case runs."""
         return case.variants or list(self.variants)
 
+    def lacking_in(self, variant: str, claim: str) -> list[str]:
+        """The cases of a claim that a variant does not have."""
+        compared = self.rows_of_claims([claim])
+        return [case.name for case in self.cases if case.name in compared and variant not in self.variants_of(case)]
+
+    def judging_variants(self, claim: str) -> list[str]:
+        """The variants that judge a claim: the published one; where that one lacks a case of the claim, all that have each of them."""
+        able = [variant for variant in self.variants if not self.lacking_in(variant, claim)]
+        return [PUBLISHED] if PUBLISHED in able else able
+
     def model_of(self, case: Case) -> dict[str, Any]:
         """The model of a case: the article's, unless the case names another."""
         return self.models[case.model] if case.model else self.model

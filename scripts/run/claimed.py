@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from scripts.articles import PUBLISHED, Article, Case
+from scripts.articles import Article, Case
 from scripts.run.options import Options
 
 
@@ -16,7 +16,7 @@ def in_variant(article: Article, case: Case, variant: str, asked: Options) -> bo
     """Does a claim that compares this case run in the variant? A variant that was typed is taken as it is."""
     if not asked.claims or asked.variant:
         return True
-    return any(case.name in article.rows_of_claims([claim]) and variant in _variants_of(article, claim) for claim in asked.claims)
+    return any(case.name in article.rows_of_claims([claim]) and variant in article.judging_variants(claim) for claim in asked.claims)
 
 
 def sizes(article: Article, case: Case, asked: Options) -> Sequence[int] | None:
@@ -28,17 +28,5 @@ def sizes(article: Article, case: Case, asked: Options) -> Sequence[int] | None:
 def note_untested(article: Article, asked: Options) -> None:
     """Say which of the claims cannot be tested in the variant that was typed."""
     for claim in asked.claims if asked.variant in article.variants else ():
-        if lacking := _not_of(article, claim, asked.variant):
+        if lacking := article.lacking_in(asked.variant, claim):
             print(f"note: claim {claim} stays not tested: VARIANT={asked.variant} has no {', no '.join(lacking)}", file=sys.stderr)
-
-
-def _variants_of(article: Article, claim: str) -> list[str]:
-    """The published variant, by which a claim is judged; where that one lacks a case of the claim, all variants that have each of them."""
-    able = [variant for variant in article.variants if not _not_of(article, claim, variant)]
-    return [PUBLISHED] if PUBLISHED in able else able
-
-
-def _not_of(article: Article, claim: str, variant: str) -> list[str]:
-    """The cases of a claim that the variant does not have."""
-    compared = article.rows_of_claims([claim])
-    return [case.name for case in article.cases if case.name in compared and variant not in article.variants_of(case)]

@@ -21,6 +21,7 @@ class Judged:
 
     version_1  the word of version 1 of the rules on the same rows; "" where it never judged them
     alike      the same parts in the controlled variant, of rows that differ in nothing but the system
+    is_alone   in another variant than the published one, which lacks a case of the claim: this one judges it
     """
 
     claim: Mapping[str, Any]
@@ -29,6 +30,7 @@ class Judged:
     new_tokens: int = 0
     version_1: str = ""
     alike: Sequence[Part] = ()
+    is_alone: bool = False
 
     @property
     def stack(self) -> str:
@@ -53,8 +55,8 @@ class Judged:
 class Lines:
     """The verdicts on one claim.
 
-    headline    in the published variant, on the stack that is nearest to the article's libraries
-    controlled  the second line: in the controlled variant on that stack; None where it has no rows for the claim
+    headline    in the variant that judges the claim, mostly the published one, on the stack that is nearest to the article's libraries
+    controlled  the second line: in the controlled variant on that stack; None where it has no rows for the claim, or is the headline
     others      everywhere else
     version_1   the word that stood for the claim under version 1; "" where its rows are neither among these nor in the report beside
     """
@@ -88,7 +90,8 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
     first_runs = article.variants.get(group.key.variant, {}).get("runs", [])[:1]
     timed_tokens = group.new_tokens or [run["new_tokens"] for run in first_runs]
     tokens_of_claim = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else timed_tokens)]
-    return [Judged(claim, rules.judge(claim, group, article, count), group, count) for claim, count in tokens_of_claim]
+    alone = {claim["id"] for claim in article.claims if group.key.variant in article.judging_variants(claim["id"])} if group.key.variant != PUBLISHED else ()
+    return [Judged(claim, rules.judge(claim, group, article, count), group, count, is_alone=claim["id"] in alone) for claim, count in tokens_of_claim]
 
 
 def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None, beside: Collection[str] = ()) -> ArticleVerdicts:
@@ -105,16 +108,17 @@ def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[
     claims, stacks = [], pins.load().stacks
     for claim in article.claims:
         of_claim = sorted((judged for judged in everywhere if judged.claim["id"] == claim["id"]), key=lambda judged: _distance(judged.stack, article, stacks))
-        claims.append(_lines(claim, of_claim, groups, _former_word(claim, of_claim, earlier, beside)))
+        judging = article.judging_variants(claim["id"])
+        claims.append(_lines(claim, judging, of_claim, groups, _former_word(claim, of_claim, earlier, beside)))
     return ArticleVerdicts(article, claims, everywhere)
 
 
-def _lines(claim: Mapping[str, Any], of_claim: Sequence[Judged], groups: Sequence[Group], version_1: str) -> Lines:
-    published = [judged for judged in of_claim if judged.group and judged.group.key.variant == PUBLISHED]
-    nearest = [judged for judged in published if judged.stack == published[0].stack]
-    headline = _best(nearest) if nearest else Judged(claim, _untested(groups, bool(of_claim)))
+def _lines(claim: Mapping[str, Any], judging: Sequence[str], of_claim: Sequence[Judged], groups: Sequence[Group], version_1: str) -> Lines:
+    able = [judged for judged in of_claim if judged.group and judged.group.key.variant in judging]
+    nearest = [judged for judged in able if judged.stack == able[0].stack]
+    headline = _best(nearest) if nearest else Judged(claim, _untested(groups, judging if of_claim else ()))
     stack = headline.stack or (of_claim[0].stack if of_claim else "")
-    second = [judged for judged in of_claim if judged.is_controlled and judged.stack == stack and judged.verdict.has_rows]
+    second = [judged for judged in of_claim if judged.is_controlled and not judged.is_alone and judged.stack == stack and judged.verdict.has_rows]
     controlled = _best([judged for judged in second if judged.is_twin_of(headline)] or second) if second else None
     others = [judged for judged in of_claim if judged is not headline and judged is not controlled]
     return Lines(headline, controlled, others, version_1)
@@ -158,8 +162,9 @@ def _alike(judged: Judged, controlled: Sequence[Judged]) -> list[Part]:
     return [same for published, same in pairs if published.differs and same.ratio and not same.differs]
 
 
-def _untested(groups: Sequence[Group], elsewhere: bool) -> Verdict:
-    if elsewhere:
-        return Verdict(NOT_TESTED, f"the variant {PUBLISHED} was not run at full size on a GPU")
+def _untested(groups: Sequence[Group], judging: Sequence[str]) -> Verdict:
+    """Without a group that may judge; `judging` are the variants that do, where other groups have verdicts."""
+    if judging:
+        return Verdict(NOT_TESTED, f"the variant {' or '.join(judging)} was not run at full size on a GPU")
     reasons = sorted({group.cannot_judge() for group in groups})
     return Verdict(NOT_TESTED, f"so far only: {', '.join(reasons)}" if reasons else "nothing was run yet")

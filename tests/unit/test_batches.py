@@ -9,7 +9,7 @@ import pytest
 from scripts import articles, results, stats
 from scripts.report import document
 from scripts.report.plots import throughput
-from scripts.report.views import overview, padding
+from scripts.report.views import claims, overview, padding
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import judging, rates, relations, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
@@ -235,6 +235,22 @@ def test_texts_of_one_length_say_nothing_of_padding() -> None:
     assert part.word == NOT_TESTED and part.why == "padding has no padded text or no tolerance"
 
 
+def test_the_only_variant_that_has_a_claim_s_case_judges_it_and_says_so() -> None:
+    runs = synthetic.repeated(a_run("padding", figures={"padding": PADDING}), 5)
+    of_today = [*runs, *synthetic.repeated(a_run("single", variant="published"), 5)]
+
+    def lines(records: list[results.Record]) -> dict[str, judging.Lines]:
+        groups = row_groups.build(records, {"batch-generate": ARTICLE})
+        return {one.headline.claim["id"]: one for one in judging.judge_article(groups, ARTICLE).claims}
+
+    judged = lines(of_today)
+    assert (judged["3.3"].headline.verdict.word, judged["3.3"].controlled) == (HOLDS, None)
+    assert str(claims.word(judged["3.3"].headline)) == "**holds** in the variant controlled"
+    assert judged["3.1"].headline.group.key.variant == "published" and str(claims.word(judged["3.1"].headline)) == NOT_TESTED
+    none = lines(synthetic.repeated(a_run("single", variant="published"), 5))["3.3"].headline.verdict
+    assert (none.word, none.reason) == (NOT_TESTED, "the variant controlled was not run at full size on a GPU")
+
+
 def whole() -> list[results.Record]:
     oom = a_run("batch", batch_size=16, status="oom", reason="CUDA out of memory. Tried to allocate 1.00 GiB")
     return [
@@ -295,9 +311,9 @@ def test_the_picture_of_the_padding_tells_how_far_the_logits_are_off_on_each_sid
 
 
 def test_the_claims_are_judged_once_each_for_their_own_number_of_tokens(page: str) -> None:
-    told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and ", controlled |" in line]
-    assert [line.split(" ")[1] for line in told] == ["3.1,", "3.2,", "3.3,"] and "64 new tokens" in told[2]
-    assert page.count("| not tested | the variant published was not run at full size on a GPU |") == 3
+    told = [line for line in page.splitlines() if line.startswith("| 3.") and "new tokens" in line and (", controlled |" in line or "in the variant" in line)]
+    assert [line.split(" ")[1] for line in told[:3]] == ["3.1,", "3.2,", "3.3"] and "64 new tokens" in told[2]
+    assert page.count("| not tested | the variant published was not run at full size on a GPU |") == 2
     assert page.count("*Not tested*, unless a line gives another reason: 1 run, 5 are needed.") == 2, "above the first tables, and in the group"
 
 

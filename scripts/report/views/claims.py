@@ -19,11 +19,12 @@ from scripts.verdicts.row_groups import Group
 
 
 def word(judged: Judged) -> Markdown:
-    """ "**holds** on 1 GPU (the article: 8)"."""
+    """ "**holds** on 1 GPU (the article: 8)", "**holds** in the variant controlled"."""
     verdict = judged.verdict
     shown = Markdown("**{}**" if verdict.word != NOT_TESTED else "{}").format(verdict.word)
-    beside = verdict.gpus if verdict.has_rows else ""
-    return Markdown(" ").join([shown, beside]) if beside else shown
+    beside = [f"in the variant {judged.group.key.variant}"] if judged.group and judged.is_alone else []
+    beside += [verdict.gpus] if verdict.has_rows and verdict.gpus else []
+    return Markdown(" ").join([shown, *beside])
 
 
 def title(judged: Judged) -> Markdown:
@@ -114,7 +115,7 @@ def _version_1(judged: Sequence[Judged]) -> Column[Judged]:
 
 
 def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
-    """A claim's verdict in the published variant nearest to the article, below it the controlled one, and how it fares elsewhere."""
+    """A claim's verdict in the variant that judges it, nearest to the article, below it the controlled one, and how it fares elsewhere."""
     of = {id(judged): one for one in verdicts.claims for judged in (one.headline, one.controlled) if judged}
 
     def is_headline(judged: Judged) -> bool:
