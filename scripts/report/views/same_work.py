@@ -17,10 +17,10 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
 NOTE = Markdown(
-    "Rows with the right output on the GPU of today's systems, in the batch sizes that both have. Where a system ran in several settings, weights of "
-    "recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but int8's should "
-    "depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. *Published*: on the "
-    "article's own GPUs. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer."
+    "Rows with the right output on a GPU that today's systems ran on, in the batch sizes that both have there. Where a system ran in several settings, "
+    "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but "
+    "int8's should depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. "
+    "*Published*: on the article's own GPUs. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer."
 )
 
 
@@ -107,7 +107,9 @@ def lines(groups: Sequence[Group], article: Article) -> list[Line]:
         return lookup.weights_can_judge(line.row), (_work(line), line.group.key.host) in hosts, line.runs
 
     best = [max(same, key=rank) for same in of_system.values()]
-    return sorted(best, key=lambda line: (line.row.record.job.model.get("shape") or "", line.group.key.variant, line.row.batch_size, line.ms))
+    return sorted(
+        best, key=lambda line: (line.row.record.job.model.get("shape") or "", line.group.key.variant, line.group.key.model, line.row.batch_size, line.ms)
+    )
 
 
 def _usable(group: Group, row: Row) -> bool:
@@ -125,6 +127,7 @@ def _work(line: Line) -> tuple[object, ...]:
 SHARED: dict[str, Callable[[Line], str]] = {
     "variant": lambda line: line.group.key.variant,
     "weights": lambda line: line.group.key.weights,
+    "GPU": lambda line: line.group.key.model,
     "host": lambda line: line.group.key.host or NONE,
     "in": lambda line: matrix.engine(line.group),
 }
