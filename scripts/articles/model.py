@@ -14,7 +14,7 @@ from scripts.paths import ROOT
 
 ARTICLES = ROOT / "bench" / "articles"
 
-#: The variant by which claims are judged: the article's own arguments.
+#: The variant by which claims are judged where it has all cases of a claim: the article's own arguments.
 PUBLISHED = "published"
 
 
@@ -114,7 +114,7 @@ class Article:
         return [case.name for case in self.cases if case.name in compared and variant not in self.variants_of(case)]
 
     def judging_variants(self, claim: str) -> list[str]:
-        """The variants that judge a claim: the published one; where that one lacks a case of the claim, all that have each of them."""
+        """The variants that judge a claim: the published one; where that one lacks a case of the claim, all that have each of them, [] for none."""
         able = [variant for variant in self.variants if not self.lacking_in(variant, claim)]
         return [PUBLISHED] if PUBLISHED in able else able
 

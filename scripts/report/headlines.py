@@ -1,4 +1,4 @@
-"""The README's table of headlines: the claims that the articles' files call so, each with its verdict in the published variant nearest to the article."""
+"""The README's table of headlines: the claims that the articles' files call so, each with its verdict in the variant that judges it, nearest to the article."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,7 +5,8 @@
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
 number stands for all runs of its row that came to an end, also those that an earlier kit gave another id, and `…-01..02` for runs 1 and 2.
 `tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
-is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch.
+is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
+those in which a kernel ran on the only GPU.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
 """
 
@@ -26,7 +27,7 @@ from scripts.verdicts import run_facts
 PAGES = tuple(ROOT / place for place in ("README.md", "reports/FINDINGS.md", "docs/limits.md", "docs/method.md", "docs/readings.md"))
 
 #: {what a number is: how many ids it needs}.
-KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2}
+KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2, "kernel_ratio": 2}
 #: {what a number of a row is: how it follows from the means of its runs}.
 OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean_ms": lambda means_ms: stats.over_runs(means_ms).value,
@@ -99,7 +100,8 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     runs = [[run for run in found[name] if run.status == "ok"] for name in ids]
     if kind == "peak_gib":
         return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
-    means = [_means_ms(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
+    of_run = _kernels_ms if kind == "kernel_ratio" else _means_ms
+    means = [of_run(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
     if kind in OF_A_ROW:
         return digits(OF_A_ROW[kind](means[0]))
     ratio = stats.ratio_over_runs(*means)
@@ -143,15 +145,29 @@ def _of_files(words: Sequence[str]) -> float:
 
 def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
     """The mean call of each run."""
-    timed = [run_facts.series(run) for run in runs]
-    counts = sorted({count for series in timed for count in series})
+    return [mean_ms for _, mean_ms, _ in _timed(runs, name, tokens)]
+
+
+def _kernels_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
+    """Of each run that tells it the time in which a kernel ran, of its mean call."""
+    told = [(mean_ms, run_facts.kernel_share_of(run, count)) for run, mean_ms, count in _timed(runs, name, tokens)]
+    kernels_ms = [mean_ms * share for mean_ms, share in told if share]
+    if not kernels_ms:
+        raise ValueError(f"no run of {name} tells for how much of its time a kernel ran on its only GPU")
+    return kernels_ms
+
+
+def _timed(runs: Sequence[Record], name: str, tokens: str | None) -> list[tuple[Record, float, int]]:
+    """(run, its mean call, the number of tokens of this call)."""
+    timed = [(run, run_facts.series(run)) for run in runs]
+    counts = sorted({count for _, series in timed for count in series})
     if tokens is None and len(counts) > 1:
         raise ValueError(f"{name} timed calls of {' and '.join(map(str, counts))} tokens; try tokens={counts[0]}")
     asked = int(tokens) if tokens else counts[0] if counts else 0
-    means = [sum(series[asked]) / len(series[asked]) for series in timed if series.get(asked)]
-    if not means:
+    found = [(run, sum(series[asked]) / len(series[asked]), asked) for run, series in timed if series.get(asked)]
+    if not found:
         raise ValueError(f"{name} timed no call" + (f" of {tokens} tokens, but of {' and '.join(map(str, counts)) or 'none'}" if tokens else ""))
-    return means
+    return found
 
 
 def _peaks_bytes(runs: Sequence[Record], name: str) -> list[int]:

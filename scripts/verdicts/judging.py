@@ -108,7 +108,7 @@ def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[
     claims, stacks = [], pins.load().stacks
     for claim in article.claims:
         of_claim = sorted((judged for judged in everywhere if judged.claim["id"] == claim["id"]), key=lambda judged: _distance(judged.stack, article, stacks))
-        judging = article.judging_variants(claim["id"])
+        judging = article.judging_variants(claim["id"]) or [PUBLISHED]
         claims.append(_lines(claim, judging, of_claim, groups, _former_word(claim, of_claim, earlier, beside)))
     return ArticleVerdicts(article, claims, everywhere)
 

@@ -61,6 +61,15 @@ def busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
     return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
 
 
+def kernel_share_of(record: Record, new_tokens: int) -> float | None:
+    """The share of the time in which a kernel ran, of a run on one GPU; None where it is not known.
+
+    On several GPUs a kernel may run that waits for another GPU.
+    """
+    shares = busy_shares_of(record, new_tokens)
+    return shares[0] or None if len(shares) == 1 and isinstance(shares[0], float) else None
+
+
 def cycles_of(run: Record) -> Mapping[str, Any]:
     """What a run on padded sentences counted; {} for any other run."""
     return run.guest.figures.get("cycles") or {} if run.guest else {}

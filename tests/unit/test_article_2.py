@@ -192,6 +192,12 @@ def test_cells_that_were_not_run_have_the_command_that_measures_them_for_each_nu
     ]
 
 
+def test_a_system_without_published_numbers_has_the_command_where_it_has_rows() -> None:
+    today = [cell("vllm-fp16", 32, 0.2, count=1), *published_cells()]
+    line = "- on 1 GPU: `make article-deepspeed-inference VARIANT=published STACK=current WEIGHTS=random CASES={} GPUS=1`"
+    assert commands_of(today) == [line.format("accelerate-fp16,accelerate-int8,ds-inference,ds-zero,vllm-fp16")]
+
+
 def to_test(records: list[Record], runs: int = 5) -> list[str]:
     """The commands below the table of claims of a setting whose records ran so often each."""
     group = group_of([run for record in records for run in synthetic.repeated(record, runs, 0.001)])

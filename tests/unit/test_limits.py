@@ -261,7 +261,7 @@ def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():
     run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
     short, long = cells_of(energy.section(group_of(run), None), "deepspeed")
     assert long["new tokens"] == "128" and long["J a token"] == "2.00", "2 × 1280 J for ten calls of 128 tokens"
-    assert long["J a token by sampled power"] == "2.04" and long["power / idle before, W"] == "200 / 168"
+    assert long["J a token by sampled power"] == "2.04" and long["power / before the calls, W"] == "200 / 168"
     assert short["J a token"] == "256"
 
 

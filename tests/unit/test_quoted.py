@@ -84,6 +84,19 @@ def test_an_item_ratio_counts_the_items_of_a_call():
     assert interval == "23.5 to 24.6"  # Welch, 8 degrees of freedom: 24 × exp(± 0.023)
 
 
+def test_a_ratio_of_kernels_is_of_the_runs_that_tell_their_share():
+    runs = [dataclasses.replace(run, host=dict(run.host)) for run in RUNS]
+    for run in runs:
+        share = {SLOWER: 0.5, FASTER: 0.25}[run.id.rpartition("-")[0]]
+        if run.number != 2:
+            gpus = [{"code": "ok", "share": share}]
+            run.host["busy"] = [{"new_tokens": 1, "gpus": gpus}]
+    of_calls = float(number(f"ratio {SLOWER} {FASTER} tokens=1 decimals=3", runs))
+    assert float(number(f"kernel_ratio {SLOWER} {FASTER} tokens=1 decimals=3", runs)) == pytest.approx(2 * of_calls, rel=0.01)
+    with pytest.raises(KitError, match=f"no run of {SLOWER} tells for how much of its time a kernel ran on its only GPU"):
+        number(f"kernel_ratio {SLOWER} {FASTER} tokens=1", RUNS)
+
+
 ARTICLE = "bench/articles/inference-tools.toml"
 
 

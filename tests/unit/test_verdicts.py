@@ -885,6 +885,38 @@ def test_a_ratio_of_runs_from_several_machines_is_told_for_the_gpus_of_each() ->
     assert single.notes == ("by GPUs: 1.60 of 1 run, 2.00 of 3 runs",)
 
 
+def busy(one: Record, *shares: float | str) -> Record:
+    """The run, with the share of each GPU, or the code in its place."""
+    gpus = [{"code": "ok", "share": share} if isinstance(share, float) else {"code": share} for share in shares]
+    one.host["busy"] = [{"new_tokens": 1, "gpus": gpus}]
+    return one
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "notes"),
+    [
+        ((0.5,), (0.125,), ("kernels alone: 0.750",)),
+        ((0.5,), (0.63,), ("kernels alone: 3.78",)),
+        ((0.5,), (0.62,), ()),  # 3.72, and 3.75 would be 1.25 times as much
+        ((0.5,), ("too-short",), ()),
+        ((0.0,), (0.5,), ()),
+        ((0.5, 0.5), (0.1, 0.1), ()),
+    ],
+)
+def test_the_ratio_of_kernels_stands_beside_one_that_is_much_of_waiting(fast: tuple, slow: tuple, notes: tuple) -> None:
+    rows = [record(job(case, len(shares)), ms, spread=0.0) for case, ms, shares in (("deepspeed", 10.0, fast), ("layer-parallel", 30.001, slow))]
+    runs = [busy(run, *shares) for one, shares in zip(rows, (fast, slow), strict=True) for run in repeated(one, scatter=0.0)]
+    (part,) = judge_runs([FASTER], runs).parts
+    assert (part.word, part.notes) == (HOLDS, notes)
+
+
+def test_runs_that_tell_no_share_leave_the_ratio_of_kernels_to_the_others() -> None:
+    fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
+    busy(fast[1], 0.5), busy(slow[4], 0.25)
+    (part,) = judge_runs([FASTER], [*fast, *slow]).parts
+    assert part.notes == ("kernels alone: 1.50",)
+
+
 def test_rows_on_one_machine_or_on_machines_that_ran_one_row_alone_have_one_ratio() -> None:
     assert part_of(FASTER, *pair(10.0, 20.0)).notes == ()
     fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, 20.0))

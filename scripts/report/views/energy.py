@@ -82,7 +82,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent]("new tokens", lambda one: one.new_tokens),
         Column[Spent]("J a token", lambda one: ", ".join(one.codes) or cells.significant(one.per_token()), when=told),
         Column[Spent]("J a token by sampled power", lambda one: cells.significant(one.per_token("power_joules")), when=told),
-        Column[Spent]("power / idle before, W", lambda one: cells.beside(cells.decimal(one.watts, 0), cells.decimal(one.idle_w, 0)), when=told),
+        Column[Spent]("power / before the calls, W", lambda one: cells.beside(cells.decimal(one.watts, 0), cells.decimal(one.idle_w, 0)), when=told),
         Column[Spent]("window, s", lambda one: cells.decimal(one.gpus[0].get("seconds") if one.gpus else None, 1), when=told),
         Column[Spent]("further calls in it", lambda one: str(one.calls or NONE), when=any(one.calls for one in rows)),
         Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),

@@ -114,7 +114,8 @@ def _why_not_tested(judged: Judged) -> str:
     if judged.verdict.word != NOT_TESTED:
         return ""
     reasons = [part.why for part in judged.verdict.parts if part.why] or [judged.verdict.reason]
-    return "; ".join(dict.fromkeys(reasons))
+    only = f"in the variant {judged.group.key.variant}, which alone has its case, " if judged.group and judged.is_alone else ""
+    return only + "; ".join(dict.fromkeys(reasons))
 
 
 def _published_parts(judged: Judged) -> list[tuple[tuple[float, str], Part]]:

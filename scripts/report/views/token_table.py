@@ -116,11 +116,15 @@ def section(group: Group, article: Article | None) -> Markdown:
 
 
 def to_fill_in(rows: Sequence[Row], article: Article, cases: Sequence[Case]) -> Markdown:
-    """For each number of GPUs that has cells "not run", the article's own among them, the command that measures those."""
+    """For each number of GPUs that has cells "not run", the article's own among them, the command that measures those.
+
+    A case without published numbers has cells where it has rows.
+    """
     commands = []
     for count in sorted({row.count for row in rows} | {case.gpus for case in cases}):
         here = [row for row in rows if row.count == count]
-        names = [case.name for case in cases if _is_open([row for row in here if row.case == case.name], article, case)]
+        others = [case for name in dict.fromkeys(row.case for row in here) if (case := article.case(name)) and case not in cases]
+        names = [case.name for case in [*cases, *others] if _is_open([row for row in here if row.case == case.name], article, case)]
         if names:
             commands.append(Markdown("- on {}: {}").format(gpus(count), code(rerun_command.rest_of_table(rows[0].record, article, names, count))))
     return blocks(TO_FILL_IN, lines(*commands)) if commands else Markdown()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from scripts import stats
 from scripts.results import Record
 from scripts.verdicts import lookup, parts, token_times
-from scripts.verdicts.parts import NOT_TESTED, NotTested, OnGpus, Part, Range
+from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR, NotTested, OnGpus, Part, Range
 from scripts.verdicts.row import Row, apart, gpus
-from scripts.verdicts.run_facts import gpu_uuids_of
+from scripts.verdicts.run_facts import gpu_uuids_of, kernel_share_of
 
 #: A note names so many sets of GPUs.
 MOST_SETS = 4
@@ -22,6 +22,7 @@ class Pair:
     """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs.
 
     `on_gpus` are the ratios on each set of GPUs that ran both rows, where these are several: then the ratio of all runs is that of a mixture.
+    `of_kernels` is the ratio of the times in which a kernel ran; None where that is not known, or either row is of several GPUs.
     `remarks` are what a relation adds to it.
     """
 
@@ -31,14 +32,22 @@ class Pair:
     spread: tuple[float, float]
     why_not: str
     on_gpus: tuple[OnGpus, ...] = ()
+    of_kernels: float | None = None
     remarks: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most, and the remarks."""
+        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "kernels alone: 1.19"; the remarks."""
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
         by_gpus = [f"by GPUs: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
-        return (*by_gpus, *self.remarks)
+        kernels = [f"kernels alone: {stats.significant(self.of_kernels)}"] if self.of_kernels and self._waits else []
+        return (*by_gpus, *kernels, *self.remarks)
+
+    @property
+    def _waits(self) -> bool:
+        """Does the ratio of times differ from that of kernels by more than SIZE_FACTOR? Then it is much of waiting for hosts."""
+        ratios = self.ratio.value, self.of_kernels or self.ratio.value
+        return max(ratios) > SIZE_FACTOR * min(ratios)
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
@@ -70,7 +79,15 @@ def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
 def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[float], new_tokens: int) -> Pair:
     spread = (min(above) / max(below), max(above) / min(below))
     on_gpus = _by_gpus(list(zip(slower.runs_of(new_tokens), above, strict=True)), list(zip(faster.runs_of(new_tokens), below, strict=True)))
-    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), on_gpus)
+    kernels_ms = [_kernels_ms(*side, new_tokens) for side in ((slower, above), (faster, below))]
+    of_kernels = stats.ratio_over_runs(*kernels_ms).value if all(kernels_ms) else None
+    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), on_gpus, of_kernels)
+
+
+def _kernels_ms(row: Row, times_ms: Sequence[float], new_tokens: int) -> list[float]:
+    """Of each run that tells it the time in which a kernel ran."""
+    told = [(ms, kernel_share_of(run, new_tokens)) for run, ms in zip(row.runs_of(new_tokens), times_ms, strict=True)]
+    return [ms * share for ms, share in told if share]
 
 
 def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnGpus, ...]:
