@@ -150,11 +150,10 @@ def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[flo
 
 def _kernels_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
     """Of each run that tells it the time in which a kernel ran, of its mean call."""
-    told = [(mean_ms, run_facts.kernel_share_of(run, count)) for run, mean_ms, count in _timed(runs, name, tokens)]
-    kernels_ms = [mean_ms * share for mean_ms, share in told if share]
-    if not kernels_ms:
+    told = [run_facts.kernels_ms(run, count, mean_ms) for run, mean_ms, count in _timed(runs, name, tokens)]
+    if not any(told):
         raise ValueError(f"no run of {name} tells for how much of its time a kernel ran on its only GPU")
-    return kernels_ms
+    return [ms for ms in told if ms]
 
 
 def _timed(runs: Sequence[Record], name: str, tokens: str | None) -> list[tuple[Record, float, int]]:

@@ -71,7 +71,7 @@ class OnGpus:
     @property
     def in_words(self) -> str:
         """ "1.56 of 2 runs"; "1.56 of 2 and 3 runs" where the rows have different numbers."""
-        return f"{self.ratio:.2f} of {' and '.join(map(str, dict.fromkeys(self.runs)))} run{'s' * (max(self.runs) != 1)}"
+        return f"{self.ratio:.2f} of {runs_in_words(self.runs)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +149,11 @@ def claim(words: Sequence[str]) -> str:
     if HOLDS in words and (REFUTED in words or UNDECIDED in words):
         return IN_PART
     return NOT_TESTED if NOT_TESTED in words else UNDECIDED
+
+
+def runs_in_words(counts: Sequence[int]) -> str:
+    """ "2 runs"; "2 and 3 runs" for rows with different numbers of them."""
+    return f"{' and '.join(map(str, dict.fromkeys(counts)))} run{'s' * (max(counts) != 1)}"
 
 
 def listed(words: Sequence[str]) -> str:

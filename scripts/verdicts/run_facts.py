@@ -6,6 +6,9 @@ from typing import Any
 from scripts import stats
 from scripts.results import Record
 
+#: NVML reads whole per cents: a smaller mean share is mostly rounding.
+LEAST_SHARE = 0.01
+
 
 def series(record: Record) -> dict[int, list[float]]:
     """{new tokens: timed calls in ms} of a record."""
@@ -61,13 +64,14 @@ def busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
     return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
 
 
-def kernel_share_of(record: Record, new_tokens: int) -> float | None:
-    """The share of the time in which a kernel ran, of a run on one GPU; None where it is not known.
+def kernels_ms(record: Record, new_tokens: int, time_ms: float) -> float | None:
+    """For how much of a time of calls of so many new tokens a kernel ran, in a run on one GPU; None where its share is not known.
 
     On several GPUs a kernel may run that waits for another GPU.
     """
     shares = busy_shares_of(record, new_tokens)
-    return shares[0] or None if len(shares) == 1 and isinstance(shares[0], float) else None
+    share = shares[0] if len(shares) == len(gpu_uuids_of(record)) == 1 else ""
+    return None if isinstance(share, str) or share < LEAST_SHARE else share * time_ms
 
 
 def cycles_of(run: Record) -> Mapping[str, Any]:

@@ -504,6 +504,18 @@ def test_a_gain_beyond_what_the_batch_grew_says_so() -> None:
     )
 
 
+def busy(one: Record, share: float) -> Record:
+    one.host["busy"] = [{"new_tokens": 100, "gpus": [{"code": "ok", "share": share}]}]
+    return one
+
+
+def test_a_gain_of_kernels_is_by_the_token_and_stands_before_what_the_batch_grew() -> None:
+    small, large = busy(cell("ds-zero", 1, 145.6, count=1), 0.05), busy(cell("ds-zero", 128, 145.6 / 131, count=1), 0.1)
+    records = changed(changed(published_cells(1), "ds-zero", 1, small), "ds-zero", 128, large)
+    part = judge("2.7", records).parts[0]
+    assert part.notes == ("kernels alone: 65.5", "more than the batch grew, 128 times"), "131 / 2"
+
+
 @pytest.mark.parametrize(("gain", "word"), [(0.81 * 128, HOLDS), (0.79 * 128, REFUTED)])
 def test_zero_gains_four_fifths_of_the_batch_or_more(gain: float, word: str) -> None:
     assert judge("2.7", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 145.6 / gain))).parts[0].word == word

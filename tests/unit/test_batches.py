@@ -245,14 +245,14 @@ def test_the_only_variant_that_has_a_claim_s_case_judges_it_and_says_so() -> Non
 
     judged = lines(of_today)
     assert (judged["3.3"].headline.verdict.word, judged["3.3"].controlled) == (HOLDS, None)
-    assert str(claims.word(judged["3.3"].headline)) == "**holds** in the variant controlled"
+    assert str(claims.word(judged["3.3"].headline)) == "**holds** (judged by the variant controlled)"
     assert judged["3.1"].headline.group.key.variant == "published" and str(claims.word(judged["3.1"].headline)) == NOT_TESTED
     none = lines(synthetic.repeated(a_run("single", variant="published"), 5))["3.3"].headline
     assert (none.verdict.word, none.verdict.reason) == (NOT_TESTED, "the variant controlled was not run at full size on a GPU")
     few = lines(synthetic.repeated(a_run("single"), 5))["3.3"].headline
-    assert str(claims.word(few)) == NOT_TESTED, "and the line of the claim says why:"
+    assert str(claims.word(few)) == "not tested (judged by the variant controlled)"
     told = str(overview.claim_lines(judging.judge_article(row_groups.build([a_run("single")], {"batch-generate": ARTICLE}), ARTICLE)))
-    assert "not tested: in the variant controlled, which alone has its case, padding was not run in this setting (stack current)" in told
+    assert "not tested (judged by the variant controlled): padding was not run in this setting (stack current)" in told
 
 
 def test_the_variants_that_judge_a_claim_have_all_its_cases_and_the_published_one_goes_first() -> None:

@@ -147,6 +147,12 @@ def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):
         headlines.save("", tmp_path / "README.md")
 
 
+def test_no_claim_line_of_the_first_report_is_cut():
+    (_, first), _ = document._kept()
+    lines = [line for line in first.texts["REPORT.md"].splitlines() if line.startswith("- ") and "#claims-" in line]
+    assert len(lines) == 15 and not [line for line in lines if "…" in line]
+
+
 def test_the_first_report_leads_to_the_one_without_containers_and_back():
     (_, first), (_, apart) = document._kept()
     assert first.content.beside and first.content.beside.groups == {group.slug for group in apart.content.groups}

@@ -334,10 +334,18 @@ def test_the_same_work_on_two_gpu_models_stands_apart_and_each_line_names_its_gp
     slower = [on("Slower GPU", "transformers", 16.0), on("Slower GPU", "compiled", 6.0)]
     faster = [on("Faster GPU", "transformers", 12.0), on("Faster GPU", "vllm", 4.0), on("Third GPU", "transformers", 1.0)]
     text = same_work_lines(*slower, *faster)
-    told = [(line["GPU"], line["ms a token"]) for case in ("vllm", "compiled", "transformers") for line in cells_of(text, case)]
+    told = [(line["GPU model"], line["ms a token"]) for case in ("vllm", "compiled", "transformers") for line in cells_of(text, case)]
     assert told == [("Faster GPU", "4.00"), ("Slower GPU", "6.00"), ("Faster GPU", "12.0"), ("Slower GPU", "16.0")]
     order = [line.split("|")[4].strip() for line in str(text).splitlines() if line.startswith("| [")]
     assert order == ["Faster GPU"] * 2 + ["Slower GPU"] * 2
+
+
+def test_the_order_is_that_of_the_timed_calls_and_not_of_stamped_tokens():
+    slower, faster = (float16(record(job(case, **CONTROLLED), (20.0, ms), spread=0)) for case, ms in (("vllm", 2800.0), ("transformers", 2700.0)))
+    stamped = synthetic.probed(slower, between_ms=5.0)
+    text = same_work_lines(stamped, faster)
+    order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
+    assert order == ["transformers", "vllm"] and cells_of(text, "vllm")[0]["ms a token"] == "5.00"
 
 
 def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
@@ -373,7 +381,7 @@ def test_later_weights_go_before_the_host_of_today_s_systems():
     later.host["machine"]["cpu_count"] = 64
     text = same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0))))
     assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core host")]
-    assert "All rows: variant controlled; weights random (recipe 2); GPU SYNTHETIC GPU; in containers." in text, "what all rows share is said once"
+    assert "All rows: variant controlled; weights random (recipe 2); GPU model SYNTHETIC GPU; in containers." in text, "what all rows share is said once"
     assert "| host |" in text and "| weights |" not in text, "what differs is a column"
 
 

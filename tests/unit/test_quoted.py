@@ -88,6 +88,7 @@ def test_a_ratio_of_kernels_is_of_the_runs_that_tell_their_share():
     runs = [dataclasses.replace(run, host=dict(run.host)) for run in RUNS]
     for run in runs:
         share = {SLOWER: 0.5, FASTER: 0.25}[run.id.rpartition("-")[0]]
+        run.host["gpus"] = run.host["gpus"][:1]
         if run.number != 2:
             gpus = [{"code": "ok", "share": share}]
             run.host["busy"] = [{"new_tokens": 1, "gpus": gpus}]

@@ -910,11 +910,33 @@ def test_the_ratio_of_kernels_stands_beside_one_that_is_much_of_waiting(fast: tu
     assert (part.word, part.notes) == (HOLDS, notes)
 
 
-def test_runs_that_tell_no_share_leave_the_ratio_of_kernels_to_the_others() -> None:
+@pytest.mark.parametrize("share", [0.0, 1e-320, 1e-300, 0.009])
+def test_a_share_that_nvml_cannot_mean_is_not_known(share: float) -> None:
     fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
-    busy(fast[1], 0.5), busy(slow[4], 0.25)
-    (part,) = judge_runs([FASTER], [*fast, *slow]).parts
-    assert part.notes == ("kernels alone: 1.50",)
+    for tiny, other in ((fast, slow), (slow, fast)):
+        runs = [*(busy(run, share) for run in tiny), *(busy(run, 0.5) for run in other)]
+        assert judge_runs([FASTER], runs).parts[0].notes == ()
+
+
+def test_a_whole_share_may_be_an_integer_and_a_run_with_another_gpu_tells_nothing() -> None:
+    fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
+    for run in fast:
+        run.host["busy"] = [{"new_tokens": 1, "gpus": [{"code": "ok", "share": 1}]}]
+    runs = [*fast, *(busy(run, 0.5) for run in slow)]
+    assert judge_runs([FASTER], runs).parts[0].notes == ("kernels alone: 1.50",)
+    for run in fast:
+        run.host["gpus"] = [*run.host["gpus"], {**run.host["gpus"][0], "uuid": "GPU-another"}]
+    assert "kernels alone" not in judge_runs([FASTER], runs).parts[0].sentence
+
+
+def test_the_ratio_of_kernels_is_held_against_that_of_the_same_runs() -> None:
+    fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
+    for run in fast[:3]:
+        run.guest.measurements[0]["timed_ms"] = [2 * ms for ms in run.guest.measurements[0]["timed_ms"]]
+    told = [*(busy(run, 0.5) for run in fast[:3]), *fast[3:], *(busy(run, 0.5) for run in slow[:2]), *slow[2:]]
+    assert judge_runs([FASTER], told).parts[0].notes == (), "1.5 of these runs by both, 1.98 of all"
+    told = [*(busy(run, 0.5) for run in fast[:3]), *fast[3:], *(busy(run, 0.25) for run in slow[:2]), *slow[2:]]
+    assert judge_runs([FASTER], told).parts[0].notes == ("kernels alone: 0.750 of 2 and 3 runs",)
 
 
 def test_rows_on_one_machine_or_on_machines_that_ran_one_row_alone_have_one_ratio() -> None:

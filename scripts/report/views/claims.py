@@ -19,10 +19,10 @@ from scripts.verdicts.row_groups import Group
 
 
 def word(judged: Judged) -> Markdown:
-    """ "**holds** on 1 GPU (the article: 8)", "**holds** in the variant controlled"."""
+    """ "**holds** on 1 GPU (the article: 8)", "**holds** (judged by the variant controlled)"."""
     verdict = judged.verdict
     shown = Markdown("**{}**" if verdict.word != NOT_TESTED else "{}").format(verdict.word)
-    beside = [f"in the variant {judged.group.key.variant}"] if judged.group and judged.is_alone and verdict.word != NOT_TESTED else []
+    beside = [f"(judged by the variant {judged.group.key.variant})"] if judged.group and judged.is_alone else []
     beside += [verdict.gpus] if verdict.has_rows and verdict.gpus else []
     return Markdown(" ").join([shown, *beside])
 

@@ -51,8 +51,8 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
         SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
     )
     one_gpu = f"on one GPU {judged.claim['on_one_gpu']}" if judged.claim.get("on_one_gpu") and judged.verdict.gpus.startswith("on 1 GPU ") else ""
-    after = "; ".join(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
-    return words + (f": {after}" if after else "")
+    after = list(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
+    return Markdown(": ").join([words, Markdown("; ").join(after)]) if after else words
 
 
 def _facts(judged: Judged) -> list[str]:
@@ -114,8 +114,7 @@ def _why_not_tested(judged: Judged) -> str:
     if judged.verdict.word != NOT_TESTED:
         return ""
     reasons = [part.why for part in judged.verdict.parts if part.why] or [judged.verdict.reason]
-    only = f"in the variant {judged.group.key.variant}, which alone has its case, " if judged.group and judged.is_alone else ""
-    return only + "; ".join(dict.fromkeys(reasons))
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def _published_parts(judged: Judged) -> list[tuple[tuple[float, str], Part]]:

@@ -9,12 +9,31 @@ from collections.abc import Sequence
 from scripts import stats
 from scripts.results import Record
 from scripts.verdicts import lookup, parts, token_times
-from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR, NotTested, OnGpus, Part, Range
+from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR, NotTested, OnGpus, Part, Range, runs_in_words
 from scripts.verdicts.row import Row, apart, gpus
-from scripts.verdicts.run_facts import gpu_uuids_of, kernel_share_of
+from scripts.verdicts.run_facts import gpu_uuids_of, kernels_ms
 
 #: A note names so many sets of GPUs.
 MOST_SETS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class OfKernels:
+    """The ratio of the times in which a kernel ran; `of_times`, of the whole times of the same runs; `runs`, of which they are: "" for all."""
+
+    ratio: float
+    of_times: float
+    runs: str
+
+    @property
+    def is_another(self) -> bool:
+        """Do the two differ by more than SIZE_FACTOR? Then the ratio of times is much of time without a kernel."""
+        return max(self.ratio, self.of_times) > SIZE_FACTOR * min(self.ratio, self.of_times)
+
+    @property
+    def in_words(self) -> str:
+        """ "kernels alone: 1.19", "kernels alone: 1.82 of 3 runs" where other runs do not tell it."""
+        return f"kernels alone: {stats.significant(self.ratio)}{self.runs and f' of {self.runs}'}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +41,7 @@ class Pair:
     """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs.
 
     `on_gpus` are the ratios on each set of GPUs that ran both rows, where these are several: then the ratio of all runs is that of a mixture.
-    `of_kernels` is the ratio of the times in which a kernel ran; None where that is not known, or either row is of several GPUs.
+    `of_kernels` is the ratio of the times in which a kernel ran; None where that is not known of a run of each row, each on one GPU.
     `remarks` are what a relation adds to it.
     """
 
@@ -32,22 +51,16 @@ class Pair:
     spread: tuple[float, float]
     why_not: str
     on_gpus: tuple[OnGpus, ...] = ()
-    of_kernels: float | None = None
+    of_kernels: "OfKernels | None" = None
     remarks: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "kernels alone: 1.19"; the remarks."""
+        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "kernels alone: 1.82 of 3 runs"; remarks."""
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
         by_gpus = [f"by GPUs: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
-        kernels = [f"kernels alone: {stats.significant(self.of_kernels)}"] if self.of_kernels and self._waits else []
+        kernels = [self.of_kernels.in_words] if self.of_kernels and self.of_kernels.is_another else []
         return (*by_gpus, *kernels, *self.remarks)
-
-    @property
-    def _waits(self) -> bool:
-        """Does the ratio of times differ from that of kernels by more than SIZE_FACTOR? Then it is much of waiting for hosts."""
-        ratios = self.ratio.value, self.of_kernels or self.ratio.value
-        return max(ratios) > SIZE_FACTOR * min(ratios)
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
@@ -79,15 +92,20 @@ def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
 def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[float], new_tokens: int) -> Pair:
     spread = (min(above) / max(below), max(above) / min(below))
     on_gpus = _by_gpus(list(zip(slower.runs_of(new_tokens), above, strict=True)), list(zip(faster.runs_of(new_tokens), below, strict=True)))
-    kernels_ms = [_kernels_ms(*side, new_tokens) for side in ((slower, above), (faster, below))]
-    of_kernels = stats.ratio_over_runs(*kernels_ms).value if all(kernels_ms) else None
+    of_kernels = _of_kernels((slower, above), (faster, below), new_tokens)
     return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), on_gpus, of_kernels)
 
 
-def _kernels_ms(row: Row, times_ms: Sequence[float], new_tokens: int) -> list[float]:
-    """Of each run that tells it the time in which a kernel ran."""
-    told = [(ms, kernel_share_of(run, new_tokens)) for run, ms in zip(row.runs_of(new_tokens), times_ms, strict=True)]
-    return [ms * share for ms, share in told if share]
+def _of_kernels(slower: tuple[Row, Sequence[float]], faster: tuple[Row, Sequence[float]], new_tokens: int) -> OfKernels | None:
+    sides = []
+    for row, times_ms in (slower, faster):
+        told = [(kernels_ms(run, new_tokens, ms), ms) for run, ms in zip(row.runs_of(new_tokens), times_ms, strict=True)]
+        sides.append([(kernels, ms) for kernels, ms in told if kernels])
+    if not all(sides):
+        return None
+    of_kernels, of_times = (stats.ratio_over_runs(*([pair[part] for pair in side] for side in sides)).value for part in (0, 1))
+    counts = [len(side) for side in sides]
+    return OfKernels(of_kernels, of_times, "" if counts == [len(slower[1]), len(faster[1])] else runs_in_words(counts))
 
 
 def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnGpus, ...]:
