@@ -5,7 +5,7 @@ import pytest
 from scripts.machine import busy, windows
 from scripts.machine.windows import Window
 from scripts.report import data
-from scripts.report.views import around, energy
+from scripts.report.views import around, energy, systems
 from tests.synthetic import job, probed, record
 from tests.unit.test_limits import CONTROLLED, cells_of, group_of
 
@@ -60,6 +60,18 @@ def test_the_report_tells_the_share_of_each_gpu_for_each_number_of_tokens():
     assert line["a kernel runs on the GPU, % of the time"] == "18, 20 and 71, 70"
     shares = {one.new_tokens: column.value(one) for one in data.lines_of(group, None) for column in data.COLUMNS if column.name == "gpu_busy_share"}
     assert shares == {1: 0.176, 128: 0.7}
+
+
+def test_the_main_table_has_the_smallest_and_the_largest_share_of_a_row_s_gpus():
+    group = group_of(told({1: (0.2, 0.2), 128: (0.7, 0.42)}))
+    text = systems.section(group, None)
+    assert [line["a kernel ran, %"] for line in cells_of(text, "deepspeed")] == ["20", "42 to 70"] and "*A kernel ran*" in text
+    one = told({1: (0.2, 0.2), 128: (0.7, 0.42)})
+    for window in one.host["busy"]:
+        window["gpus"][0]["code"] = "too-short"
+    assert [line["a kernel ran, %"] for line in cells_of(systems.section(group_of(one), None), "deepspeed")] == ["20", "42"]
+    one.host["busy"] = []
+    assert "kernel ran" not in systems.section(group_of(one), None)
 
 
 def test_a_share_that_does_not_count_is_told_by_its_code():

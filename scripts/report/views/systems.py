@@ -22,6 +22,10 @@ NOTE = Markdown(
     "which may fill the GPU; *in use*: the most that torch had allocated at once, nearer to what a system needs; of several runs each shows "
     "the middle one, of two the lower."
 )
+KERNEL_NOTE = Markdown(
+    " *A kernel ran*: in so much of the calls' time, on several GPUs the smallest and the largest share. The rest is mostly waits for the host, so rows with "
+    "a small share compare hosts."
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ class Timed:
         """By the article's formula."""
         estimate = token_times.ms_per_token(self.row, "article")
         return estimate.value if estimate else None
+
+    @property
+    def kernel_percent(self) -> str:
+        """ "29", "42 to 53" on several GPUs."""
+        known = sorted(round(100 * share) for share in self.row.busy_shares(self.new_tokens) if not isinstance(share, str))
+        return " to ".join(map(str, dict.fromkeys((known[0], known[-1])))) if known else NONE
 
     @property
     def over_published(self) -> str:
@@ -89,6 +99,7 @@ def main_table(group: Group, article: Article | None, with_places: bool) -> Mark
         Column[Timed]("runs", lambda one: len(one.row.run_means_ms(one.new_tokens)) or NONE),
         Column[Timed]("ms ± std", lambda one: one.mean_std),
         Column[Timed]("ms/token", lambda one: cells.significant(one.per_token_ms), when=any(one.per_token_ms for one in timed)),
+        Column[Timed]("a kernel ran, %", lambda one: one.kernel_percent, when=any(one.kernel_percent != NONE for one in timed)),
         Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case or one.published_per_token_ms for one in timed)),
         Column[Timed]("GiB held", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
         Column[Timed](
@@ -113,7 +124,8 @@ def place_of(group: Group, row: Row) -> str:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    return blocks(main_table(group, article, with_places=True), NOTE, remarks(group, article))
+    told = any(one.kernel_percent != NONE for one in timed_of(group, article))
+    return blocks(main_table(group, article, with_places=True), NOTE + KERNEL_NOTE if told else NOTE, remarks(group, article))
 
 
 def remarks(group: Group, article: Article | None) -> Markdown:
