@@ -1,6 +1,7 @@
 """The second article in the report: its table over batch sizes, its claims at their edges, what it is made of."""
 
 import dataclasses
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -412,18 +413,28 @@ def test_accelerate_stops_gaining_below_the_bound(at_128: float, word: str) -> N
     assert verdict.word == (HOLDS if word == HOLDS else IN_PART)
 
 
+def _lines_of(claim_id: str, verdicts: judging.ArticleVerdicts) -> list[str]:
+    """The line of a claim, and those of its parts."""
+    lines = str(overview.claim_lines(verdicts)).splitlines()
+    begin = next(place for place, line in enumerate(lines) if f"[{claim_id}]" in line)
+    parts = itertools.takewhile(lambda line: line.startswith("  "), lines[begin + 1 :])
+    return [lines[begin], *parts]
+
+
 def test_a_claim_whose_parts_came_out_differently_has_each_with_its_word_and_its_gain() -> None:
     records = changed(published_cells(), "accelerate-fp16", 128, cell("accelerate-fp16", 128, 3.69 / 1.6))
     verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
-    (line,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.5]" in line]
-    first, second, third = line.partition("**holds in part**: ")[2].split("; ")
+    line, first, second, third = _lines_of("2.5", verdicts)
+    assert line.endswith("**holds in part**")
     assert re.fullmatch(
-        r"accelerate stops gaining \(below 1\.5\): refuted, accelerate-fp16 b128 1\.6\S* \(.* to .*\) × accelerate-fp16 b32, published 1\.09",
+        r"  - ✖ accelerate stops gaining \(below 1\.5\): refuted, accelerate-fp16 b128 1\.6\S* \(.* to .*\) × accelerate-fp16 b32, published 1\.09",
         first,
     )
-    assert re.fullmatch(r"ds-inference goes on \(at least 1\.5\): holds, ds-inference b128 2\.3\S* \(.* to .*\) × ds-inference b32, published 2\.33", second)
-    assert third.startswith("ds-zero goes on (at least 1.5): holds, ds-zero b128 ") and third.endswith(" × ds-zero b32, published 3.95")
-    (proportion,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.7]" in line]
+    assert re.fullmatch(
+        r"  - ● ds-inference goes on \(at least 1\.5\): holds, ds-inference b128 2\.3\S* \(.* to .*\) × ds-inference b32, published 2\.33", second
+    )
+    assert third.startswith("  - ● ds-zero goes on (at least 1.5): holds, ds-zero b128 ") and third.endswith(" × ds-zero b32, published 3.95")
+    (proportion,) = _lines_of("2.7", verdicts)
     assert re.search(r"near proportion: ds-zero b128 .* × ds-zero b1, published 124\.44", proportion)
     assert re.search(r"more than accelerate: ds-zero 8\.4\S* \(.*\) × the gain of accelerate-fp16, published 12\.36", proportion)
 
@@ -448,10 +459,9 @@ def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equa
     of_128 = cell("accelerate-int8", 128, 3.38 * 89.6 / 34.04)
     records = [of_128 if place == ("accelerate-int8", 128) else one for place, one in published.items()]
     verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
-    (line,) = [line for line in str(overview.claim_lines(verdicts)).splitlines() if "[2.6]" in line]
-    assert re.search(
-        r"slower in batch 1: holds, accelerate-fp16 2\.63 \(.*\) × accelerate-int8, published 2\.63.*; near in batch 128 .*: refuted, .* 2\.63 \(", line
-    )
+    _, first, second = _lines_of("2.6", verdicts)
+    assert re.match(r"  - ● slower in batch 1: holds, accelerate-fp16 2\.63 \(.*\) × accelerate-int8, published 2\.63", first)
+    assert re.match(r"  - ✖ near in batch 128 .*: refuted, .* 2\.63 \(", second)
     (claim,) = [one.headline for one in verdicts.claims if one.headline.claim["id"] == "2.6"]
     assert re.search(r": slower in batch 1: holds, 2\.63 \(.*\); near in batch 128 \(at most 1\.25\): refuted, 2\.63 \(", overview.verdict(claim))
     shown = claim.verdict.parts[0].number

@@ -437,7 +437,8 @@ def test_the_short_line_of_a_claim_says_that_its_rows_ran_on_different_gpus_and_
         fast.guest.used["dtype"] = dtype
         groups = row_groups.build([*repeated(fast), *repeated(slow)], articles.load_all())
         verdicts = judging.judge_article(groups, articles.find("inference-tools"))
-        return next(line for line in str(overview.claim_lines(verdicts)).splitlines() if "[1.5]" in line)
+        lines = str(overview.claim_lines(verdicts)).splitlines()
+        return lines[-1] if "[1.5]" in lines[-3] else ""
 
     assert "published 3.83" in line() and "different GPUs" not in line()
     assert line("GPU-another-1", "GPU-another-2").endswith("published 3.83 (on different GPUs)")

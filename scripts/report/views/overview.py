@@ -32,7 +32,9 @@ def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], 
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
-    """Each claim of an article with its verdict, the measured ratios and the published ones, a line a claim: no table, so that it reads on a phone."""
+    """Each claim of an article with its verdict, the measured ratios and the published ones, a line a claim, and below it a line a part of a claim whose
+    parts came out differently: no table, so that it reads on a phone.
+    """
     return blocks(_calls(verdicts), lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims)))
 
 
@@ -51,18 +53,21 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
         SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
     )
     one_gpu = f"on one GPU {judged.claim['on_one_gpu']}" if judged.claim.get("on_one_gpu") and judged.verdict.gpus.startswith("on 1 GPU ") else ""
+    if _came_out_differently(judged):
+        remark = [Markdown("  - {}").format(one_gpu)] if one_gpu else []
+        return lines(words, *(Markdown("  - {} {}").format(SIGNS[part.word], fact) for part, fact in _parts_apart(judged)), *remark)
     after = list(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
     return Markdown(": ").join([words, Markdown("; ").join(after)]) if after else words
+
+
+def _came_out_differently(judged: Judged) -> bool:
+    return judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1
 
 
 def _facts(judged: Judged) -> list[str]:
     """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio, or for each ratio where the article gives none; a
     claim with several published ones names the part.
-
-    A claim whose parts came out differently has all of them, each with its word: "near in batch 128 (at most 1.25): refuted, …".
     """
-    if judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1:
-        return _parts_apart(judged)
     found = {(published, part.number): part for published, part in _published_parts(judged)}
     named = len(found) > 1
     if not found:
@@ -70,13 +75,13 @@ def _facts(judged: Judged) -> list[str]:
     return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
 
 
-def _parts_apart(judged: Judged) -> list[str]:
-    """Each part with its word and its number."""
+def _parts_apart(judged: Judged) -> list[tuple[Part, str]]:
+    """Each part, and the same with its word and its number: "near in batch 128 (at most 1.25): refuted, …"."""
     told_parts = []
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
         number = _fact(*published, part) if published else part.number
-        told_parts.append(_part_apart(part, number if is_shown else ""))
+        told_parts.append((part, _part_apart(part, number if is_shown else "")))
     return told_parts
 
 
