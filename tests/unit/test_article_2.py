@@ -427,13 +427,13 @@ def test_a_claim_whose_parts_came_out_differently_has_each_with_its_word_and_its
     line, first, second, third = _lines_of("2.5", verdicts)
     assert line.endswith("**holds in part**")
     assert re.fullmatch(
-        r"  - ✖ accelerate stops gaining \(below 1\.5\): refuted, accelerate-fp16 b128 1\.6\S* \(.* to .*\) × accelerate-fp16 b32, published 1\.09",
+        r"    - ✖ accelerate stops gaining \(below 1\.5\): refuted, accelerate-fp16 b128 1\.6\S* \(.* to .*\) × accelerate-fp16 b32, published 1\.09",
         first,
     )
     assert re.fullmatch(
-        r"  - ● ds-inference goes on \(at least 1\.5\): holds, ds-inference b128 2\.3\S* \(.* to .*\) × ds-inference b32, published 2\.33", second
+        r"    - ● ds-inference goes on \(at least 1\.5\): holds, ds-inference b128 2\.3\S* \(.* to .*\) × ds-inference b32, published 2\.33", second
     )
-    assert third.startswith("  - ● ds-zero goes on (at least 1.5): holds, ds-zero b128 ") and third.endswith(" × ds-zero b32, published 3.95")
+    assert third.startswith("    - ● ds-zero goes on (at least 1.5): holds, ds-zero b128 ") and third.endswith(" × ds-zero b32, published 3.95")
     (proportion,) = _lines_of("2.7", verdicts)
     assert re.search(r"near proportion: ds-zero b128 .* × ds-zero b1, published 124\.44", proportion)
     assert re.search(r"more than accelerate: ds-zero 8\.4\S* \(.*\) × the gain of accelerate-fp16, published 12\.36", proportion)
@@ -460,8 +460,8 @@ def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equa
     records = [of_128 if place == ("accelerate-int8", 128) else one for place, one in published.items()]
     verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
     _, first, second = _lines_of("2.6", verdicts)
-    assert re.match(r"  - ● slower in batch 1: holds, accelerate-fp16 2\.63 \(.*\) × accelerate-int8, published 2\.63", first)
-    assert re.match(r"  - ✖ near in batch 128 .*: refuted, .* 2\.63 \(", second)
+    assert re.match(r"    - ● slower in batch 1: holds, accelerate-fp16 2\.63 \(.*\) × accelerate-int8, published 2\.63", first)
+    assert re.match(r"    - ✖ near in batch 128 .*: refuted, .* 2\.63 \(", second)
     (claim,) = [one.headline for one in verdicts.claims if one.headline.claim["id"] == "2.6"]
     assert re.search(r": slower in batch 1: holds, 2\.63 \(.*\); near in batch 128 \(at most 1\.25\): refuted, 2\.63 \(", overview.verdict(claim))
     shown = claim.verdict.parts[0].number

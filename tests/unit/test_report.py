@@ -296,8 +296,8 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
     assert re.search(
-        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*\n  - ● faster: holds\n"
-        r"  - ✖ 3\.83 times \(3\.06 to 4\.79\): refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
+        r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*\n    - ● faster: holds\n"
+        r"    - ✖ 3\.83 times \(3\.06 to 4\.79\): refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
         below,
     ), below
     assert "![Every claim" in first and "plots/claims.svg" in first and "Limits: weights random; devices SYNTHETIC GPU; all 25 results" in first

@@ -14,6 +14,7 @@ from scripts.errors import KitError
 from scripts.machine import locks
 from scripts.report import document
 from scripts.report.verdict_marks import SIGNS
+from scripts.report.views import overview
 from scripts.share import site
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 from tests import synthetic
@@ -28,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     synthetic.write(folder / "runs", synthetic.article_runs())
-    (folder / "FINDINGS.md").write_text("# Findings\n\nSee [the runs](runs.md), [all of it](REPORT.md#all-pages) and [the rules](../docs/verdict-rules.md).\n")
+    text = "# Findings\n\nSee [the runs](runs.md), [all of it](REPORT.md#all-pages) and [the rules](../docs/verdict-rules.md).\n"
+    (folder / "FINDINGS.md").write_text(f"{text}\n- claim\n{overview.NESTED}part\n- another\n")
     document.write(folder / "runs", folder)
     return site.build(folder, folder / "runs")
 
@@ -57,6 +59,11 @@ def test_the_script_of_the_verdicts_knows_every_word_and_the_style_a_colour_for_
     for word in (HOLDS, IN_PART, UNDECIDED, REFUTED, NOT_TESTED):
         assert re.search(rf"[(|]{word}[|)]", script) and f".verdict-{word.replace(' ', '-')} {{" in style, word
         assert f'"{SIGNS[word]}": "{word.replace(" ", "-")}"' in script and f'content: "{SIGNS[word]}"' in style, word
+
+
+def test_parts_of_a_claim_are_a_list_within_its_item(built):
+    text = (built.parent / "FINDINGS.html").read_text()
+    assert re.search(r"<li>claim\s*<ul>\s*<li>part</li>\s*</ul>\s*</li>\s*<li>another</li>", text)
 
 
 def test_tables_within_details_are_tables(built):

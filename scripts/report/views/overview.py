@@ -18,6 +18,9 @@ from scripts.verdicts.relations.base import Relation
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.run_facts import is_on_stand_in
 
+#: An item of a list within a list: GitHub and the site's Markdown both take four spaces.
+NESTED = Markdown("    - ")
+
 #: The picture's name below plots/.
 PICTURE = "claims"
 
@@ -54,8 +57,8 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
     )
     one_gpu = f"on one GPU {judged.claim['on_one_gpu']}" if judged.claim.get("on_one_gpu") and judged.verdict.gpus.startswith("on 1 GPU ") else ""
     if _came_out_differently(judged):
-        remark = [Markdown("  - {}").format(one_gpu)] if one_gpu else []
-        return lines(words, *(Markdown("  - {} {}").format(SIGNS[part.word], fact) for part, fact in _parts_apart(judged)), *remark)
+        remark = [NESTED + one_gpu] if one_gpu else []
+        return lines(words, *(NESTED + Markdown("{} {}").format(SIGNS[part.word], fact) for part, fact in _parts_apart(judged)), *remark)
     after = list(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
     return Markdown(": ").join([words, Markdown("; ").join(after)]) if after else words
 
