@@ -136,7 +136,8 @@ def test_rows_are_chosen_by_gpu_stack_and_batch_by_keyboard(built, browser):
 
 
 def test_a_table_sorts_by_keyboard(built, browser):
-    setting = next(path for path in sorted(built.glob("inference-tools-*.html")) if "environment" not in path.name)
+    pages = (path for path in built.glob("inference-tools-*.html") if "environment" not in path.name)
+    setting = max(pages, key=lambda path: path.stat().st_size)  # one with several systems
     browser.look(1280, "light")
     browser.open(setting)
     _tab_to(browser, "th")
