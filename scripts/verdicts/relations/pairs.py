@@ -97,15 +97,19 @@ def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[floa
 
 
 def _of_kernels(slower: tuple[Row, Sequence[float]], faster: tuple[Row, Sequence[float]], new_tokens: int) -> OfKernels | None:
-    sides = []
-    for row, times_ms in (slower, faster):
-        told = [(kernels_ms(run, new_tokens, ms), ms) for run, ms in zip(row.runs_of(new_tokens), times_ms, strict=True)]
-        sides.append([(kernels, ms) for kernels, ms in told if kernels])
+    sides = [_with_kernels(row, times_ms, new_tokens) for row, times_ms in (slower, faster)]
     if not all(sides):
         return None
-    of_kernels, of_times = (stats.ratio_over_runs(*([pair[part] for pair in side] for side in sides)).value for part in (0, 1))
+    kernels, whole = ([[times[place] for times in side] for side in sides] for place in (0, 1))
     counts = [len(side) for side in sides]
-    return OfKernels(of_kernels, of_times, "" if counts == [len(slower[1]), len(faster[1])] else runs_in_words(counts))
+    of_runs = "" if counts == [len(slower[1]), len(faster[1])] else runs_in_words(counts)
+    return OfKernels(stats.ratio_over_runs(*kernels).value, stats.ratio_over_runs(*whole).value, of_runs)
+
+
+def _with_kernels(row: Row, times_ms: Sequence[float], new_tokens: int) -> list[tuple[float, float]]:
+    """(the time in which a kernel ran, the whole time) of each run that tells it."""
+    told = [(kernels_ms(run, new_tokens, ms), ms) for run, ms in zip(row.runs_of(new_tokens), times_ms, strict=True)]
+    return [(kernels, ms) for kernels, ms in told if kernels]
 
 
 def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnGpus, ...]:
