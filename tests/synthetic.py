@@ -254,6 +254,13 @@ def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, betwee
     return run
 
 
+def busy(run: Record, *shares: float | str, new_tokens: int = 1) -> Record:
+    """The run, with the share of the time in which a kernel ran on each GPU while it made so many tokens, or the code in its place."""
+    gpus = [{"code": share} if isinstance(share, str) else {"code": "ok", "share": share} for share in shares]
+    run.host["busy"] = [{"new_tokens": new_tokens, "gpus": gpus}]
+    return run
+
+
 def told(one: Record) -> Record:
     """A probed run with all else that a run on a GPU tells beside its times: the state of the machine, phases, what judged its tokens, packages."""
     run = copy.deepcopy(one)

@@ -18,7 +18,7 @@ README = ROOT / "README.md"
 
 
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
-    """A row a headline: the published variant nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
+    """A row a headline: the variant that judges it, nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
     return blocks(with_header(COLUMNS, chosen), overview.tally(overview.every_claim(verdicts), "docs/verdict-rules.md") if chosen else Markdown())
 

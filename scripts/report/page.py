@@ -213,7 +213,7 @@ def article_page(slug: str, content: Content) -> Markdown:
         slug=slug,
         article=article,
         tested=_told_of(nearest, verdicts)[0],
-        nearest=systems.main_table(nearest, article, with_places=False),
+        nearest=systems.main_table(nearest, article),
         nearest_link=link(nearest.heading, f"#{nearest.slug}"),
         legend=legend() + "." if verdicts and verdicts.claims else Markdown(),
         settings=matrix.table(groups, verdicts),

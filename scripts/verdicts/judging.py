@@ -90,7 +90,8 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
     first_runs = article.variants.get(group.key.variant, {}).get("runs", [])[:1]
     timed_tokens = group.new_tokens or [run["new_tokens"] for run in first_runs]
     tokens_of_claim = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else timed_tokens)]
-    alone = {claim["id"] for claim in article.claims if group.key.variant in article.judging_variants(claim["id"])} if group.key.variant != PUBLISHED else ()
+    variant = group.key.variant
+    alone = {claim["id"] for claim in article.claims if variant != PUBLISHED and variant in article.judging_variants(claim["id"])}
     return [Judged(claim, rules.judge(claim, group, article, count), group, count, is_alone=claim["id"] in alone) for claim, count in tokens_of_claim]
 
 

@@ -54,6 +54,11 @@ class Verdict:
         return [part for _, of_relation in self.judged for part in of_relation]
 
     @property
+    def parts_differ(self) -> bool:
+        """Did the parts come out with different words?"""
+        return len({part.word for part in self.parts}) > 1
+
+    @property
     def has_rows(self) -> bool:
         """Are there rows for any of the parts, be they too few to judge it?"""
         return any(part.has_rows for part in self.parts)

@@ -91,7 +91,7 @@ def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we
 
 def test_the_main_table_has_the_article_s_unit_and_sets_it_beside_the_article_s_number_on_as_many_gpus() -> None:
     def over_published(count: int) -> list[str]:
-        text = systems.main_table(group_of(published_cells(count)), ARTICLE, False)
+        text = systems.main_table(group_of(published_cells(count)), ARTICLE)
         head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
         assert {line[head.index("ms/token")] for line in lines} >= {"34.0", "0.270"}
         return [line[head.index("time ÷ published")] if "time ÷ published" in head else "" for line in lines]
@@ -514,13 +514,10 @@ def test_a_gain_beyond_what_the_batch_grew_says_so() -> None:
     )
 
 
-def busy(one: Record, share: float) -> Record:
-    one.host["busy"] = [{"new_tokens": 100, "gpus": [{"code": "ok", "share": share}]}]
-    return one
-
-
 def test_a_gain_of_kernels_is_by_the_token_and_stands_before_what_the_batch_grew() -> None:
-    small, large = busy(cell("ds-zero", 1, 145.6, count=1), 0.05), busy(cell("ds-zero", 128, 145.6 / 131, count=1), 0.1)
+    small, large = (
+        synthetic.busy(cell("ds-zero", size, ms, count=1), share, new_tokens=100) for size, ms, share in ((1, 145.6, 0.05), (128, 145.6 / 131, 0.1))
+    )
     records = changed(changed(published_cells(1), "ds-zero", 1, small), "ds-zero", 128, large)
     part = judge("2.7", records).parts[0]
     assert part.notes == ("kernels alone: 65.5", "more than the batch grew, 128 times"), "131 / 2"
@@ -712,6 +709,6 @@ def test_rows_of_a_case_that_loads_in_another_way_since_support_no_claim_and_sta
     verdict = judge("2.5", records)
     assert verdict.parts[0].word == NOT_TESTED and "accelerate-fp16 b32 on 8 GPUs was loaded in another way" in told(verdict)
     assert verdict.parts[1].word == HOLDS
-    head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in systems.main_table(group_of(records), ARTICLE, False).splitlines()]
+    head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in systems.main_table(group_of(records), ARTICLE).splitlines()]
     over = {line[1]: line[head.index("time ÷ published")] for line in lines}
     assert over["accelerate-fp16 b32"] == "—" and over["accelerate-fp16 b128"] == "1.00"

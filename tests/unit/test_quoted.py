@@ -7,7 +7,7 @@ import pytest
 from scripts import results
 from scripts.errors import KitError
 from scripts.report import quoted
-from tests.synthetic import job, record, repeated
+from tests.synthetic import busy, job, record, repeated
 
 SLOW = record(job("layer-parallel", 2), 30.0, spread=0.0)
 FAST = record(job("deepspeed", 2, new_tokens=(1, 16)), (10.0, 90.0), spread=0.0, peak_gib=9.5)
@@ -90,8 +90,7 @@ def test_a_ratio_of_kernels_is_of_the_runs_that_tell_their_share():
         share = {SLOWER: 0.5, FASTER: 0.25}[run.id.rpartition("-")[0]]
         run.host["gpus"] = run.host["gpus"][:1]
         if run.number != 2:
-            gpus = [{"code": "ok", "share": share}]
-            run.host["busy"] = [{"new_tokens": 1, "gpus": gpus}]
+            busy(run, share)
     of_calls = float(number(f"ratio {SLOWER} {FASTER} tokens=1 decimals=3", runs))
     assert float(number(f"kernel_ratio {SLOWER} {FASTER} tokens=1 decimals=3", runs)) == pytest.approx(2 * of_calls, rel=0.01)
     with pytest.raises(KitError, match=f"no run of {SLOWER} tells for how much of its time a kernel ran on its only GPU"):

@@ -20,7 +20,7 @@ from scripts.verdicts.relations import pairs
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.version_1 import Frozen
 from tests import reports, synthetic
-from tests.synthetic import check, job, record, repeated
+from tests.synthetic import busy, check, job, record, repeated
 
 ARTICLE = articles.load_all()["inference-tools"]
 FASTER = {"faster": "deepspeed", "slower": "layer-parallel"}
@@ -886,13 +886,6 @@ def test_a_ratio_of_runs_from_several_machines_is_told_for_the_gpus_of_each() ->
     assert single.notes == ("by GPUs: 1.60 of 1 run, 2.00 of 3 runs",)
 
 
-def busy(one: Record, *shares: float | str) -> Record:
-    """The run, with the share of each GPU, or the code in its place."""
-    gpus = [{"code": "ok", "share": share} if isinstance(share, float) else {"code": share} for share in shares]
-    one.host["busy"] = [{"new_tokens": 1, "gpus": gpus}]
-    return one
-
-
 @pytest.mark.parametrize(
     ("fast", "slow", "notes"),
     [
@@ -922,7 +915,7 @@ def test_a_share_that_nvml_cannot_mean_is_not_known(share: float) -> None:
 def test_a_whole_share_may_be_an_integer_and_a_run_with_another_gpu_tells_nothing() -> None:
     fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
     for run in fast:
-        run.host["busy"] = [{"new_tokens": 1, "gpus": [{"code": "ok", "share": 1}]}]
+        busy(run, 1)
     runs = [*fast, *(busy(run, 0.5) for run in slow)]
     assert judge_runs([FASTER], runs).parts[0].notes == ("kernels alone: 1.50",)
     for run in fast:

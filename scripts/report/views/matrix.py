@@ -72,7 +72,7 @@ def short(judged: Judged) -> str:
     its part's name where another ratio is over the same case. What a case gains is not said to be over itself twice.
     """
     measured = overview.ratios(judged)
-    if differ := len({part.word for part in judged.verdict.parts}) > 1:
+    if differ := judged.verdict.parts_differ:
         measured = [one for one in measured if any(part.word != NOT_TESTED for part in one[2])]
     alike = len({over for _, over, _ in measured}) < len(measured)
     cells = [

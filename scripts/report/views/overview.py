@@ -56,15 +56,11 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
         SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
     )
     one_gpu = f"on one GPU {judged.claim['on_one_gpu']}" if judged.claim.get("on_one_gpu") and judged.verdict.gpus.startswith("on 1 GPU ") else ""
-    if _came_out_differently(judged):
+    if judged.verdict.parts_differ and judged.verdict.word != NOT_TESTED:
         remark = [NESTED + one_gpu] if one_gpu else []
         return lines(words, *(NESTED + Markdown("{} {}").format(SIGNS[part.word], fact) for part, fact in _parts_apart(judged)), *remark)
     after = list(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
     return Markdown(": ").join([words, Markdown("; ").join(after)]) if after else words
-
-
-def _came_out_differently(judged: Judged) -> bool:
-    return judged.verdict.word != NOT_TESTED and len({part.word for part in judged.verdict.parts}) > 1
 
 
 def _facts(judged: Judged) -> list[str]:
@@ -140,10 +136,9 @@ def verdict(judged: Judged, shown: str = "") -> Markdown:
 
     `shown` is the number that stands beside it already.
     """
-    parts = judged.verdict.parts
     if judged.verdict.has_rows and (why := _why_not_tested(judged)):
         return Markdown("{} ({})").format(claims.word(judged), why)
-    if len({part.word for part in parts}) == 1 or not parts:
+    if not judged.verdict.parts_differ:
         return claims.word(judged)
     apart = "; ".join(_part_in_short(part, part.number if is_shown and part.number != shown else "") for _, part, is_shown in _with_numbers(judged))
     return Markdown(": ").join([claims.word(judged), apart])

@@ -1,7 +1,7 @@
 """The main table of a setting: every row with its time, sorted by it; below it the rows without a time or a right output, by name and reason."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scripts import stats
@@ -59,7 +59,7 @@ class Timed:
         estimate = token_times.ms_per_token(self.row, "article")
         return estimate.value if estimate else None
 
-    @property
+    @functools.cached_property
     def kernel_percent(self) -> str:
         """ "29", "42 to 53" on several GPUs."""
         known = sorted(round(100 * share) for share in self.row.busy_shares(self.new_tokens) if not isinstance(share, str))
@@ -84,9 +84,14 @@ def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
             yield Timed(row, new_tokens, of_calls, place == 0, per_token)
 
 
-def main_table(group: Group, article: Article | None, with_places: bool) -> Markdown:
-    """Sorted by new tokens, batch size and time, rows without a time at the end. `with_places`: each row has its anchor, which only one page may hold."""
-    timed = sorted(timed_of(group, article), key=lambda one: one.order)
+def main_table(group: Group, article: Article | None) -> Markdown:
+    """The table without anchors, which only one page may hold."""
+    return _table(group, list(timed_of(group, article)), with_places=False)
+
+
+def _table(group: Group, rows: Sequence[Timed], with_places: bool) -> Markdown:
+    """Sorted by new tokens, batch size and time, rows without a time at the end. `with_places`: each row has its anchor."""
+    timed = sorted(rows, key=lambda one: one.order)
 
     def case(one: Timed) -> Markdown:
         return (anchor(place_of(group, one.row)) if one.first and with_places else Markdown()) + cells.case(one.row)
@@ -124,8 +129,9 @@ def place_of(group: Group, row: Row) -> str:
 
 
 def section(group: Group, article: Article | None) -> Markdown:
-    told = any(one.kernel_percent != NONE for one in timed_of(group, article))
-    return blocks(main_table(group, article, with_places=True), NOTE + KERNEL_NOTE if told else NOTE, remarks(group, article))
+    timed = list(timed_of(group, article))
+    told = any(one.kernel_percent != NONE for one in timed)
+    return blocks(_table(group, timed, with_places=True), NOTE + KERNEL_NOTE if told else NOTE, remarks(group, article))
 
 
 def remarks(group: Group, article: Article | None) -> Markdown:

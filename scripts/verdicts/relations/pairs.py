@@ -51,7 +51,7 @@ class Pair:
     spread: tuple[float, float]
     why_not: str
     on_gpus: tuple[OnGpus, ...] = ()
-    of_kernels: "OfKernels | None" = None
+    of_kernels: OfKernels | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -91,24 +91,25 @@ def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
 
 def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[float], new_tokens: int) -> Pair:
     spread = (min(above) / max(below), max(above) / min(below))
-    on_gpus = _by_gpus(list(zip(slower.runs_of(new_tokens), above, strict=True)), list(zip(faster.runs_of(new_tokens), below, strict=True)))
-    of_kernels = _of_kernels((slower, above), (faster, below), new_tokens)
-    return Pair(faster, slower, stats.ratio_over_runs(above, below), spread, lookup.why_not([faster, slower], new_tokens), on_gpus, of_kernels)
+    timed = [list(zip(row.runs_of(new_tokens), times_ms, strict=True)) for row, times_ms in ((slower, above), (faster, below))]
+    ratio, why_not = stats.ratio_over_runs(above, below), lookup.why_not([faster, slower], new_tokens)
+    return Pair(faster, slower, ratio, spread, why_not, _by_gpus(*timed), _of_kernels(timed, new_tokens))
 
 
-def _of_kernels(slower: tuple[Row, Sequence[float]], faster: tuple[Row, Sequence[float]], new_tokens: int) -> OfKernels | None:
-    sides = [_with_kernels(row, times_ms, new_tokens) for row, times_ms in (slower, faster)]
+def _of_kernels(timed: Sequence[Sequence[tuple[Record, float]]], new_tokens: int) -> OfKernels | None:
+    """Of the runs of the slower and of the faster row that tell for how much of their time a kernel ran."""
+    sides = [_with_kernels(of_row, new_tokens) for of_row in timed]
     if not all(sides):
         return None
     kernels, whole = ([[times[place] for times in side] for side in sides] for place in (0, 1))
     counts = [len(side) for side in sides]
-    of_runs = "" if counts == [len(slower[1]), len(faster[1])] else runs_in_words(counts)
+    of_runs = "" if counts == [len(of_row) for of_row in timed] else runs_in_words(counts)
     return OfKernels(stats.ratio_over_runs(*kernels).value, stats.ratio_over_runs(*whole).value, of_runs)
 
 
-def _with_kernels(row: Row, times_ms: Sequence[float], new_tokens: int) -> list[tuple[float, float]]:
+def _with_kernels(timed: Sequence[tuple[Record, float]], new_tokens: int) -> list[tuple[float, float]]:
     """(the time in which a kernel ran, the whole time) of each run that tells it."""
-    told = [(kernels_ms(run, new_tokens, ms), ms) for run, ms in zip(row.runs_of(new_tokens), times_ms, strict=True)]
+    told = [(kernels_ms(run, new_tokens, ms), ms) for run, ms in timed]
     return [(kernels, ms) for kernels, ms in told if kernels]
 
 
