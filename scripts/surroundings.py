@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.measuring.environment import BETWEEN_GPUS
+from bench.measuring.ranks import BETWEEN_GPUS
 from scripts.errors import UsageError
 
 #: The variables in which pip and its library requests look for a file of certificates; the first that is set counts.

@@ -20,10 +20,15 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
 
 def read(path: Path, file: str = "") -> dict[str, Any]:
     """The tables of a file, which errors call `file`, or by its name; raises KitError where it is not TOML, and FileNotFoundError."""
+    return parsed(path.read_bytes(), file or path.name)
+
+
+def parsed(content: bytes, file: str) -> dict[str, Any]:
+    """The tables of a file with this content; raises KitError where it is not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise KitError(f"{file or path.name}: not TOML: {str(error) or 'nested too deep'}") from error
+        raise KitError(f"{file}: not TOML: {str(error) or 'nested too deep'}") from error
 
 
 def check(tables: object, shape: Any, file: str, place: str = "") -> None:

@@ -118,17 +118,22 @@ def timed_tokens(raw: Raw) -> list[int]:
 
 
 def timed_runs(runs: Sequence[Raw], new_tokens: int) -> list[Raw]:
-    return [raw for raw in runs if raw["status"] == "ok" and calls_ms(raw, new_tokens)]
+    return quiet([raw for raw in runs if raw["status"] == "ok" and calls_ms(raw, new_tokens)])
+
+
+def quiet(runs: Sequence[Raw]) -> list[Raw]:
+    """The runs on an undisturbed machine, or all where each machine was disturbed."""
+    return [raw for raw in runs if not (raw["host"].get("conditions") or {}).get("disturbed") and not raw["host"].get("shared_with")] or [*runs]
 
 
 def run_that_counts(runs: Sequence[Raw]) -> Raw:
-    """The median run by the mean of its longest calls; of an even number the later of the two in the middle. The latest that did not fail,
-    where it has no time; the latest where all failed."""
+    """The median of the runs on quiet machines by the mean of its longest calls; of an even number the later of the two in the middle. The latest
+    that did not fail, where it has no time; the latest where all failed."""
     timed = [raw for raw in runs if raw["status"] == "ok" and timed_tokens(raw)]
     latest = ([raw for raw in runs if raw["status"] != "failed"] or runs)[-1]
     if latest not in timed:
         return latest
-    order = sorted(timed, key=lambda raw: numpy.mean(calls_ms(raw, timed_tokens(raw)[-1])))
+    order = sorted(quiet(timed), key=lambda raw: numpy.mean(calls_ms(raw, timed_tokens(raw)[-1])))
     half = len(order) // 2
     middle = [order[half]] if len(order) % 2 else order[half - 1 : half + 1]
     return max(middle, key=lambda raw: raw["host"]["started_at"])
@@ -188,9 +193,8 @@ def middles(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
     """The most that a GPU held, as NVML saw it and as torch counted it, loading, the first call and the share of the least busy GPU that
     a part of the model lies on: the lower median over the runs that count."""
     ok = [raw for raw in runs if raw["status"] == "ok"]
-    quiet = [raw for raw in ok if not (raw["host"].get("conditions") or {}).get("disturbed") and not raw["host"].get("shared_with")]
     shown = run_that_counts(runs)
-    counted = (quiet or ok) if shown["status"] == "ok" else [shown]
+    counted = quiet(ok) if shown["status"] == "ok" else [shown]
     found: dict[str, float | None] = {}
     readings = {"gpu_peak_bytes": seen_peak, "torch_peak_allocated_bytes": counted_peak, "load_s": load_s, "cold_ms": first_call_ms}
     for name, read in readings.items():

@@ -8,10 +8,6 @@ from importlib import metadata  # Python 3.8 has it in the standard library
 
 from bench.measuring import ranks
 
-#: How the names of variables begin that say how GPUs exchange data: NCCL's, those of torch's collectives, of its symmetric memory, NVSHMEM's.
-#: A machine may need them, and a time on several GPUs depends on them.
-BETWEEN_GPUS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_SYMM_", "NVSHMEM_")
-
 
 def packages():
     """{normalised name: version} of every installed distribution."""
@@ -30,8 +26,8 @@ def arch_list(torch):
 
 
 def between_gpus():
-    """{name: value} of the variables that BETWEEN_GPUS names. A path may tell of its user, and the result is published: "a path" stands for it."""
-    return {name: "a path" if "/" in value else value for name, value in sorted(os.environ.items()) if name.startswith(BETWEEN_GPUS)}
+    """{name: value} of the variables that ranks.BETWEEN_GPUS names. A path may tell of its user, and the result is published: "a path" stands for it."""
+    return {name: "a path" if "/" in value else value for name, value in sorted(os.environ.items()) if name.startswith(ranks.BETWEEN_GPUS)}
 
 
 def describe():

@@ -1,5 +1,6 @@
 """The articles as data: bench/articles/*.toml, read into dataclasses. Only these files hold cases, published numbers and claims."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,11 +181,16 @@ class Article:
 
 def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     """Every article by its slug, sorted; raises KitError with the file and the place of a mistake."""
-    path = folder.parent / "tolerances.toml"
-    tolerances = toml_tables.read(path)
-    toml_tables.check(tolerances, shapes.Tolerances, path.name)
-    articles = [article_of(toml_tables.read(path, shown(path)), tolerances, shown(path)) for path in sorted(folder.glob("*.toml"))]
+    tolerances = (folder.parent / "tolerances.toml").read_bytes()
+    articles = [_article(path.read_bytes(), shown(path), tolerances) for path in sorted(folder.glob("*.toml"))]
     return {article.slug: article for article in articles}
+
+
+@functools.lru_cache(maxsize=32)  # a command asks for the articles at many places, and no place changes them
+def _article(content: bytes, file: str, tolerances: bytes) -> Article:
+    tables = toml_tables.parsed(tolerances, "tolerances.toml")
+    toml_tables.check(tables, shapes.Tolerances, "tolerances.toml")
+    return article_of(toml_tables.parsed(content, file), tables, file)
 
 
 def shown(path: Path) -> str:

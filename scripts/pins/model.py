@@ -185,19 +185,24 @@ def load(root: Path = ROOT, keys_checked: bool = True) -> Pins:
     """
     path = root / "docker" / "pins.toml"
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        if keys_checked:
-            from scripts.pins import shapes
-
-            shapes.check(tables)
-        pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
-        pins.images(), pins.environments(), pins.host_pins  # reads every table once, so that a mistake shows now
+        return _pins_of(root, path.read_text(encoding="utf-8"), keys_checked)
     except FileNotFoundError as error:
         raise KitError(f"{path} is missing: restore it with `git checkout docker/pins.toml`") from error
     except tomllib.TOMLDecodeError as error:
         raise KitError(f"{path}: {error}") from error
     except KeyError as error:
         raise KitError(f"{path}: a table lacks the key {error}") from error
+
+
+@functools.lru_cache(maxsize=8)  # a command asks for the pins at many places, and no place changes them
+def _pins_of(root: Path, text: str, keys_checked: bool) -> Pins:
+    tables = tomllib.loads(text)
+    if keys_checked:
+        from scripts.pins import shapes
+
+        shapes.check(tables)
+    pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
+    pins.images(), pins.environments(), pins.host_pins  # reads every table once, so that a mistake shows now
     return pins
 
 

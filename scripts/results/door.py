@@ -7,6 +7,7 @@ while it is parsed.
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -62,9 +63,10 @@ def _nested(levels: int, key: Any) -> Any:
     return plain
 
 
-#: Of plain keys msgspec makes most once for all files, which saves a sixth of the memory of thousands of results. Limited keys it makes anew each time.
-_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_nested(DEEPEST, str))
-_LIMITED_KEYS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_nested(DEEPEST, _Text))
+@functools.cache  # it takes 40 ms or more, and most commands need one at most
+def _decoder(key: Any) -> msgspec.json.Decoder[Any]:
+    """Of plain keys msgspec makes most once for all files, which saves a sixth of the memory of thousands of results. Limited keys it makes anew each time."""
+    return msgspec.json.Decoder(_nested(DEEPEST, key))
 
 
 def _opened(path: Path, most_bytes: int) -> int:
@@ -119,8 +121,8 @@ def parse(data: bytes, name: str = "result.json") -> Any:
     """The JSON data of a guest's file, within the limits of nesting, text and numbers. Raises Refused."""
     try:
         if len(data) > LONGEST_TEXT:  # in a shorter file no key is too long
-            _LIMITED_KEYS.decode(data)
-        return _DECODER.decode(data)
+            _decoder(_Text).decode(data)
+        return _decoder(str).decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"damaged {name}: {_in_words(error)}") from None
 

@@ -63,6 +63,7 @@ def changed(kit):
     return {str(name) for name in names if not (ROOT / name).exists() or not filecmp.cmp(kit / name, ROOT / name, shallow=False)}
 
 
+@pytest.mark.full  # half a minute
 @pytest.mark.usefixtures("python")
 def test_a_new_backend_needs_its_pins_its_module_and_what_render_writes(kit, models):
     with (kit / "docker" / "pins.toml").open("a") as pins:

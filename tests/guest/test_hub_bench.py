@@ -40,6 +40,7 @@ def test_a_second_make_models_fetches_nothing_and_takes_less_than_three_seconds(
     assert (served.served_bytes, served.requests) == (served_bytes, requests)
 
 
+@pytest.mark.full  # half a minute
 def test_from_the_hub_to_the_report(kit, served, python):
     typed = ("STACK=current", "VARIANT=controlled", "DEVICE=cpu", "ENGINE=host", f"PYTHON_HOST={python}", "CASES=transformers,layer-parallel")
     assert kit.make("models", "ARTICLE=inference-tools").returncode == 0

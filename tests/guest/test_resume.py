@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from bench.measuring.answers_file import NAME
 from tests.guest.conftest import ROOT
 
@@ -28,6 +30,7 @@ print(record.status)
 """
 
 
+@pytest.mark.full  # half a minute
 def test_a_killed_run_leaves_its_answers_to_the_next_and_that_one_ends_with_all_of_them_once(models, tmp_path):
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", PROGRAM, str(runs)]

@@ -147,6 +147,7 @@ def test_a_readme_without_markers_is_an_error_that_names_them(tmp_path):
         headlines.save("", tmp_path / "README.md")
 
 
+@pytest.mark.slow  # all committed results
 def test_no_claim_line_of_the_first_report_is_cut():
     (_, first), _ = document._kept()
     section = first.texts["REPORT.md"].partition("## Claims and settings")[2]
@@ -154,6 +155,7 @@ def test_no_claim_line_of_the_first_report_is_cut():
     assert sum("#claims-" in line for line in lines) == 15 and not [line for line in lines if "…" in line]
 
 
+@pytest.mark.slow  # all committed results
 def test_the_first_report_leads_to_the_one_without_containers_and_back():
     (_, first), (_, apart) = document._kept()
     assert first.content.beside and first.content.beside.groups == {group.slug for group in apart.content.groups}

@@ -69,10 +69,10 @@ def test_an_honest_answer_of_such_a_guest_counts(folder: Path) -> None:
         ("os.mkfifo(path)", "result.json is a pipe"),
         ("os.symlink('SECRET', path)", "result.json is a symbolic link"),
         ("os.link('SECRET', path)", "result.json has 2 names"),
-        ("os.mkdir(path)", "result.json is a folder"),
-        ("open(path, 'wb').truncate(3 << 30)", "result.json has 3,221,225,472 bytes"),
+        pytest.param("os.mkdir(path)", "result.json is a folder", marks=pytest.mark.slow),
+        pytest.param("open(path, 'wb').truncate(3 << 30)", "result.json has 3,221,225,472 bytes", marks=pytest.mark.slow),
         ("pass", "exit code 0 and wrote no result"),
-        ("sys.exit(3)", "exit code 3 and wrote no result"),
+        pytest.param("sys.exit(3)", "exit code 3 and wrote no result", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_no_plain_file_fails_the_run_and_is_not_kept(folder: Path, attack: str, why: str) -> None:

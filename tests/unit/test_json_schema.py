@@ -26,6 +26,7 @@ def result() -> dict:
     return copy.deepcopy(next(found for found in (door.parse(door.read(run / "result.json")) for run in RUNS) if found["status"] == "ok"))
 
 
+@pytest.mark.slow  # hundreds of files
 def test_every_committed_result_and_job_follows_its_schema() -> None:
     assert len(RUNS) > 300
     for run in RUNS:

@@ -217,6 +217,7 @@ def test_a_place_outside_the_folder_is_refused(tmp_path: Path) -> None:
         restoring.restore(tmp_path / "a")
 
 
+@pytest.mark.slow  # a whole kit
 def test_the_kit_is_kept_where_no_docker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     archive.archive(tmp_path / "archives", LOADED.images(), parts=("kit",))
