@@ -263,7 +263,9 @@ def number(value: float, places: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as per cent with two digits: percent(0.051) is "5.1", percent(1.34) is "130"."""
+    """A share as per cent with two digits, or all whole ones: percent(0.051) is "5.1", percent(1.34) is "134"."""
+    if share >= 1:
+        return f"{100 * share:.0f}"
     two_digits = f"{100 * share:.2g}"
     return numpy.format_float_positional(float(two_digits), trim="-") if "e" in two_digits else two_digits
 

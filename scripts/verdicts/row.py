@@ -257,8 +257,8 @@ class Row:
 
 
 def apart(faster: Row, slower: Row) -> bool:
-    """Did two rows run on different GPUs, in all of their runs? What lies between them may then be their hosts."""
-    uuids, slower_uuids = (uuids_of_runs(row.runs) for row in (faster, slower))
+    """Did two rows run on different GPUs, in all of their runs that count? What lies between them may then be their hosts."""
+    uuids, slower_uuids = (uuids_of_runs(row.counted_runs) for row in (faster, slower))
     return bool(uuids and slower_uuids) and not uuids & slower_uuids
 
 

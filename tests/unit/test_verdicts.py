@@ -427,6 +427,8 @@ def test_rows_on_different_gpus_say_so() -> None:
     runs = repeated(slow)
     runs[0].host["gpus"] = fast.host["gpus"]
     assert "different GPUs" not in judge_runs([FASTER], [*repeated(fast), *runs]).parts[0].sentence
+    runs[0].host["conditions"] = {"marks": [HOT], "disturbed": [HOT]}  # a run that counts for nothing
+    assert "different GPUs" in judge_runs([FASTER], [*repeated(fast), *runs]).parts[0].sentence
 
 
 def test_the_short_line_of_a_claim_says_that_its_rows_ran_on_different_gpus_and_in_what_they_differ() -> None:

@@ -52,8 +52,8 @@ def of_calls(row: Row, words: str) -> str:
 
 
 def which_gpus(row: Row, letters: dict[str, str]) -> str:
-    """ "A B": the GPUs of a row; "A B; C D" where its ok runs had different ones."""
-    sets = dict.fromkeys(" ".join(letters[uuid] for uuid in gpu_uuids_of(run)) for run in row.ok_runs)
+    """ "A B": the GPUs of a row; "A B; C D" where its runs that count had different ones."""
+    sets = dict.fromkeys(" ".join(letters[uuid] for uuid in gpu_uuids_of(run)) for run in row.counted_runs)
     return "; ".join(sets)
 
 

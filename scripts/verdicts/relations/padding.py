@@ -1,4 +1,4 @@
-"""`left_padding_needed`: padding on the left leaves answers as they are, padding on the right does not."""
+"""`left_padding_needed`: padding on the left leaves the logits of the first new token as they are, padding on the right does not."""
 
 from typing import Any, ClassVar, Literal
 
