@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 
 class KitError(Exception):
@@ -43,8 +44,7 @@ def run_command(command: Callable[[], int | None]) -> None:
             sys.stdout.flush()
         sys.exit(code)
     except KitError as error:
-        print(f"error: {shown(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
@@ -53,19 +53,28 @@ def run_command(command: Callable[[], int | None]) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            print(f"error: no space left on device ({error.filename or 'the output'}); free some and type the same again", file=sys.stderr)
-            sys.exit(1)
-        if error.errno in (errno.EROFS, errno.EDQUOT):
-            print(
-                f"error: {shown(error.filename or 'the output')} cannot be written ({error.strerror}); make room or make it writable, and type the same again",
-                file=sys.stderr,
-            )
-            sys.exit(1)
-        if error.errno in (errno.EACCES, errno.EPERM) and error.filename:
-            print(f"error: {shown(error.filename)}: {error.strerror}; type the same as the user who owns it, or in a clone of your own", file=sys.stderr)
-            sys.exit(PreflightError.exit_code)
-        if error.errno == errno.ENAMETOOLONG:
-            print(f"error: the name {str(error.filename)[:60]!r}… is too long for a file; type a shorter path", file=sys.stderr)
-            sys.exit(UsageError.exit_code)
-        raise
+        refusal = _of_the_machine(error)
+        if not refusal:
+            raise
+        _fail(*refusal)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    print(f"error: {shown(message)}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _of_the_machine(error: OSError) -> tuple[str, int] | None:
+    """(what to tell, the exit code) where a disk or a file refuses; None for any other error, which is a fault of the kit."""
+    file = error.filename or "the output"
+    match error.errno:
+        case errno.ENOSPC:
+            return f"no space left on device ({file}); free some and type the same again", KitError.exit_code
+        case errno.EROFS | errno.EDQUOT:
+            return f"{file} cannot be written ({error.strerror}); make room or make it writable, and type the same again", KitError.exit_code
+        case errno.EACCES | errno.EPERM if error.filename:
+            return f"{file}: {error.strerror}; type the same as the user who owns it, or in a clone of your own", PreflightError.exit_code
+        case errno.ENAMETOOLONG:
+            return f"the name {str(error.filename)[:60]!r}… is too long for a file; type a shorter path", UsageError.exit_code
+        case _:
+            return None

@@ -59,14 +59,18 @@ def _at(place: str) -> str:
     return f", [{place}]" if place else ""
 
 
+#: Shapes with keys of their own.
+WITH_KEYS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
+
+
 def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tuple[str, str, list[str]]]:
-    """(place, key, allowed keys) of each key that no struct of the shape has."""
+    """(place, key, allowed keys) of each key that no table of the shape has."""
     if isinstance(shape, inspect.UnionType):
-        fitting = (inspect.StructType, inspect.DictType) if isinstance(data, dict) else (inspect.ListType,)
+        fitting = (*WITH_KEYS, inspect.DictType) if isinstance(data, dict) else (inspect.ListType,)
         for member in shape.types:
             if isinstance(member, fitting):
                 yield from _unknown_keys(data, member, place)
-    elif isinstance(shape, inspect.StructType) and isinstance(data, dict):
+    elif isinstance(shape, WITH_KEYS) and isinstance(data, dict):
         fields = {field.encode_name: field.type for field in shape.fields}
         for key, value in data.items():
             if key in fields:

@@ -5,3 +5,8 @@ GIB = 1 << 30
 
 #: Bytes of a gigabyte, the unit of rates of memory.
 GB = 10**9
+
+
+def counted(count: int, noun: str) -> str:
+    """ "1 run", "2 runs", "0 runs"."""
+    return f"{count} {noun}{'s' * (count != 1)}"

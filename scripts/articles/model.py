@@ -8,7 +8,24 @@ from typing import Any
 
 from bench.job import Job
 from scripts import toml_tables
-from scripts.articles import references, shapes
+from scripts.articles import references
+from scripts.articles.shapes import (
+    AtLeastOne,
+    BatchSizes,
+    Claim,
+    Hardware,
+    InVariant,
+    Model,
+    Name,
+    OwnPrompt,
+    OwnProtocol,
+    Prompt,
+    Protocol,
+    Published,
+    Run,
+    Tolerances,
+    Variant,
+)
 from scripts.errors import UsageError
 from scripts.names import nearest
 from scripts.paths import ROOT
@@ -35,25 +52,25 @@ class Case:
     in_variant    {variant: {load, runs}}: values for one variant alone; they override those of the case and of the variant
     """
 
-    name: str
-    backend: str
-    gpus: int
+    name: Name
+    backend: Name
+    gpus: AtLeastOne
     load: dict[str, Any]
-    model: str = ""
+    model: Name = ""
     note: str = ""
-    published: dict[str, Any] | None = None
-    form: str = "generate"
+    published: Published | None = None
+    form: Name = "generate"
     options: dict[str, Any] = field(default_factory=dict)
-    batch_sizes: list[int] | dict[str, Any] | None = None
-    prompt: dict[str, Any] = field(default_factory=dict)
-    runs: list[dict[str, Any]] | None = None
-    protocol: dict[str, Any] = field(default_factory=dict)
-    variants: list[str] | None = None
-    in_variant: dict[str, Any] = field(default_factory=dict)
+    batch_sizes: BatchSizes | None = None
+    prompt: OwnPrompt = field(default_factory=OwnPrompt)
+    runs: list[Run] | None = None
+    protocol: OwnProtocol = field(default_factory=OwnProtocol)
+    variants: list[Name] | None = None
+    in_variant: dict[Name, InVariant] = field(default_factory=dict)
 
     def published_at(self, metric: str, batch_size: int) -> float | None:
         """The article's number for a batch size; a number without batch sizes counts for every batch size."""
-        value = (self.published or {}).get(metric)
+        value: Any = (self.published or {}).get(metric)
         return value.get(str(batch_size)) if isinstance(value, dict) else value
 
     @property
@@ -64,24 +81,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Article:
-    slug: str
+    slug: Name
     title: str
-    stack: str
-    model: dict[str, Any]
-    prompt: dict[str, Any]
-    protocol: dict[str, Any]
-    variants: dict[str, Any]
+    stack: Name
+    model: Model
+    prompt: Prompt
+    protocol: Protocol
+    variants: dict[Name, Variant]
     cases: list[Case]
-    tolerances: dict[str, Any]
     date: str = ""
     measured: str = ""
     caveat: str = ""
     original: str = ""
     references: list[str] = field(default_factory=list)
-    hardware: dict[str, Any] = field(default_factory=dict)
-    models: dict[str, Any] = field(default_factory=dict)
+    hardware: Hardware | None = None
+    models: dict[Name, Model] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    claims: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
 
     def case(self, name: str) -> Case | None:
         """The case with this name; None where the article has no such case (any more)."""
@@ -119,7 +135,7 @@ class Article:
         able = [variant for variant in self.variants if not self.lacking_in(variant, claim)]
         return [PUBLISHED] if PUBLISHED in able else able
 
-    def model_of(self, case: Case) -> dict[str, Any]:
+    def model_of(self, case: Case) -> Model:
         """The model of a case: the article's, unless the case names another."""
         return self.models[case.model] if case.model else self.model
 
@@ -188,9 +204,19 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
 
 @functools.lru_cache(maxsize=32)  # a command asks for the articles at many places, and no place changes them
 def _article(content: bytes, file: str, tolerances: bytes) -> Article:
-    tables = toml_tables.parsed(tolerances, "tolerances.toml")
-    toml_tables.check(tables, shapes.Tolerances, "tolerances.toml")
-    return article_of(toml_tables.parsed(content, file), tables, file)
+    return article_of(toml_tables.parsed(content, file), _tolerances(tolerances), file)
+
+
+def tolerances() -> Tolerances:
+    """The bounds of the output check for each dtype; raises KitError with the place of a mistake."""
+    return _tolerances((ARTICLES.parent / "tolerances.toml").read_bytes())
+
+
+@functools.cache
+def _tolerances(content: bytes) -> Tolerances:
+    tables: Tolerances = toml_tables.parsed(content, "tolerances.toml")
+    toml_tables.check(tables, Tolerances, "tolerances.toml")
+    return tables
 
 
 def shown(path: Path) -> str:
@@ -198,12 +224,11 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
-def article_of(data: dict[str, Any], tolerances: dict[str, Any], file: str) -> Article:
+def article_of(data: dict[str, Any], tolerances: Tolerances, file: str) -> Article:
     """The article that a file's tables describe; raises KitError with the file and the place of a mistake."""
-    toml_tables.check(data, shapes.Article, file)
-    cases = [Case(**case) for case in data["cases"]]
-    article = Article(**{**data, "cases": cases, "tolerances": tolerances})
-    references.check(article, file)
+    toml_tables.check(data, Article, file)
+    article = Article(**{**data, "cases": [Case(**case) for case in data["cases"]]})
+    references.check(article, tolerances, file)
     return article
 
 

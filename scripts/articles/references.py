@@ -23,14 +23,14 @@ TINY = "tiny_items"
 SIZES = ("batch_size", "from_batch", "to_batch")
 
 
-def check(article: "Article", file: str) -> None:
+def check(article: "Article", tolerances: Mapping[str, Any], file: str) -> None:
     """Raise KitError, with the file and the place, for the first unknown name."""
     _each_once(file, "case", [case.name for case in article.cases])
     for variant, table in article.variants.items():
         _batch_sizes(table.get("batch_sizes"), f"{file}, [variants.{variant}]")
-        _dtype(article, table, f"{file}, [variants.{variant}]")
+        _dtype(tolerances, table, f"{file}, [variants.{variant}]")
     for case in article.cases:
-        _case(article, case, file)
+        _case(article, case, tolerances, file)
     shared = [forms.find(case.form) for case in article.cases]
     _options(article.options, shared, file, "options")
     for variant, table in article.variants.items():
@@ -38,7 +38,7 @@ def check(article: "Article", file: str) -> None:
     _claims(article, file)
 
 
-def _case(article: "Article", case: "Case", file: str) -> None:
+def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file: str) -> None:
     place = f"cases[{case.name}]"
     where = f"{file}, [{place}]"
     _known(case.model or None, article.models, f"{where}: model")
@@ -55,13 +55,13 @@ def _case(article: "Article", case: "Case", file: str) -> None:
     _options(case.options, [form], file, f"{place}.options")
     allowed = backends.arguments(backend)
     if "dtype" not in case.load:
-        raise KitError(f"{where}: load names no dtype; allowed are {', '.join(article.tolerances)}")
+        raise KitError(f"{where}: load names no dtype; allowed are {', '.join(tolerances)}")
     loads = {"load": case.load, **{f"in_variant.{name}.load": table.get("load", {}) for name, table in case.in_variant.items()}}
     for name, load in loads.items():
         for key in load:
             if key not in allowed:
                 raise toml_tables.unknown(file, f"{place}.{name}", key, allowed)
-        _dtype(article, load, f"{file}, [{place}.{name}]")
+        _dtype(tolerances, load, f"{file}, [{place}.{name}]")
 
 
 def _module(find: Any, name: str, where: str) -> ModuleType:
@@ -79,9 +79,9 @@ def _known(name: str | None, allowed: Iterable[str], where: str) -> None:
         raise KitError(f"{where} {name!r} is unknown, known are {', '.join(allowed)}")
 
 
-def _dtype(article: "Article", table: Mapping[str, Any], where: str) -> None:
+def _dtype(tolerances: Mapping[str, Any], table: Mapping[str, Any], where: str) -> None:
     """Raise KitError for a dtype without bounds in bench/tolerances.toml: the output check could not judge it."""
-    _known(table.get("dtype"), article.tolerances, f"{where}: dtype")
+    _known(table.get("dtype"), tolerances, f"{where}: dtype")
 
 
 def _each_once(file: str, kind: str, names: list[str]) -> None:

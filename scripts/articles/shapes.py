@@ -1,11 +1,13 @@
-"""The shape of an article's file (bench/articles/*.toml): every key that the code reads, at any depth, and no other."""
+"""The tables of an article's file (bench/articles/*.toml): every key that the code reads, at any depth, and no other.
 
-from typing import Annotated, Any
+They stay dicts: a key that a file leaves out is left out of what is merged of them, and of the jobs whose fingerprints follow from it.
+"""
+
+from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 
 from scripts.names import NAME
-from scripts.toml_tables import Table
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
@@ -17,163 +19,123 @@ ByBatchSize = dict[Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}\Z")], 
 BatchSizes = list[int] | dict[str, Any]
 
 
-class Model(Table):
+class Model(TypedDict, total=False):
     """`parameters` is given for a model on the hub, not for a tiny model of the demo."""
 
-    name: str
-    architecture: Name
-    shape: Name
-    parameters: AtLeastOne | None = None
+    name: Required[str]
+    architecture: Required[Name]
+    shape: Required[Name]
+    parameters: AtLeastOne
 
 
-class Hardware(Table):
+class Hardware(TypedDict):
     gpu: str
     gpus: AtLeastOne
 
 
-class OwnPrompt(Table):
+class OwnPrompt(TypedDict, total=False):
     """The keys of a case that replace those of its article's prompt."""
 
-    text: str | None = None
-    texts: list[str] | None = None
-    tokens: AtLeastOne | None = None
-    batch_size: AtLeastOne | None = None
-
-
-class Prompt(Table):
     text: str
+    texts: list[str]
+    tokens: AtLeastOne
     batch_size: AtLeastOne
-    tokens: AtLeastOne | None = None
-    texts: list[str] = []
 
 
-class OwnProtocol(Table):
-    warmup_runs: Count | None = None
-    timed_runs: AtLeastOne | None = None
+class Prompt(TypedDict, total=False):
+    text: Required[str]
+    batch_size: Required[AtLeastOne]
+    tokens: AtLeastOne
+    texts: list[str]
 
 
-class Protocol(Table):
+class OwnProtocol(TypedDict, total=False):
     warmup_runs: Count
     timed_runs: AtLeastOne
 
 
-class Run(Table):
+class Protocol(TypedDict):
+    warmup_runs: Count
+    timed_runs: AtLeastOne
+
+
+class Run(TypedDict, total=False):
     """`arguments` go to `generate` as the article wrote them, with the library's names."""
 
-    new_tokens: AtLeastOne
-    arguments: dict[str, Any]
-    tiny_new_tokens: AtLeastOne | None = None
-    up_to: bool = False
+    new_tokens: Required[AtLeastOne]
+    arguments: Required[dict[str, Any]]
+    tiny_new_tokens: AtLeastOne
+    up_to: bool
 
 
-class Variant(Table):
-    note: str = ""
-    dtype: Name | None = None
-    runs: list[Run] = []
-    options: dict[str, Any] = {}
-    batch_sizes: BatchSizes | None = None
+class Variant(TypedDict, total=False):
+    note: str
+    dtype: Name
+    runs: list[Run]
+    options: dict[str, Any]
+    batch_sizes: BatchSizes
 
 
-class InVariant(Table):
-    load: dict[str, Any] = {}
-    runs: list[Run] | None = None
+class InVariant(TypedDict, total=False):
+    load: dict[str, Any]
+    runs: list[Run]
 
 
-class Published(Table):
+class Published(TypedDict, total=False):
     """A new metric is a line here and a view in scripts/report."""
 
-    mean_ms: Positive | None = None
-    std_ms: Positive | None = None
-    p95_ms: Positive | None = None
-    ms_per_token: ByBatchSize | None = None
-    minutes_per_10000_items: Positive | None = None
-    speed_up_layernorm_qkv_bias: ByBatchSize | None = None
-    speed_up_attention: ByBatchSize | None = None
-    speed_up_bias_residual: ByBatchSize | None = None
-    speed_up_layernorm_ff_gelu: ByBatchSize | None = None
+    mean_ms: Positive
+    std_ms: Positive
+    p95_ms: Positive
+    ms_per_token: ByBatchSize
+    minutes_per_10000_items: Positive
+    speed_up_layernorm_qkv_bias: ByBatchSize
+    speed_up_attention: ByBatchSize
+    speed_up_bias_residual: ByBatchSize
+    speed_up_layernorm_ff_gelu: ByBatchSize
 
 
-class Case(Table):
-    """scripts/articles/model.py explains each key; the backend and the form define the keys of `load` and `options`."""
-
-    name: Name
-    backend: Name
-    gpus: AtLeastOne
-    load: dict[str, Any]
-    model: Name | None = None
-    note: str = ""
-    published: Published | None = None
-    form: Name = "generate"
-    options: dict[str, Any] = {}
-    batch_sizes: BatchSizes | None = None
-    prompt: OwnPrompt = msgspec.field(default_factory=OwnPrompt)
-    runs: list[Run] | None = None
-    protocol: OwnProtocol = msgspec.field(default_factory=OwnProtocol)
-    variants: list[Name] | None = None
-    in_variant: dict[Name, InVariant] = {}
-
-
-class Relation(Table):
+class Relation(TypedDict, total=False):
     """All keys of all kinds of relations (scripts/verdicts); each kind takes some of them."""
 
-    part: str | None = None
-    faster: Name | None = None
-    slower: Name | None = None
-    fastest: Name | None = None
-    slowest: Name | None = None
-    than: list[Name] | None = None
-    case: Name | None = None
-    single: Name | None = None
-    batched: Name | None = None
-    gains_more_than: Name | None = None
-    batch_size: AtLeastOne | None = None
-    batch_sizes: list[AtLeastOne] | None = None
-    from_batch: AtLeastOne | None = None
-    to_batch: AtLeastOne | None = None
-    size: Positive | None = None
-    ratio: Positive | None = None
-    ratios: list[Positive] | None = None
-    at_least: Positive | None = None
-    at_most: Positive | None = None
-    gain_at_least: Positive | None = None
-    gain_below: Positive | None = None
-    share_of_linear: Positive | None = None
-    peak_memory_below_bytes: AtLeastOne | None = None
-    check_passes: bool | None = None
-    rate_grows_with_batch: bool | None = None
-    left_padding_needed: bool | None = None
+    part: str
+    faster: Name
+    slower: Name
+    fastest: Name
+    slowest: Name
+    than: list[Name]
+    case: Name
+    single: Name
+    batched: Name
+    gains_more_than: Name
+    batch_size: AtLeastOne
+    batch_sizes: list[AtLeastOne]
+    from_batch: AtLeastOne
+    to_batch: AtLeastOne
+    size: Positive
+    ratio: Positive
+    ratios: list[Positive]
+    at_least: Positive
+    at_most: Positive
+    gain_at_least: Positive
+    gain_below: Positive
+    share_of_linear: Positive
+    peak_memory_below_bytes: AtLeastOne
+    check_passes: bool
+    rate_grows_with_batch: bool
+    left_padding_needed: bool
 
 
-class Claim(Table):
-    id: Name
-    text: str
-    relations: Annotated[list[Relation], msgspec.Meta(min_length=1)]
-    new_tokens: AtLeastOne | None = None
-    headline: bool = False
-    on_one_gpu: str = ""  # what a reader has to know of a verdict on one GPU, where the article used more
+class Claim(TypedDict, total=False):
+    id: Required[Name]
+    text: Required[str]
+    relations: Required[Annotated[list[Relation], msgspec.Meta(min_length=1)]]
+    new_tokens: AtLeastOne
+    headline: bool
+    on_one_gpu: str  # what a reader has to know of a verdict on one GPU, where the article used more
 
 
-class Article(Table):
-    slug: Name
-    title: str
-    stack: Name
-    model: Model
-    prompt: Prompt
-    protocol: Protocol
-    variants: dict[Name, Variant]
-    cases: list[Case]
-    date: str = ""
-    measured: str = ""
-    caveat: str = ""
-    original: str = ""
-    references: list[str] = []
-    hardware: Hardware | None = None
-    models: dict[Name, Model] = {}
-    options: dict[str, Any] = {}
-    claims: list[Claim] = []
-
-
-class Tolerance(Table):
+class Tolerance(TypedDict):
     """The bounds of a dtype in bench/tolerances.toml."""
 
     value: Positive

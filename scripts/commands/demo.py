@@ -20,6 +20,7 @@ from scripts.run import clocks as comparing
 from scripts.run import plan
 from scripts.run.engines import demo_environments
 from scripts.run.options import Options
+from scripts.units import counted
 
 DEMO = ROOT / "reports" / "demo"
 
@@ -62,7 +63,7 @@ def run_demo() -> None:
             errors[name] = error
     able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
-        print(f"{len(able)} job{'s' * (len(able) != 1)} on this machine's CPU", file=sys.stderr)
+        print(f"{counted(len(able), 'job')} on this machine's CPU", file=sys.stderr)
         plan.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
     for failure in errors.values():

@@ -24,6 +24,7 @@ from scripts.errors import KitError
 from scripts.images import build, offline, pieces
 from scripts.machine import checksums
 from scripts.pins import Image, Pins
+from scripts.units import counted
 
 #: What an archive may hold.
 PARTS = ("images", "wheels", "tools", "kit")
@@ -119,7 +120,7 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
             if built:
                 files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
                 size = sum(path.stat().st_size for path in files) / 1e9
-                print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {len(files)} file{'s' * (len(files) != 1)}", flush=True)
+                print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {counted(len(files), 'file')}", flush=True)
         if "wheels" in parts:
             wheels = where / "wheels" / stack
             fetch_wheels(loaded, stack, wheels)

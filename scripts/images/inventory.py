@@ -15,6 +15,7 @@ from scripts import paths, pins
 from scripts.containers.container import connect
 from scripts.errors import KitError
 from scripts.pins import Image, Pins
+from scripts.units import counted
 
 RECORD = "reports/images.json"
 
@@ -127,7 +128,7 @@ def age(moment: str, now: datetime.datetime) -> str:
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             count = int(seconds // length)
-            return f"{count} {unit}{'s' if count > 1 else ''}"
+            return counted(count, unit)
     return "now"
 
 

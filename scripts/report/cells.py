@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from scripts import stats
 from scripts.report.text import Markdown
-from scripts.units import GIB
+from scripts.units import GIB, counted
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -49,7 +49,7 @@ def published_mean_std(published: Mapping[str, Any]) -> str:
 
 
 def tokens(count: int) -> str:
-    return f"{count} new token{'s' * (count != 1)}"
+    return counted(count, "new token")
 
 
 def devices(group: Group) -> str:

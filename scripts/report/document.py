@@ -22,6 +22,7 @@ from scripts.report import data, failures, headlines, page, pages, quoted, row_p
 from scripts.report.page import Beside, Body, Content
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped, json_schema
+from scripts.units import counted
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.row_groups import Group
@@ -137,7 +138,7 @@ def _records_stay() -> Iterator[None]:
 def _whole(runs: Path, out: Path) -> Written:
     known = articles.load_all()  # before the records, among which garbage is long to look for
     records, unreadable = results.load_all(runs)
-    print(f"report on {os.path.relpath(runs)}: {len(records)} run{'s' * (len(records) != 1)}; judging the articles' claims", file=sys.stderr, flush=True)
+    print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     with _records_stay():

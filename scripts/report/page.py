@@ -14,6 +14,7 @@ from scripts.report.verdict_marks import legend
 from scripts.report.view import View
 from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
+from scripts.units import counted
 from scripts.verdicts import calibration, lookup
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import ArticleVerdicts
@@ -145,7 +146,7 @@ def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
     later = [group for group in groups if not _has_earlier_weights(group)]
     if all(group.cannot_judge() for group in later):
         earlier, later = [], list(groups)
-    summary = f"{len(earlier)} earlier setting{'s' * (len(earlier) != 1)}: random weights (recipe 1) that support no verdict"
+    summary = f"{counted(len(earlier), 'earlier setting')}: random weights (recipe 1) that support no verdict"
     return {
         "heading": _article_link(slug, content),
         "claims": overview.claim_lines(verdicts) if verdicts else Markdown(),
@@ -193,7 +194,7 @@ def article_page(slug: str, content: Content) -> Markdown:
     article, verdicts, groups = content.known.get(slug), content.verdicts.get(slug), content.by_article[slug]
     values: dict[str, object] = {"claims": Markdown(), "notes": []}
     if article:
-        facts = [article.date, article.hardware.get("gpu") and f"{article.hardware['gpus']} × {article.hardware['gpu']}", article.model["name"]]
+        facts = [article.date, article.hardware and f"{article.hardware['gpus']} × {article.hardware['gpu']}", article.model["name"]]
         values |= {
             "facts": [fact for fact in facts if fact],
             "references": Markdown(" · ").join(Markdown(f"<{reference}>") for reference in article.references),

@@ -12,6 +12,7 @@ from scripts.report.cells import NONE
 from scripts.report.text import plain
 from scripts.report.views import around
 from scripts.results import Skipped
+from scripts.units import counted
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -51,7 +52,7 @@ def _summary(rows: Sequence[Row]) -> list[str]:
     checked = sum(cells.status(row) == "ok" and bool(row.check) for row in rows)
     unchecked = f", {ended['ok'] - checked} ran without an output check" if ended["ok"] > checked else ""
     disturbed = sum(map(_is_disturbed, rows))
-    of_disturbed = f"{DISTURBED}: {disturbed} row{'s' * (disturbed != 1)} timed on a busy machine: the outputs count, the times judge nothing"
+    of_disturbed = f"{DISTURBED}: {counted(disturbed, 'row')} timed on a busy machine: the outputs count, the times judge nothing"
     return [
         "n: devices; ms: mean ± std over the runs, of one run over its calls; ms/token: each token after those",
         f"{checked} of {len(rows)} rows agree with plain transformers{unchecked}{others}",

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.job import Job
 from bench.models import weights
+from scripts import articles
 from scripts.articles import Article, Case
 from scripts.pins import models as model_pins
 from scripts.results import Record
@@ -92,7 +93,7 @@ def measuring_job(article: Article, case: Case, variant: str, target: Target, ty
         runs=article.runs_of(case, variant, target.scale),
         warmup_runs=protocol["warmup_runs"],
         timed_runs=typed.timed_runs or protocol["timed_runs"],
-        tolerance=article.tolerances[dtype_of(load)]["value"],
+        tolerance=articles.tolerances()[dtype_of(load)]["value"],
         form=case.form,
         options=options,
     )

@@ -1,8 +1,7 @@
 """The tokens of a row's timed calls are judged by a job of its own, once the measuring job has ended (bench/checking/judge.py)."""
 
 import os
-import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,18 @@ from bench import forms
 from bench.job import InvalidDocument, Job, Result
 from bench.measuring import timed_tokens
 from bench.reasons import first_line
+from scripts import articles
 from scripts.errors import KitError
-from scripts.paths import ROOT
 from scripts.results import door, shapes
 from scripts.run import checkpoints, jobs, told_tokens
 from scripts.run.engines import Engine
 
-TOLERANCES = ROOT / "bench" / "tolerances.toml"
 FLOORS = ("regret_p90", "regret_max", "logits_error")
 
 
 def floors_of(dtype: str) -> dict[str, float]:
     """The floors of a dtype's bounds, as bench/tolerances.toml has them."""
-    bounds = tomllib.loads(TOLERANCES.read_text(encoding="utf-8"))[dtype]
+    bounds: Mapping[str, Any] = articles.tolerances()[dtype]
     return {name: bounds[name] for name in FLOORS}
 
 

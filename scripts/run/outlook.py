@@ -20,6 +20,7 @@ from scripts.machine.steps import duration
 from scripts.run import cost, host_facts, jobs, plan, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
+from scripts.units import counted
 
 #: The expected time of a run is the median of this number of stored runs.
 RUNS_OF_ESTIMATE = 5
@@ -85,7 +86,7 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
     # What ran out of memory or is unsupported is not repeated.
     done = asked.repeats if status not in ("", "ok") else min(len(ended), asked.repeats)
     count = runner.device_count(planned, asked)
-    devices = f"{count} x CPU" if asked.device == "cpu" else f"{count} GPU{'s' if count > 1 else ''}"
+    devices = f"{count} x CPU" if asked.device == "cpu" else counted(count, "GPU")
     run_s, elsewhere = _run_s(job, prefix, asked.runs)
     return Row(planned, devices, done, asked.repeats, run_s, elsewhere), status
 

@@ -28,6 +28,7 @@ from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import tasks
 from scripts.run.slurm.tasks import Task
+from scripts.units import counted
 
 #: Seconds between two looks at the jobs.
 LOOK_EVERY_S = 0.1
@@ -74,7 +75,7 @@ def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
     waiting = split(planned, asked)
     at_once = _at_once(planned, asked)
     marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ": there is room for no more"
-    yield f"{len(waiting)} job{'s' * (len(waiting) != 1)}, {at_once} at once{marked}:"
+    yield f"{counted(len(waiting), 'job')}, {at_once} at once{marked}:"
     yield from (f"  {task.title}, {task.devices}" for task in waiting)
 
 

@@ -87,12 +87,15 @@ def judge_group(group: Group, article: Article) -> list[Judged]:
     """Every claim in a group, for the number of new tokens it is about, else for each that was timed; [] for rows that cannot judge it."""
     if group.cannot_judge():
         return []
-    first_runs = article.variants.get(group.key.variant, {}).get("runs", [])[:1]
-    timed_tokens = group.new_tokens or [run["new_tokens"] for run in first_runs]
-    tokens_of_claim = [(claim, count) for claim in article.claims for count in ([claim["new_tokens"]] if "new_tokens" in claim else timed_tokens)]
     variant = group.key.variant
-    alone = {claim["id"] for claim in article.claims if variant != PUBLISHED and variant in article.judging_variants(claim["id"])}
-    return [Judged(claim, rules.judge(claim, group, article, count), group, count, is_alone=claim["id"] in alone) for claim, count in tokens_of_claim]
+    first_runs = article.variants.get(variant, {}).get("runs", [])[:1]
+    timed_tokens = group.new_tokens or [run["new_tokens"] for run in first_runs]
+    judged = []
+    for claim in article.claims:
+        is_alone = variant != PUBLISHED and variant in article.judging_variants(claim["id"])
+        for count in [claim["new_tokens"]] if "new_tokens" in claim else timed_tokens:
+            judged.append(Judged(claim, rules.judge(claim, group, article, count), group, count, is_alone=is_alone))
+    return judged
 
 
 def judge_article(groups: Sequence[Group], article: Article, version_1: Mapping[Place, Frozen] | None = None, beside: Collection[str] = ()) -> ArticleVerdicts:

@@ -5,7 +5,7 @@ docs/method.md holds the formulas and their sources.
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from bench.measuring import work
 from bench.models import weights
@@ -184,15 +184,14 @@ def measured(row: Row) -> Rates:
 
 def nominal(row: Row) -> Rates:
     """By the driver, as far as it told; else by the vendor's data sheet."""
-    promised = list(_nominal(row))
-    if not promised:
-        return Rates(None, None)
-    totals = [[one[place] for one in promised] for place in (0, 1)]
-    bytes_per_s, flop_per_s = (min(found) * _used_gpus(row) if len(found := [one for one in rates if one]) == len(promised) else None for rates in totals)
-    return Rates(bytes_per_s, flop_per_s)
+    gpus = row.record.host.get("gpus") or []
+    sheets = [nominal_rates.RATES.get(gpu["name"]) for gpu in gpus]
+    reads = [gpu.get("memory_bytes_per_s") or (sheet.memory_bytes_per_s if sheet else None) for gpu, sheet in zip(gpus, sheets, strict=True)]
+    products = [sheet.matrix_flop_per_s if sheet else None for sheet in sheets]
+    return Rates(_together(reads, row), _together(products, row))
 
 
-def _nominal(row: Row) -> Iterator[tuple[float | None, float | None]]:
-    for gpu in row.record.host.get("gpus") or []:
-        sheet = nominal_rates.RATES.get(gpu["name"])
-        yield gpu.get("memory_bytes_per_s") or (sheet.memory_bytes_per_s if sheet else None), sheet.matrix_flop_per_s if sheet else None
+def _together(rates: Sequence[float | None], row: Row) -> float | None:
+    """All GPUs at the rate of the slowest; None where the rate of one is not known."""
+    known = [rate for rate in rates if rate]
+    return min(known) * _used_gpus(row) if known and len(known) == len(rates) else None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from scripts import stats
 from scripts.articles import Article
 from scripts.results.marks import disturbed_by
+from scripts.units import counted
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
@@ -119,7 +120,7 @@ def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
     if fewest >= stats.LEAST_RUNS:
         return ""
     beside = f" beside {disturbed} on a disturbed machine" if disturbed else ""
-    return f"{fewest} run{'s' * (fewest != 1)}{beside}, {stats.LEAST_RUNS} are needed"
+    return f"{counted(fewest, 'run')}{beside}, {stats.LEAST_RUNS} are needed"
 
 
 def devices_for(group: Group, article: Article, named: Sequence[Named], new_tokens: int) -> int:

@@ -12,6 +12,7 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
 from scripts.results.marks import disturbed_by
+from scripts.units import counted
 from scripts.verdicts.run_facts import (
     batch_size_of,
     busy_shares_of,
@@ -264,7 +265,7 @@ def apart(faster: Row, slower: Row) -> bool:
 
 def gpus(count: int) -> str:
     """ "2 GPUs"."""
-    return f"{count} GPU{'s' * (count != 1)}"
+    return counted(count, "GPU")
 
 
 def rows_of(records: Sequence[Record], article: Article | None) -> tuple[Row, ...]:

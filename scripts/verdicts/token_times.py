@@ -10,7 +10,7 @@ Beside them, the times between tokens of calls that tell when each came.
 
 import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from scripts import stats
 from scripts.articles import Article, Case
@@ -21,7 +21,7 @@ from scripts.verdicts.run_facts import cycles_of
 
 FORMULAS = ("article", "corrected")
 #: The metric's name in an article's published numbers.
-METRIC = "ms_per_token"
+METRIC: Final = "ms_per_token"
 
 
 def between_ms(figures: Iterable[Mapping[str, Any]]) -> Sequence[float]:

@@ -196,10 +196,10 @@ def test_a_key_that_nothing_reads_is_refused_in_every_table_of_an_article(path):
             continue  # their keys are names of the article's own
         table["nonsense"] = 1
         with pytest.raises(KitError) as caught:
-            model.article_of(data, EVERY["demo"].tolerances, path.name)
+            model.article_of(data, articles.tolerances(), path.name)
         assert str(caught.value).startswith(path.name) and "'nonsense'" in str(caught.value) and "\n" not in str(caught.value), place
         del table["nonsense"]
-    model.article_of(data, EVERY["demo"].tolerances, path.name)
+    model.article_of(data, articles.tolerances(), path.name)
 
 
 def test_a_bound_of_the_output_check_that_nothing_reads_is_refused(copy):

@@ -11,7 +11,7 @@ from bench import forms
 from bench.backends import Engine, Loaded, compiled
 from scripts import paths
 from scripts.articles import references
-from scripts.articles.model import ARTICLES, Case, load_all
+from scripts.articles.model import ARTICLES, Case, load_all, tolerances
 from scripts.errors import KitError
 from tests.samples import a_job
 
@@ -54,9 +54,9 @@ def test_a_case_whose_form_does_not_fit_its_backend_is_one_line_that_names_the_c
     article = load_all()["inference-tools"]
     fitting = Case("right", "compiled", 1, {"dtype": "float16"}, form="batch")
     wrong = Case("wrong", backend, 1, {"dtype": "float16"}, form=form)
-    references.check(dataclasses.replace(article, cases=[*article.cases, fitting]), "mine.toml")
+    references.check(dataclasses.replace(article, cases=[*article.cases, fitting]), tolerances(), "mine.toml")
     with pytest.raises(KitError) as error:
-        references.check(dataclasses.replace(article, cases=[*article.cases, wrong]), "mine.toml")
+        references.check(dataclasses.replace(article, cases=[*article.cases, wrong]), tolerances(), "mine.toml")
     assert str(error.value) == f"mine.toml, [cases[wrong]]: {said}"
 
 

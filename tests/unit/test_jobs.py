@@ -53,8 +53,8 @@ def test_on_a_cpu_float16_becomes_float32():
 
 
 def test_the_tolerance_is_that_of_the_dtype():
-    assert job_of("layer-parallel").tolerance == ARTICLE.tolerances["float32"]["value"]
-    assert job_of("int8").tolerance == job_of("bminf-int8").tolerance == ARTICLE.tolerances["int8"]["value"]
+    assert job_of("layer-parallel").tolerance == articles.tolerances()["float32"]["value"]
+    assert job_of("int8").tolerance == job_of("bminf-int8").tolerance == articles.tolerances()["int8"]["value"]
 
 
 def test_real_weights_bring_their_own_tokenizer_and_length():

@@ -155,7 +155,7 @@ def test_a_claim_rests_on_the_cases_that_its_relations_name():
     case = Case("a", "transformers", 1, {"dtype": "float32"})
     others = [dataclasses.replace(case, name=name) for name in "bc"]
     claims = [{"relations": [{"fastest": "b", "than": ["a"]}]}]
-    article = Article("s", "t", "demo", {}, {}, {}, {}, [case, *others], {}, claims=claims)
+    article = Article("s", "t", "demo", {}, {}, {}, {}, [case, *others], claims=claims)
     assert [article.claims_rest_on(one) for one in article.cases] == [True, True, False]
 
 

@@ -20,6 +20,7 @@ from scripts.run.slurm import client, site, states, submissions, tasks
 from scripts.run.slurm.client import Job
 from scripts.run.slurm.states import State, Watched
 from scripts.run.slurm.tasks import Task
+from scripts.units import counted
 
 #: Seconds between two looks at the queue; sites ask their users not to look more often.
 LOOK_EVERY_S = 10.0
@@ -107,8 +108,8 @@ def _submit(submission: submissions.Submission, resources: site.Site, before: di
         array = client.submit(submission.script, submission.name, indices, gpus, site.options_of(resources), after)
         if repeat:
             before[gpus].add(array)
-        resources_text = f"{gpus} GPU{'s' * (gpus > 1)} each" if gpus else "on CPUs"
-        print(f"submitted {len(indices)} task{'' if len(indices) == 1 else 's'} as job {array}, {resources_text}; logs in {submission.folder}", file=sys.stderr)
+        resources_text = f"{counted(gpus, 'GPU')} each" if gpus else "on CPUs"
+        print(f"submitted {counted(len(indices), 'task')} as job {array}, {resources_text}; logs in {submission.folder}", file=sys.stderr)
 
 
 def wait(watched: Sequence[Watched], look_every_s: float) -> list[State]:

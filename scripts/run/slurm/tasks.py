@@ -15,6 +15,7 @@ from scripts.errors import KitError
 from scripts.run import options, runner
 from scripts.run.options import OF_SLURM, Options
 from scripts.run.runner import Planned
+from scripts.units import counted
 
 #: What a task does not take over from the command as it was typed.
 OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler", "scheduler", "jobs", *OF_SLURM)
@@ -37,7 +38,7 @@ class Task:
     @property
     def devices(self) -> str:
         """How many GPUs it needs, in words."""
-        return f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "CPU"
+        return counted(self.gpus, "GPU") if self.gpus else "CPU"
 
 
 def receipt_in(path: Path) -> dict[str, str] | None:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from typing import ClassVar, Literal
 
+from scripts.units import counted
 from scripts.verdicts import parts
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, NotTested, Part, decides
@@ -29,7 +30,7 @@ class Growth(Relation, frozen=True, kw_only=True):
         able = rows.able(right)
         judged = able if len(able) > 1 else right
         if len(judged) < 2:
-            raise NotTested(f"{self.case} has {len(judged)} batch size{'s' * (len(judged) != 1)} with a right output, two or more are needed")
+            raise NotTested(f"{self.case} has {counted(len(judged), 'batch size')} with a right output, two or more are needed")
         steps = [_step(larger, smaller, rows.new_tokens) for smaller, larger in itertools.pairwise(judged)]
         deciding = decides(steps)
         words = deciding.sentence

@@ -101,7 +101,8 @@ def _of_kernels(timed: Sequence[Sequence[tuple[Record, float]]], new_tokens: int
     sides = [_with_kernels(of_row, new_tokens) for of_row in timed]
     if not all(sides):
         return None
-    kernels, whole = ([[times[place] for times in side] for side in sides] for place in (0, 1))
+    kernels = [[kernel_ms for kernel_ms, _ in side] for side in sides]
+    whole = [[whole_ms for _, whole_ms in side] for side in sides]
     counts = [len(side) for side in sides]
     of_runs = "" if counts == [len(of_row) for of_row in timed] else runs_in_words(counts)
     return OfKernels(stats.ratio_over_runs(*kernels).value, stats.ratio_over_runs(*whole).value, of_runs)
