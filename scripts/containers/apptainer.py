@@ -52,10 +52,7 @@ def run(
     image_environment: Mapping[str, str],
     command: Sequence[str],
     *,
-    work_dir: Path,
-    bench_dir: Path,
-    models_dir: Path | None = None,
-    linked_dirs: Sequence[Path] = (),
+    folders: restrictions.Folders,
     gpus: Sequence[Gpu] = (),
     cores: str = "",
     timeout_s: float,
@@ -63,11 +60,11 @@ def run(
 ) -> Outcome:
     """Run `command` in an image, its output line by line to `on_line`; its processes end with it.
 
-    The folders are those of `container.run`. `image_environment` is the image's own. `cores` are the processor cores that it stays on, "" for all.
+    `image_environment` is the image's own. `cores` are the processor cores that it stays on, "" for all.
     Raises KitError with the next command. There is no limit of memory, and with `gpus` a job can open every GPU of the machine.
     """
-    restrictions.refuse_missing([folder for folder in (work_dir, bench_dir, models_dir, *linked_dirs) if folder])
-    mounts = [word for mount in restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs) for word in ("--mount", _mount(mount))]
+    restrictions.refuse_missing([folders.work, *folders.read_only])
+    mounts = [word for mount in folders.mounts() for word in ("--mount", _mount(mount))]
     words = [program(), "--silent", "exec", *RESTRICTIONS, *(["--nv"] if gpus else []), "--cwd", "/kit", *mounts, str(sif)]
     return process.run(
         [*words, *restrictions.environment(image_environment, gpus, DRIVER_LIBRARIES), *command], Path("/"), environment(), timeout_s, on_line, cores

@@ -106,10 +106,7 @@ def run(
     command: Sequence[str],
     *,
     run_id: str,
-    work_dir: Path,
-    bench_dir: Path,
-    models_dir: Path | None = None,
-    linked_dirs: Sequence[Path] = (),
+    folders: restrictions.Folders,
     gpus: Sequence[Gpu] = (),
     cores: str = "",
     timeout_s: float,
@@ -121,20 +118,18 @@ def run(
 ) -> Outcome:
     """Run `command` in a fresh container of an image, its output line by line to `on_line`.
 
-    `work_dir` is /run/job, the only folder it may write; `bench_dir` is /kit/bench and `models_dir` /models, both
-    read-only. `linked_dirs` are the targets of links in `models_dir`, read-only at their own paths. `memory_bytes` limits its memory, /tmp
-    included. `cores` are the processor cores that it stays on, "" for all. Raises KitError with the next command; the container is removed in every case.
+    `memory_bytes` limits its memory, /tmp included. `cores` are the processor cores that it stays on, "" for all. Raises KitError with the next
+    command; the container is removed in every case.
     """
     with docker_errors.answering(run_id):
         info = client.info()
         device_requests = gpu_requests.requests(client, gpus, gpu_mode)
-    user = restrictions.user(info, work_dir)
-    shown = [folder for folder in (bench_dir, models_dir, *linked_dirs) if folder]
-    restrictions.refuse_missing(shown)
-    restrictions.refuse_unreadable(user, shown)
+    user = restrictions.user(info, folders.work)
+    restrictions.refuse_missing(folders.read_only)
+    restrictions.refuse_unreadable(user, folders.read_only)
     settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock, cores) | {
         "user": user,
-        "mounts": restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs),
+        "mounts": folders.mounts(),
         "device_requests": device_requests,
         "environment": restrictions.ENVIRONMENT | (surroundings.current().between_gpus_inside if gpus else {}),
     }

@@ -110,10 +110,7 @@ def run(
     image_environment: Mapping[str, str],
     command: Sequence[str],
     *,
-    work_dir: Path,
-    bench_dir: Path,
-    models_dir: Path | None = None,
-    linked_dirs: Sequence[Path] = (),
+    folders: restrictions.Folders,
     gpus: Sequence[Gpu] = (),
     cores: str = "",
     timeout_s: float,
@@ -121,11 +118,11 @@ def run(
 ) -> Outcome:
     """Run `command` in the container of an image that `unpack` made, its output line by line to `on_line`; its processes end with it.
 
-    The folders are those of `container.run`. `image_environment` is the image's own. `cores` are the processor cores that it stays on, "" for all.
+    `image_environment` is the image's own. `cores` are the processor cores that it stays on, "" for all.
     Raises KitError with the next command. The limit of memory is that of the job of SLURM.
     """
-    restrictions.refuse_missing([folder for folder in (work_dir, bench_dir, models_dir, *linked_dirs) if folder])
-    mounts = [_mount(mount) for mount in restrictions.mounts(work_dir, bench_dir, models_dir, linked_dirs)]
+    restrictions.refuse_missing([folders.work, *folders.read_only])
+    mounts = [_mount(mount) for mount in folders.mounts()]
     near = ["taskset", "--cpu-list", cores] if cores else []
     inside = [*restrictions.environment(image_environment, gpus), *near, *WARDEN, *command]
     with temporary_folders.made(temporary_folders.OF_PYXIS) as folder:

@@ -1,5 +1,6 @@
 """What a job's container may do: compute, write its own folder and /tmp, and nothing else."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -74,11 +75,29 @@ def for_compose() -> dict[str, Any]:
     }
 
 
-def mounts(work_dir: Path, bench_dir: Path, models_dir: Path | None, linked_dirs: Iterable[Path] = ()) -> list[Mount]:
-    """The folders of this machine that a job sees; it may write only the first. The targets of links keep their own paths."""
-    seen = [_mount("/run/job", work_dir, read_only=False), _mount("/kit/bench", bench_dir)]
-    seen += [_mount("/models", models_dir)] if models_dir else []
-    return seen + [_mount(str(folder), folder) for folder in linked_dirs]
+@dataclasses.dataclass(frozen=True)
+class Folders:
+    """The folders of this machine that a job sees.
+
+    work    /run/job, the only one that it may write
+    bench   /kit/bench, read-only
+    models  /models, read-only
+    linked  the targets of links in `models`, read-only at their own paths
+    """
+
+    work: Path
+    bench: Path
+    models: Path | None = None
+    linked: Sequence[Path] = ()
+
+    @property
+    def read_only(self) -> list[Path]:
+        return [folder for folder in (self.bench, self.models, *self.linked) if folder]
+
+    def mounts(self) -> list[Mount]:
+        models = [_mount("/models", self.models)] if self.models else []
+        linked = [_mount(str(folder), folder) for folder in self.linked]
+        return [_mount("/run/job", self.work, read_only=False), _mount("/kit/bench", self.bench), *models, *linked]
 
 
 def _mount(target: str, source: Path, read_only: bool = True) -> Mount:

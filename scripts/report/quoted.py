@@ -70,11 +70,9 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
         kind, words, number = match.groups()
         try:
             number = _number(kind, words.split(), named)
-        except NoRun as error:
-            if strict:
-                raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
         except ValueError as error:
-            raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
+            if strict or not isinstance(error, NoRun):
+                raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
         return f"<!-- {kind} {words} -->{number}<!-- end -->"
 
     return NUMBER.sub(put, text)

@@ -149,8 +149,20 @@ def _products_ms(row: Row) -> float | None:
 
 
 def _distance(run: Row, model: work.Model, new_tokens: int, ms: float, cache_bytes: float, flop: float, *, further: bool, stamped: bool) -> Distance:
-    weight_bytes = work.weight_bytes(model, run.dtype)
-    return Distance(run, run, new_tokens, further, stamped, ms, weight_bytes, cache_bytes, flop, _products_ms(run), measured(run), nominal(run))
+    return Distance(
+        row=run,
+        run=run,
+        new_tokens=new_tokens,
+        further=further,
+        stamped=stamped,
+        ms=ms,
+        weight_bytes=work.weight_bytes(model, run.dtype),
+        cache_bytes=cache_bytes,
+        flop=flop,
+        products_ms=_products_ms(run),
+        measured=measured(run),
+        nominal=nominal(run),
+    )
 
 
 def _model_of(row: Row) -> work.Model | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scripts import surroundings
 from scripts.containers import container
+from scripts.containers.restrictions import Folders
 from scripts.errors import run_command
 from scripts.machine import gpus
 
@@ -26,8 +27,7 @@ def main() -> int:
             image,
             command,
             run_id=Path(work).name,
-            work_dir=Path(work),
-            bench_dir=BENCH,
+            folders=Folders(Path(work), BENCH),
             gpus=chosen,
             timeout_s=120,
             on_line=lambda line: print(line, flush=True),

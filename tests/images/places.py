@@ -13,6 +13,7 @@ from pathlib import Path
 from scripts import surroundings
 from scripts.containers import apptainer, container, podman, pyxis
 from scripts.containers.container import Outcome
+from scripts.containers.restrictions import Folders
 from scripts.run.engines import host
 
 #: The ordinary user of .ci/next.sh.
@@ -74,12 +75,11 @@ class Place:
             return PERSON
         return 10001 if self.name in WITH_A_DAEMON and os.getuid() == 0 else os.getuid()
 
-    def run(self, command: list[str], work: Path, bench: Path, models: Path, on_line: Callable[[str], None], timeout_s: float = 60, **more: object) -> Outcome:
-        folders = {"work_dir": work, "bench_dir": bench, "models_dir": models}
+    def run(self, command: list[str], folders: Folders, on_line: Callable[[str], None], timeout_s: float = 60, **more: object) -> Outcome:
         if self.name == "host":
-            return host.run(Path(sys.executable), command[1:], work, [], timeout_s, on_line, str(more.get("cores", "")))
+            return host.run(Path(sys.executable), command[1:], folders.work, [], timeout_s, on_line, str(more.get("cores", "")))
         if self.name.startswith("apptainer"):
-            return apptainer.run(self.file, self.environment, command, timeout_s=timeout_s, on_line=on_line, **folders, **more)
+            return apptainer.run(self.file, self.environment, command, folders=folders, timeout_s=timeout_s, on_line=on_line, **more)
         if self.name == "pyxis":
 
             def of_the_job(line: str) -> None:
@@ -88,15 +88,15 @@ class Place:
                     on_line(own)
 
             pyxis.unpack(self.file, self.environment)
-            return pyxis.run(self.file, self.environment, command, timeout_s=timeout_s, on_line=of_the_job, **folders, **more)
-        return container.run(self.client(), self.image, command, run_id="contract", timeout_s=timeout_s, on_line=on_line, **folders, **more)
+            return pyxis.run(self.file, self.environment, command, folders=folders, timeout_s=timeout_s, on_line=of_the_job, **more)
+        return container.run(self.client(), self.image, command, run_id="contract", folders=folders, timeout_s=timeout_s, on_line=on_line, **more)
 
 
 def main() -> int:
     surroundings.use(os.environ)
     name, work, bench, models, image, file, *command = sys.argv[1:]
     place = Place(name, image, Path(file))
-    return place.run(command, Path(work), Path(bench), Path(models), lambda line: print(line, flush=True)).exit_code
+    return place.run(command, Folders(Path(work), Path(bench), Path(models)), lambda line: print(line, flush=True)).exit_code
 
 
 if __name__ == "__main__":

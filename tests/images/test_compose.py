@@ -9,6 +9,7 @@ import pytest
 
 from scripts import paths, pins
 from scripts.containers import container
+from scripts.containers.restrictions import Folders
 from tests.images.conftest import not_tested
 
 LOOK = r"""
@@ -52,8 +53,8 @@ def test_a_service_has_the_restrictions_of_a_run(client, image, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = []
     (tmp_path / "work").mkdir()
-    folders = {"work_dir": tmp_path / "work", "bench_dir": paths.ROOT / "bench", "models_dir": tmp_path / "models"}
-    container.run(client, image, ["python3", "-c", LOOK], run_id="compose", timeout_s=60, on_line=lines.append, **folders)
+    folders = Folders(tmp_path / "work", paths.ROOT / "bench", tmp_path / "models")
+    container.run(client, image, ["python3", "-c", LOOK], run_id="compose", folders=folders, timeout_s=60, on_line=lines.append)
     by_hand, by_runner = json.loads(done.stdout.splitlines()[-1]), json.loads(lines[-1])
     if os.getuid() != 0:  # a user's job runs as that user
         by_runner |= {"uid": by_hand["uid"], "gid": by_hand["gid"]}

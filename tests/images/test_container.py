@@ -18,6 +18,7 @@ import pytest
 
 from scripts.containers import container
 from scripts.containers.container import Outcome
+from scripts.containers.restrictions import Folders
 from scripts.errors import KitError, PreflightError
 from scripts.machine import locks
 from scripts.machine.gpus import Gpu
@@ -75,11 +76,11 @@ def run(client: docker.DockerClient, image: str, tmp_path: Path, left: Callable)
     work.mkdir()
     models.mkdir()
 
-    def start(*command: str, python: str = "", tag: str = image, timeout_s: float = 60, **more: object) -> tuple[Outcome, list[str]]:
+    def start(*command: str, python: str = "", tag: str = image, timeout_s: float = 60, shown: Path | None = None, **more: object) -> tuple[Outcome, list[str]]:
         lines: list[str] = []
-        folders = {"work_dir": work, "bench_dir": ROOT / "bench", "models_dir": models, "on_line": lines.append}
+        folders = Folders(work, ROOT / "bench", shown or models)
         wanted = ["python3", "-c", python] if python else command
-        outcome = container.run(client, tag, wanted, run_id="test", timeout_s=timeout_s, **(folders | more))
+        outcome = container.run(client, tag, wanted, run_id="test", folders=folders, timeout_s=timeout_s, **({"on_line": lines.append} | more))
         return outcome, lines
 
     yield start
@@ -137,8 +138,8 @@ def test_a_person_gets_their_own_files(client: docker.DockerClient, image: str) 
             os.setgid(person)
             os.setuid(person)
             command = ["sh", "-c", "id -u > /run/job/mine"]
-            folders = {"work_dir": work, "bench_dir": ROOT / "bench"}
-            os._exit(container.run(container.connect(), image, command, run_id="person", timeout_s=60, **folders).exit_code)
+            folders = Folders(work, ROOT / "bench")
+            os._exit(container.run(container.connect(), image, command, run_id="person", folders=folders, timeout_s=60).exit_code)
         assert os.waitpid(child, 0)[1] == 0
         assert (work / "mine").read_text() == f"{person}\n"
         assert (work / "mine").stat().st_uid == person
@@ -233,9 +234,9 @@ def test_a_folder_that_the_container_s_user_may_not_read_is_named_with_the_way_o
     mine = tmp_path / "mine"
     mine.mkdir(mode=0o700)
     with pytest.raises(PreflightError, match=f"{mine} cannot be read by user 10001.*type chmod -R o.rX {mine}"):
-        run("true", models_dir=mine)
+        run("true", shown=mine)
     mine.chmod(0o755)
-    assert run("ls", "/models", models_dir=mine)[0].exit_code == 0
+    assert run("ls", "/models", shown=mine)[0].exit_code == 0
 
 
 @pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1", "nonsense"])
@@ -293,9 +294,9 @@ def test_docker_stopped_in_mid_run_is_said_and_swept_later(
     relay = Relay(tmp_path / "relay.sock", address.removeprefix("unix://"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
     through_relay = container.connect()
-    folders = {"work_dir": tmp_path, "bench_dir": ROOT / "bench"}
+    folders, command = Folders(tmp_path, ROOT / "bench"), ["sh", "-c", "echo up; sleep 100"]
     with pytest.raises(KitError, match="the container engine stopped answering during test"):
-        container.run(through_relay, image, ["sh", "-c", "echo up; sleep 100"], run_id="test", timeout_s=60, on_line=lambda line: relay.cut(), **folders)
+        container.run(through_relay, image, command, run_id="test", folders=folders, timeout_s=60, on_line=lambda line: relay.cut())
     assert left() == ["test"]
     assert container.sweep(client) == ["test"]
     assert left() == []
@@ -401,4 +402,4 @@ def test_docker_stopped_between_two_jobs_is_one_line(client: docker.DockerClient
     through_relay = container.connect()
     relay.cut()
     with pytest.raises(KitError, match="the container engine stopped answering during test.*type the same command"):
-        container.run(through_relay, image, ["true"], run_id="test", work_dir=tmp_path, bench_dir=ROOT / "bench", timeout_s=60)
+        container.run(through_relay, image, ["true"], run_id="test", folders=Folders(tmp_path, ROOT / "bench"), timeout_s=60)

@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import docker
@@ -23,6 +23,7 @@ import pytest
 from scripts import paths
 from scripts.containers import apptainer, container, gpu_requests, podman, restrictions
 from scripts.containers.container import Outcome
+from scripts.containers.restrictions import Folders
 from scripts.errors import KitError, PreflightError
 from scripts.images import sif as sif_files
 from scripts.images import squashfs as squashfs_files
@@ -188,11 +189,11 @@ Run = Callable[..., tuple[Outcome, list[str]]]
 def run(place: Place, folders: dict[str, Path]) -> Run:
     """Run Python lines with the job's folder as their first argument: (outcome, lines)."""
 
-    def start(code: str, *arguments: str, **more: object) -> tuple[Outcome, list[str]]:
+    def start(code: str, *arguments: str, linked: Sequence[Path] = (), **more: object) -> tuple[Outcome, list[str]]:
         lines: list[str] = []
         job = str(folders["work"]) if place.name == "host" else "/run/job"
-        shown = {name: folders[name] for name in ("work", "bench", "models")} | {"on_line": lines.append}
-        return place.run(["python3", "-c", code, job, *arguments], **(shown | more)), lines
+        shown = Folders(folders["work"], folders["bench"], folders["models"], linked)
+        return place.run(["python3", "-c", code, job, *arguments], shown, **({"on_line": lines.append} | more)), lines
 
     return start
 
@@ -266,7 +267,7 @@ def test_the_targets_of_links_in_the_models_folder_are_shown_at_their_own_paths(
         pytest.skip("the host engine shows a job no folders")
     target = folders["secret"] / "token"
     target.chmod(0o666)
-    _, lines = run(READ_THEN_WRITE, str(target), linked_dirs=[target.parent])
+    _, lines = run(READ_THEN_WRITE, str(target), linked=[target.parent])
     assert {"a-secret", "EROFS"} <= set(lines), lines
 
 
@@ -303,7 +304,7 @@ def test_a_command_that_is_not_there_fails_and_is_named(place: Place, folders: d
     if place.name == "host":
         pytest.skip("the host engine refuses an interpreter that is not there before it starts a job")
     lines: list[str] = []
-    outcome = place.run(["/nowhere"], folders["work"], folders["bench"], folders["models"], lines.append)
+    outcome = place.run(["/nowhere"], Folders(folders["work"], folders["bench"], folders["models"]), lines.append)
     assert lines and ("/nowhere" in lines[-1] or place.name.startswith("podman"))
     assert outcome.exit_code == 127 if "exit_127" not in EXCEPTIONS[place.name] else outcome.exit_code != 0
 
@@ -458,7 +459,7 @@ def test_a_driver_that_comes_into_a_container_is_found_by_its_programs(sif: Path
     own, lines = json.loads(sif.with_suffix(".json").read_text()), []
     apptainer.require_driver(sif, own)
     code = "import ctypes; ctypes.CDLL('libcuda.so.1'); print('loaded')"
-    apptainer.run(sif, own, ["python3", "-c", code], work_dir=tmp_path, bench_dir=tmp_path, gpus=[gpu(0)], timeout_s=60, on_line=lines.append)
+    apptainer.run(sif, own, ["python3", "-c", code], folders=Folders(tmp_path, tmp_path), gpus=[gpu(0)], timeout_s=60, on_line=lines.append)
     assert lines == ["loaded"]
 
 

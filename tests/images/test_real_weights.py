@@ -11,6 +11,7 @@ import pytest
 
 from scripts import pins
 from scripts.containers import container
+from scripts.containers.restrictions import Folders
 from scripts.images import build
 from scripts.paths import ROOT
 from tests import reports
@@ -32,7 +33,7 @@ def image(client):
 
 def in_container(client, image, code, work):
     """The exit code of a line of Python in a job's container, whose folder is `work`."""
-    return container.run(client, image, ["python3", "-c", code], run_id=work.name, work_dir=work, bench_dir=ROOT / "bench", timeout_s=300).exit_code
+    return container.run(client, image, ["python3", "-c", code], run_id=work.name, folders=Folders(work, ROOT / "bench"), timeout_s=300).exit_code
 
 
 @pytest.fixture(scope="module")

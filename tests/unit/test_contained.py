@@ -13,6 +13,7 @@ import pytest
 
 from scripts import pins
 from scripts.containers import apptainer, container, podman, restrictions
+from scripts.containers.restrictions import Folders
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.images import image_files, sif
 from scripts.machine.gpus import Gpu
@@ -121,7 +122,7 @@ def arguments(program: Path, tmp_path: Path, **more: object) -> list[str]:
     work = tmp_path / 'a,"b'
     work.mkdir()
     own = {"PATH": "/opt/venv/bin", "HF_HOME": "/tmp/hf"}
-    apptainer.run(Path("x.sif"), own, ["true"], work_dir=work, bench_dir=tmp_path, timeout_s=20, **more)
+    apptainer.run(Path("x.sif"), own, ["true"], folders=Folders(work, tmp_path), timeout_s=20, **more)
     return (tmp_path / "arguments").read_text().splitlines()
 
 

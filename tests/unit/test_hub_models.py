@@ -677,6 +677,6 @@ def test_results_of_other_weights_are_never_one_row():
 
 
 def test_a_container_sees_the_folders_that_links_lead_to(tmp_path):
-    mounts = restrictions.mounts(tmp_path, tmp_path, tmp_path, [tmp_path / "cache"])
+    mounts = restrictions.Folders(tmp_path, tmp_path, tmp_path, [tmp_path / "cache"]).mounts()
     assert {"Target": str(tmp_path / "cache"), "Source": str(tmp_path / "cache"), "Type": "bind", "ReadOnly": True} in mounts
     assert sum(not mount["ReadOnly"] for mount in mounts) == 1

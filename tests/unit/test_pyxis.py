@@ -48,12 +48,12 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def arguments(tmp_path: Path, **more: object) -> list[str]:
+def arguments(tmp_path: Path, models: Path | None = None, **more: object) -> list[str]:
     """What srun is asked for by a job."""
     (tmp_path / "work").mkdir()
     own = {"PATH": "/opt/venv/bin", "HF_HOME": "/tmp/hf"}
     pyxis.unpack(Path("/sqsh/x.sqsh"), own)
-    pyxis.run(Path("/sqsh/x.sqsh"), own, ["true"], work_dir=tmp_path / "work", bench_dir=tmp_path, timeout_s=20, **more)
+    pyxis.run(Path("/sqsh/x.sqsh"), own, ["true"], folders=restrictions.Folders(tmp_path / "work", tmp_path, models), timeout_s=20, **more)
     return (tmp_path / "arguments").read_text().split("\0")[:-1]
 
 
@@ -84,7 +84,7 @@ def test_a_job_in_pyxis_gets_the_variables_of_image_and_kit_its_gpus_and_its_cor
 def test_a_folder_that_pyxis_cannot_name_is_refused(program: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(PreflightError, match="is no path for pyxis: allowed are letters, digits and"):
-        arguments(tmp_path, models_dir=tmp_path / name)
+        arguments(tmp_path, models=tmp_path / name)
 
 
 @pytest.mark.parametrize("missing", ["SLURM_JOB_ID", "SLURMD_NODENAME"])

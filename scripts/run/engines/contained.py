@@ -11,6 +11,7 @@ import docker
 from bench.job import Job, Result, to_json, write_whole
 from scripts.containers import apptainer, container, docker_errors, podman, pyxis
 from scripts.containers.container import Outcome
+from scripts.containers.restrictions import Folders
 from scripts.errors import NothingRuns, PreflightError
 from scripts.images import build, image_files, sif, squashfs
 from scripts.machine import cores, permissions, processes
@@ -41,7 +42,7 @@ class Contained:
         """Make what a job needs, and learn the facts of the image. Raises KitError with the next command."""
         raise NotImplementedError
 
-    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+    def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
         raise NotImplementedError
 
     def guest_path(self, path: Path, work: Path) -> str:
@@ -52,8 +53,7 @@ class Contained:
 
     def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
         write_whole(work / "job.json", to_json(job))
-        folders = {"work_dir": work, "bench_dir": ROOT / "bench", "models_dir": self.models, "linked_dirs": self._linked_dirs(job)}
-        return self._start(job.id, folders, on_line)
+        return self._start(job.id, Folders(work, ROOT / "bench", self.models, self._linked_dirs(job)), on_line)
 
     def owns(self, pid: int) -> bool | None:
         """Is a process of this machine one of a job of this runner? None where that cannot be told."""
@@ -96,19 +96,19 @@ class DockerEngine(Contained):
     def owns(self, pid: int) -> bool | None:
         return container.is_ours(self.client, pid)
 
-    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+    def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
         return container.run(
             self.client,
             self.image.tag,
             COMMAND,
             run_id=run_id,
+            folders=folders,
             gpus=self.gpus,
             cores=self.cores,
             timeout_s=self.asked.timeout_s,
             gpu_mode=self.asked.gpu_mode,
             memlock=self.asked.memlock,
             on_line=on_line,
-            **folders,
         )
 
 
@@ -162,9 +162,9 @@ class FromFile(Contained):
         """Raise PreflightError where the engine does not run the image, or not with these GPUs."""
         raise NotImplementedError
 
-    def _start(self, run_id: str, folders: dict[str, Any], on_line: Callable[[str], None]) -> Outcome:
+    def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
         settings = {"gpus": self.gpus, "cores": self.cores, "timeout_s": self.asked.timeout_s, "on_line": on_line}
-        return self.run_in(self.path, self.environment, COMMAND, **settings, **folders)
+        return self.run_in(self.path, self.environment, COMMAND, folders=folders, **settings)
 
 
 class ApptainerEngine(FromFile):
