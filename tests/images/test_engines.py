@@ -189,10 +189,10 @@ Run = Callable[..., tuple[Outcome, list[str]]]
 def run(place: Place, folders: dict[str, Path]) -> Run:
     """Run Python lines with the job's folder as their first argument: (outcome, lines)."""
 
-    def start(code: str, *arguments: str, linked: Sequence[Path] = (), **more: object) -> tuple[Outcome, list[str]]:
+    def start(code: str, *arguments: str, models: Path = folders["models"], linked: Sequence[Path] = (), **more: object) -> tuple[Outcome, list[str]]:
         lines: list[str] = []
         job = str(folders["work"]) if place.name == "host" else "/run/job"
-        shown = Folders(folders["work"], folders["bench"], folders["models"], linked)
+        shown = Folders(folders["work"], folders["bench"], models, linked)
         return place.run(["python3", "-c", code, job, *arguments], shown, **({"on_line": lines.append} | more)), lines
 
     return start
