@@ -71,6 +71,7 @@ def load(job):
         enable_prefix_caching=False,
         enforce_eager=eager,
         attention_config={"backend": attention} if attention else None,
+        compilation_config={"pass_config": {"fuse_allreduce_rms": False}},  # kernels that need CUDA's compiler, which the image lacks
         kv_cache_memory_bytes=cache_bytes,
         gpu_memory_utilization=LEAST_FREE_SHARE,
         logprobs_mode="raw_logits",

@@ -126,6 +126,7 @@ def test_a_job_runs_from_ids_to_ids_and_passes_the_output_check(guest, checkpoin
     assert (used["cache_tokens"], used["engine_in_own_process"], used["dtype"]) == (48, False, "float32")
     assert used["preallocated_bytes"] == settings["kv_cache_memory_bytes"] > 0
     assert settings["attention_config"] == ({"backend": "TRITON_ATTN"} if architecture == "bloom" else None)
+    assert settings["compilation_config"] == {"pass_config": {"fuse_allreduce_rms": False}}
     assert settings["enable_prefix_caching"] is False and settings["skip_tokenizer_init"] and settings["max_model_len"] == 48
     assert (settings["tensor_parallel_size"], settings["max_num_seqs"], settings["dtype"]) == (1, 3, "float32")
 
