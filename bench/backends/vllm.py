@@ -1,7 +1,8 @@
 """vLLM: an engine with its own scheduler, paged key-value cache and compiled model.
 
 On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes`
-of `load` makes one process on one GPU too). It gets and gives token ids, so no tokeniser takes part. The cache of prefixes is off: a timed
+of `load` makes one process on one GPU too). There the rows of a batch would arrive one by one while the engine already works on the first,
+and equal calls would work in unlike steps: the engine pauses until it has them all. It gets and gives token ids, so no tokeniser takes part. The cache of prefixes is off: a timed
 call repeats its prompt. The cache of keys and values gets what the job needs, allocated ahead; the result tells its bytes.
 
 options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
@@ -9,6 +10,7 @@ so a form that renders or pads prompts of its own needs it), enforce_eager (true
 vLLM's attention backends), processes (true: the engine in a process of its own on one GPU too).
 """
 
+import contextlib
 import itertools
 import os
 import time
@@ -222,8 +224,19 @@ class Vllm(Engine):
         )
 
     def _made(self, rows, asked):
-        outputs = self.llm.generate(_as_prompts(rows), asked, use_tqdm=False)
-        return [list(output.outputs[0].token_ids) for output in outputs]
+        with self._begun_together(rows):
+            self.llm.enqueue(_as_prompts(rows), asked, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in self.llm.wait_for_completion(use_tqdm=False)]
+
+    @contextlib.contextmanager
+    def _begun_together(self, rows):
+        """An engine in its own process works on no row that is added here before all of them are."""
+        paused = self.own_process and len(rows) > 1
+        if paused:
+            self.llm.sleep(level=0, mode="keep")
+        yield
+        if paused:
+            self.llm.wake_up(tags=["scheduling"])
 
     def _streamed(self, rows, asked, input_ids, streamer):
         """As `_made`, step by step: a step's tokens go to the streamer once every row has its own."""
@@ -233,10 +246,11 @@ class Vllm(Engine):
         asked.output_kind = vllm.sampling_params.RequestOutputKind.DELTA
         engine, made, told = self.llm.llm_engine, {}, 0
         streamer.put(input_ids)
-        for prompt in _as_prompts(rows):
-            name = "streamed-{}".format(next(self.names))
-            made[name] = []
-            engine.add_request(name, prompt, asked)
+        with self._begun_together(rows):
+            for prompt in _as_prompts(rows):
+                name = "streamed-{}".format(next(self.names))
+                made[name] = []
+                engine.add_request(name, prompt, asked)
         while engine.has_unfinished_requests():
             for output in engine.step():
                 made[output.request_id] += list(output.outputs[0].token_ids)

@@ -17,7 +17,7 @@ BATCH = {"text": "the quick brown fox", "tokens": 32, "batch_size": 3}
 STAND_IN = """
 import dataclasses, enum, sys, types
 vllm = types.ModuleType("vllm")
-vllm.asked = []
+vllm.asked, vllm.events = [], []
 
 class Kind(enum.Enum):
     CUMULATIVE, DELTA, FINAL_ONLY = 0, 1, 2
@@ -42,6 +42,7 @@ class Engine:
         self.llm, self.waiting, self.at = llm, [], 0
         self.engine_core = types.SimpleNamespace(shutdown=lambda: print("shut down"))
     def add_request(self, name, prompt, params):
+        vllm.events.append("1 queued")
         assert params.output_kind != Kind.CUMULATIVE and name not in [one[0] for one in self.waiting]
         self.kind = params.output_kind
         self.waiting.append([name, self.llm.tokens(prompt, params)[0], len(self.waiting)])
@@ -75,6 +76,19 @@ class LLM:
             made.append(int(logits.argmax()))
             ids.append(made[-1])
         return made, first
+    def sleep(self, level, mode):
+        assert (level, mode) == (0, "keep")
+        vllm.events.append("paused")
+    def wake_up(self, tags):
+        assert tags == ["scheduling"]
+        vllm.events.append("goes on")
+    def enqueue(self, prompts, params, use_tqdm):
+        vllm.events.append(str(len(prompts)) + " queued")
+        self.queued = [prompts, params, use_tqdm]
+    def wait_for_completion(self, use_tqdm):
+        assert use_tqdm is False
+        vllm.events.append("waits")
+        return self.generate(*self.queued)
     def generate(self, prompts, params, use_tqdm):
         assert params.logprobs in (None, -1) and not use_tqdm
         outputs = []
@@ -157,6 +171,30 @@ def test_uneven_rows_ends_and_lengths_mean_what_they_mean_in_transformers(guest,
     assert {name: ours == right for name, (ours, right) in found.items()} == dict.fromkeys(found, True), found
     assert len(found["ends"][0][0]) <= 6 and found["forbidden"] != found["ends"]
     assert difference < 1e-4 and same_ends
+
+
+TOGETHER = """
+import torch
+loaded = backends.find("vllm").load(job)
+streamer = types.SimpleNamespace(put=lambda tokens: None, end=lambda: None)
+found = []
+for rows in (3, 1):
+    for arguments in ({{}}, {{"streamer": streamer}}):
+        vllm.events.clear()
+        loaded.generate(torch.arange(5, 15).repeat(rows, 1), do_sample=False, max_new_tokens=2, **arguments)
+        found.append(list(vllm.events))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_the_rows_of_a_batch_begin_together_in_an_engine_of_its_own_process(guest, checkpoints, processes):
+    """On two H200s without this, five equal calls of 32 rows made unlike tokens, and one took three times as long as the others."""
+    job = vllm_job("bloom", checkpoints["bloom"], load={"dtype": "float32", "processes": processes})
+    batch, streamed, one, one_streamed = asked(guest, job, TOGETHER.format())
+    paused, goes_on = (["paused"], ["goes on"]) if processes else ([], [])
+    assert batch == [*paused, "3 queued", *goes_on, "waits"] and streamed == [*paused, *["1 queued"] * 3, *goes_on]
+    assert one == ["1 queued", "waits"] and one_streamed == ["1 queued"]
 
 
 QUEUE = """
