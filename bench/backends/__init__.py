@@ -73,10 +73,10 @@ class Engine(types.SimpleNamespace):
     def memory(self, job):
         """{devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes} since the start.
 
-        `devices` is empty where the allocator cannot be read, for example in another process: the host samples each GPU anyway. Memory that
-        an engine allocates before any call stands in `used` as `preallocated_bytes`.
+        `devices` is empty where this process touched no GPU, because the engine works in others: the host samples each GPU anyway. Memory
+        that an engine allocates before any call stands in `used` as `preallocated_bytes`.
         """
-        raise NotImplementedError
+        return process_memory(job)
 
     def close(self):
         """End processes and free memory; called once, also after a failure."""
@@ -116,9 +116,6 @@ class Loaded(Engine):
     def end_tokens(self):
         # DeepSpeed's engine holds the model as its module.
         return end_tokens_of(getattr(self.model, "module", self.model).generation_config)
-
-    def memory(self, job):
-        return process_memory(job)
 
 
 def end_tokens_of(generation_config):

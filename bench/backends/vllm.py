@@ -1,9 +1,10 @@
 """vLLM: an engine with its own scheduler, paged key-value cache and compiled model.
 
-On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes`
-of `load` makes one process on one GPU too). There the rows of a batch would arrive one by one while the engine already works on the first,
-and equal calls would work in unlike steps: the engine pauses until it has them all. It gets and gives token ids, so no tokeniser takes part. The cache of prefixes is off: a timed
-call repeats its prompt. The cache of keys and values gets what the job needs, allocated ahead; the result tells its bytes.
+On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes` of
+`load` makes one process on one GPU too). Such an engine would begin with the first rows of a batch while the others are on their way, and
+equal calls would work on unlike batches: it pauses until it has all rows. The engine gets and gives token ids, so no tokeniser takes part.
+The cache of prefixes is off: a timed call repeats its prompt. The cache of keys and values gets what the job needs, allocated ahead; the
+result tells its bytes.
 
 options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
 so a form that renders or pads prompts of its own needs it), enforce_eager (true: no compilation and no CUDA graphs), attention (a name of
@@ -16,7 +17,6 @@ import os
 import time
 import traceback
 
-from bench import backends
 from bench.backends import LOGITS, MASK, REQUESTS, TOKENS, Engine, end_tokens_of
 from bench.backends.compiled import cache_tokens_of, no_compiler, own_cache_of_kernels
 from bench.measuring import work
@@ -189,10 +189,6 @@ class Vllm(Engine):
 
     def end_tokens(self):
         return self.ends
-
-    def memory(self, job):
-        """As in Engine; in processes of its own the allocator cannot be read."""
-        return dict(backends.process_memory(job), **({"devices": []} if self.own_process else {}))
 
     def close(self):
         """As in Engine. Everything is measured by now, so what goes wrong here is told in the log and fails no run."""

@@ -61,11 +61,16 @@ def describe():
 
 
 def gpu_memory(job):
-    """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's GPUs, as torch counts them."""
+    """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's GPUs, as torch counts them.
+
+    A process that did not touch a GPU, because the engine works in others, saw nothing of its memory: [].
+    """
     if job.device == "cpu":
         return []
     import torch
 
+    if not torch.cuda.is_initialized():
+        return []
     return [
         {
             "device": "cuda:{}".format(index),

@@ -11,9 +11,9 @@ import time
 
 from bench import reasons
 
-#: How the names of variables begin that say how GPUs exchange data: NCCL's, those of torch's collectives, of its symmetric memory, NVSHMEM's.
-#: A machine may need them, and a time on several GPUs depends on them.
-BETWEEN_GPUS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_SYMM_", "NVSHMEM_")
+#: How the names of variables begin that say how GPUs exchange data: NCCL's, those of torch's collectives, of its symmetric memory, NVSHMEM's
+#: and those of vLLM's all-reduces. A machine may need them, and a time on several GPUs depends on them.
+BETWEEN_GPUS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_SYMM_", "NVSHMEM_", "VLLM_ALLREDUCE_")
 
 #: The errors by which an engine refuses an argument, on all ranks alike.
 REFUSALS = (TypeError, ValueError, NotImplementedError)

@@ -36,10 +36,19 @@ BESIDE_BYTES = GIB // 4
 def measure(job, config, products):
     """{roof}, with `products` also {products}, for Result.figures; `config` is the model's config.json, None where it is not known.
 
-    One process measures its own GPUs; of several ranks the first stands for all.
+    One process measures its own GPUs; of several ranks the first stands for all. Where the engine worked in processes of its own, which are
+    gone by now, this process measures on their GPUs.
     """
-    figures = {"roof": _told(lambda: {"devices": _roofs()})}
-    return dict(figures, products=_told(lambda: _products(job, config))) if products else figures
+    import torch
+
+    elsewhere = 0 if torch.cuda.is_initialized() else _weights_of_a_gpu(job, config)
+    figures = {"roof": _told(lambda: {"devices": _roofs(elsewhere)})}
+    return dict(figures, products=_told(lambda: _products(job, config, elsewhere))) if products else figures
+
+
+def _weights_of_a_gpu(job, config):
+    """Bytes of the weights that each GPU held at least, in a process that cannot be asked any more; 0 where the shape is not known."""
+    return int(work.weight_bytes(work.model_of(config), job.load["dtype"])) // job.device_count if config else 0
 
 
 def _told(action):
@@ -61,21 +70,20 @@ def _free_memory():
     torch.cuda.empty_cache()
 
 
-def room_bytes(index):
-    """How much memory a probe may take on a GPU: what the run had at its peak and has given back, if it is free."""
+def room_bytes(index, elsewhere):
+    """How much memory a probe may take on a GPU: what the run had at its peak, here or in a process of the engine, and has given back, if it
+    is free."""
     import torch
 
-    given_back = torch.cuda.max_memory_reserved(index) - torch.cuda.memory_reserved(index)
+    given_back = max(elsewhere, torch.cuda.max_memory_reserved(index)) - torch.cuda.memory_reserved(index)
     return max(0, min(given_back, torch.cuda.mem_get_info(index)[0]))
 
 
-def _roofs():
-    import torch
-
-    if not torch.cuda.is_initialized():
-        raise RuntimeError("the engine's GPUs belong to other processes")
+def _roofs(elsewhere):
     _free_memory()
-    room = {index: min(MOST_READ_BYTES, room_bytes(index) * 9 // 10) for index in ranks.gpus()}
+    room = {index: min(MOST_READ_BYTES, room_bytes(index, elsewhere) * 9 // 10) for index in ranks.gpus()}
+    if not room:
+        raise RuntimeError("torch sees no GPU")
     fullest = max(room, key=room.get)
     if room[fullest] < LEAST_READ_BYTES:
         raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(room[fullest] / GIB, fullest, 1.0))
@@ -118,17 +126,13 @@ def multiply(device, side, samples=9, calls_per_sample=3):
     return {"matrix_flop": 2 * side**3, "matrix_us": times}
 
 
-def _products(job, config):
-    import torch
-
+def _products(job, config, elsewhere):
     if config is None:
         raise ValueError("the shape {!r} is not known".format(job.model.get("shape")))
     model = work.model_of(config)
-    if not torch.cuda.is_initialized():
-        raise RuntimeError("the engine's GPU belongs to another process")
     _free_memory()
     held = layers_in_turn(model) * _layer_bytes(model) + 2 * model.output.parameters
-    needed_bytes, room = held + BESIDE_BYTES, room_bytes(0)
+    needed_bytes, room = held + BESIDE_BYTES, room_bytes(0, elsewhere)
     if needed_bytes > room:
         raise RuntimeError("{:.2f} GiB are below the run's peak and free, the products need {:.2f}".format(room / GIB, needed_bytes / GIB))
     return products_alone(model, job.prompt["batch_size"], "cuda:0")

@@ -243,8 +243,8 @@ def test_a_probe_that_cannot_measure_says_why_and_fails_nothing(guest):
     from bench.job import to_json
 
     told = guest.code(WITHOUT_GPU.format(text=to_json(tiny_job("bloom", "/nowhere"))))
-    assert told["roof"] == {"reason": "RuntimeError: the engine's GPUs belong to other processes"}
-    assert told["products"] == {"reason": "RuntimeError: the engine's GPU belongs to another process"}
+    assert told["roof"] == {"reason": "RuntimeError: torch sees no GPU"}
+    assert told["products"]["reason"].startswith("AssertionError: Torch not compiled with CUDA enabled")
 
 
 ROOM = """
@@ -255,31 +255,42 @@ from bench.models import weights
 job = parse_job({text!r})
 cuda, taken = torch.cuda, []
 ranks.gpus = lambda: [0]
-cuda.is_initialized, cuda.device, cuda.synchronize, cuda.empty_cache = (lambda: True), (lambda index: contextlib.nullcontext()), (lambda: None), (lambda: None)
+cuda.is_initialized, cuda.device, cuda.synchronize, cuda.empty_cache = (lambda: {here}), (lambda index: contextlib.nullcontext()), (lambda: None), (lambda: None)
 roof.read = lambda device, read_bytes: taken.append(read_bytes) or {{"read_bytes": read_bytes}}
 roof.multiply = lambda device, side: {{}}
 roof.products_alone = lambda model, rows, device: {{"rows": rows}}
 found = []
 for peak, held, free in {cases!r}:
     cuda.max_memory_reserved, cuda.memory_reserved, cuda.mem_get_info = (lambda i: peak), (lambda i: held), (lambda i: (free, free))
-    figures = roof.measure(job, weights.config_of("bloomz-7b1", "full"), products=True)
+    figures = roof.measure(job, {config}, products=True)
     found.append([figures["roof"].get("reason"), figures["products"].get("reason"), taken.pop() if taken else 0])
 print(json.dumps(found))
 """
 
 GIB = 1 << 30
+BLOOM = 'weights.config_of("bloomz-7b1", "full")'
 
 
 def test_a_probe_takes_no_more_memory_than_the_run_had_and_gave_back(guest):
     from bench.job import to_json
 
     cases = [(14 * GIB, 0, 100 * GIB), (3 * GIB, GIB, 100 * GIB), (14 * GIB, 13 * GIB, 100 * GIB), (14 * GIB, 0, GIB)]
-    large, small, held, short = guest.code(ROOM.format(text=to_json(tiny_job("bloom", "/nowhere")), cases=cases))
+    large, small, held, short = guest.code(ROOM.format(text=to_json(tiny_job("bloom", "/nowhere")), cases=cases, here=True, config=BLOOM))
     assert large == [None, None, 4 * GIB]
     assert small == [None, "RuntimeError: 2.00 GiB are below the run's peak and free, the products need 3.29", 2 * GIB * 9 // 10]
     for refused in (held, short):
         assert refused[0] == "RuntimeError: 0.90 GiB of cuda:0 are below the run's peak and free, the probe needs 1.00"
         assert refused[1] and refused[2] == 0
+
+
+@pytest.mark.parametrize("config, devices, taken", [(BLOOM, 1, 4 * GIB), (BLOOM, 8, 1_767_000_000), ("None", 1, 0)])
+def test_where_the_engine_worked_in_processes_of_its_own_a_probe_takes_no_more_than_its_share_of_the_weights(guest, config, devices, taken):
+    from bench.job import to_json
+
+    job = tiny_job("bloom", "/nowhere", device="cuda", device_count=devices, load={"dtype": "float16"})
+    ((roof, products, room),) = guest.code(ROOM.format(text=to_json(job), cases=[(0, 0, 100 * GIB)], here=False, config=config))
+    assert (roof is None, products is None) == (taken > 0, devices == 1 and config != "None"), (roof, products)
+    assert abs(room - (taken if devices == 1 else taken * 9 // 10)) < (8 << 20)
 
 
 SEVERAL = """

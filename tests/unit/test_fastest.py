@@ -29,7 +29,7 @@ def line_of(*records):
 
 def named_beside(*records):
     """What stands behind the fastest row in batch 1: of another setting."""
-    _, bracket, named = cells_of(*records)[0].partition(" (in another setting")
+    _, bracket, named = cells_of(*records)[0].partition(" (elsewhere")
     return bracket + named
 
 
@@ -58,7 +58,7 @@ def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_sys
 
 def test_a_faster_row_of_another_setting_is_named_beside_the_fastest_of_the_setting():
     compared = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
-    assert " (in another setting: [int8](#" in named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper"))
+    assert " (elsewhere: [int8](#" in named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper"))
     assert named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper")).endswith(") 5.00, 2 GPUs, 1 run)")
     assert named_beside(*compared, a_row("int8", 1280.1, stack="hopper")) == "", "it is slower"
     assert named_beside(*compared, a_row("int8", 640.0, stack="hopper", recipe=1)) == "", "its weights are earlier ones"

@@ -327,7 +327,7 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
     (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1 | SYNTHETIC GPU |")]
-    compared, beside = line.split(" (in another setting: ")
+    compared, beside = line.split(" (elsewhere: ")
     assert re.search(r"\| ▼ \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run$", compared)
     assert re.search(r"^\[deepspeed\]\(inference-tools-current-controlled-\S+\) 9\.98, 2 GPUs, 1 run\) \| — \|$", beside), "that with the right output"
 

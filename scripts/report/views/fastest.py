@@ -27,8 +27,8 @@ LARGEST = 128
 
 NOTE = Markdown(
     f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: one of "
-    "the compared rows has fewer runs. A cell compares the systems of one setting, and names a faster row of another in brackets: the lines do not compare "
-    "GPUs. Rows of one cell may have run on different GPUs of one model; the link tells."
+    "the compared rows has fewer runs. A cell compares the systems of one setting; the brackets name a faster row of another setting. The lines do not "
+    "compare GPUs. Rows of one cell may have run on different GPUs of one model; the link tells."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -132,13 +132,13 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
 
 
 def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ " (in another setting: deepspeed 21.1, 2 GPUs, 2 runs)", of rows whose calls and weights are no worse; empty where none is faster."""
+    """ " (elsewhere: deepspeed 21.1, 2 GPUs, 2 runs)", of rows whose calls and weights are no worse; empty where none is faster."""
     if not compared:
         return Markdown()
     best = _best([one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)])
     if best.ms >= _best(compared).ms:
         return Markdown()
-    words = Markdown(" (in another setting: {} {}, {}, {})")
+    words = Markdown(" (elsewhere: {} {}, {}, {})")
     return words.format(link(best.row.case, f"#{best.group.slug}"), stats.significant(best.ms), gpus(best.row.count), _runs_in_words([best]))
 
 

@@ -177,7 +177,8 @@ def _memory(row: Row, numbers: Sequence[tuple[str, str]]) -> str:
 def _held_bytes(run: Record, when: str, name: str) -> int | None:
     figures = (run.guest.figures if run.guest else None) or {}
     memory = (figures.get("cycles") or {}).get("memory") or {}
-    return max((device[name] for device in memory.get(when) or [] if isinstance(device.get(name), int)), default=None)
+    seen = [device for device in memory.get(when) or [] if device.get("peak_allocated_bytes")]  # without a peak: the engine works in other processes
+    return max((device[name] for device in seen if isinstance(device.get(name), int)), default=None)
 
 
 VIEW = View(
