@@ -1,8 +1,8 @@
 """vLLM: an engine with its own scheduler, paged key-value cache and compiled model.
 
 On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes` of
-`load` makes one process on one GPU too). Such an engine would begin with the first rows of a batch while the others are on their way, and
-equal calls would work on unlike batches: it pauses until it has all rows. The engine gets and gives token ids, so no tokeniser takes part.
+`load` makes one process on one GPU too). Such an engine may begin with the first rows of a batch while the others are on their way, and
+equal calls may work on unlike batches: it pauses until it has all rows, which is a part of the timed call. The engine gets and gives token ids, so no tokeniser takes part.
 The cache of prefixes is off: a timed call repeats its prompt. The cache of keys and values gets what the job needs, allocated ahead; the
 result tells its bytes.
 
@@ -88,6 +88,7 @@ def load(job):
         "enforce_eager": eager,
         "attention": attention or "vLLM's own choice",
         "engine_in_own_process": own_process,
+        "rows_begin_together": True,
         "ranks": job.device_count,
     }
     return Vllm(device="cpu", llm=llm, ends=_end_tokens(job.model["path"]), vocabulary=config["vocab_size"], own_process=own_process, used=used)
@@ -222,7 +223,10 @@ class Vllm(Engine):
     def _made(self, rows, asked):
         with self._begun_together(rows):
             self.llm.enqueue(_as_prompts(rows), asked, use_tqdm=False)
-        return [list(output.outputs[0].token_ids) for output in self.llm.wait_for_completion(use_tqdm=False)]
+        outputs = self.llm.wait_for_completion(use_tqdm=False)
+        if len(outputs) != len(rows):  # rows of a call before, which failed
+            raise RuntimeError("vLLM answered {} rows, the call has {}".format(len(outputs), len(rows)))
+        return [list(output.outputs[0].token_ids) for output in outputs]
 
     @contextlib.contextmanager
     def _begun_together(self, rows):
@@ -230,9 +234,11 @@ class Vllm(Engine):
         paused = self.own_process and len(rows) > 1
         if paused:
             self.llm.sleep(level=0, mode="keep")
-        yield
-        if paused:
-            self.llm.wake_up(tags=["scheduling"])
+        try:
+            yield
+        finally:
+            if paused:
+                self.llm.wake_up(tags=["scheduling"])
 
     def _streamed(self, rows, asked, input_ids, streamer):
         """As `_made`, step by step: a step's tokens go to the streamer once every row has its own."""

@@ -41,14 +41,17 @@ def measure(job, config, products):
     """
     import torch
 
-    elsewhere = 0 if torch.cuda.is_initialized() else _weights_of_a_gpu(job, config)
-    figures = {"roof": _told(lambda: {"devices": _roofs(elsewhere)})}
-    return dict(figures, products=_told(lambda: _products(job, config, elsewhere))) if products else figures
+    here = torch.cuda.is_initialized()
+    figures = {"roof": _told(lambda: {"devices": _roofs(0 if here else _weights_of_a_gpu(job, config))})}
+    if products:
+        figures["products"] = _told(lambda: _products(job, config, 0 if here else _weights_of_a_gpu(job, config)))
+    return figures
 
 
 def _weights_of_a_gpu(job, config):
-    """Bytes of the weights that each GPU held at least, in a process that cannot be asked any more; 0 where the shape is not known."""
-    return int(work.weight_bytes(work.model_of(config), job.load["dtype"])) // job.device_count if config else 0
+    """Bytes of the weights that each GPU held at least, in a process that cannot be asked any more; 0 where shape or dtype is not known."""
+    dtype = job.load.get("dtype")
+    return work.weight_bytes(work.model_of(config), dtype) // job.device_count if config and dtype in work.VALUE_BYTES else 0
 
 
 def _told(action):
@@ -60,9 +63,11 @@ def _told(action):
 
 
 def _free_memory():
-    """Give back what the closed engine held."""
+    """Give back what the closed engine held. Raises RuntimeError where there is no GPU to measure."""
     import torch
 
+    if not ranks.gpus():
+        raise RuntimeError("torch sees no GPU")
     gc.collect()
     for index in ranks.gpus():
         with torch.cuda.device(index):
@@ -82,8 +87,6 @@ def room_bytes(index, elsewhere):
 def _roofs(elsewhere):
     _free_memory()
     room = {index: min(MOST_READ_BYTES, room_bytes(index, elsewhere) * 9 // 10) for index in ranks.gpus()}
-    if not room:
-        raise RuntimeError("torch sees no GPU")
     fullest = max(room, key=room.get)
     if room[fullest] < LEAST_READ_BYTES:
         raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(room[fullest] / GIB, fullest, 1.0))

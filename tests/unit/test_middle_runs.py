@@ -90,6 +90,16 @@ def test_memory_at_each_moment_of_a_batch_is_that_of_the_middle_run():
     assert line["allocated before / after / peak of a GPU, GiB"] == "2.00 / 2.00 / 7.00"
 
 
+def test_a_process_that_took_no_memory_of_a_gpu_saw_none_of_the_engine_s():
+    runs = runs_of()
+    for run in runs:
+        nothing = [{"allocated_bytes": 0, "peak_allocated_bytes": 0, "reserved_bytes": 0, "peak_reserved_bytes": 0}]
+        run.guest.figures = {"cycles": {"memory": {"before": nothing, "after": nothing}}}
+    group = group_of(runs)
+    (line,) = ({column.header: column.cell(row) for column in token_table.around_columns(group)} for row in group.rows)
+    assert (line["allocated before / after / peak of a GPU, GiB"], line["reserved after / peak, GiB"]) == ("—", "—")
+
+
 def test_each_part_of_a_run_is_that_of_its_middle_run():
     runs = runs_of()
     tell(runs, prepare_s=[0.1, 56.0, 0.2], wall_s=[60.0, 50.0, 40.0], began=[100.0] * 3)
