@@ -2,9 +2,9 @@
 
 On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes` of
 `load` makes one process on one GPU too). Such an engine may begin with the first rows of a batch while the others are on their way, and
-equal calls may work on unlike batches: it pauses until it has all rows, which is a part of the timed call. The engine gets and gives token ids, so no tokeniser takes part.
-The cache of prefixes is off: a timed call repeats its prompt. The cache of keys and values gets what the job needs, allocated ahead; the
-result tells its bytes.
+equal calls may work on unlike batches: it pauses until it has all rows, which is a part of the timed call. The engine gets and gives token
+ids, so no tokeniser takes part. The cache of prefixes is off: a timed call repeats its prompt. The cache of keys and values gets what the
+job needs, allocated ahead; the result tells its bytes.
 
 options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
 so a form that renders or pads prompts of its own needs it), enforce_eager (true: no compilation and no CUDA graphs), attention (a name of

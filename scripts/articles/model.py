@@ -197,14 +197,14 @@ class Article:
 
 def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     """Every article by its slug, sorted; raises KitError with the file and the place of a mistake."""
-    tolerances = (folder.parent / "tolerances.toml").read_bytes()
-    articles = [_article(path.read_bytes(), shown(path), tolerances) for path in sorted(folder.glob("*.toml"))]
+    bounds = (folder.parent / "tolerances.toml").read_bytes()
+    articles = [_article(path.read_bytes(), shown(path), bounds) for path in sorted(folder.glob("*.toml"))]
     return {article.slug: article for article in articles}
 
 
 @functools.lru_cache(maxsize=32)  # a command asks for the articles at many places, and no place changes them
-def _article(content: bytes, file: str, tolerances: bytes) -> Article:
-    return article_of(toml_tables.parsed(content, file), _tolerances(tolerances), file)
+def _article(content: bytes, file: str, bounds: bytes) -> Article:
+    return article_of(toml_tables.parsed(content, file), _tolerances(bounds), file)
 
 
 def tolerances() -> Tolerances:
@@ -224,11 +224,11 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
-def article_of(data: dict[str, Any], tolerances: Tolerances, file: str) -> Article:
-    """The article that a file's tables describe; raises KitError with the file and the place of a mistake."""
+def article_of(data: dict[str, Any], bounds: Tolerances, file: str) -> Article:
+    """The article that a file's tables describe; `bounds` are those of the output check. Raises KitError with the file and the place of a mistake."""
     toml_tables.check(data, Article, file)
     article = Article(**{**data, "cases": [Case(**case) for case in data["cases"]]})
-    references.check(article, tolerances, file)
+    references.check(article, bounds, file)
     return article
 
 

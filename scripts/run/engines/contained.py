@@ -163,8 +163,9 @@ class FromFile(Contained):
         raise NotImplementedError
 
     def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
-        settings = {"gpus": self.gpus, "cores": self.cores, "timeout_s": self.asked.timeout_s, "on_line": on_line}
-        return self.run_in(self.path, self.environment, COMMAND, folders=folders, **settings)
+        return self.run_in(
+            self.path, self.environment, COMMAND, folders=folders, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line
+        )
 
 
 class ApptainerEngine(FromFile):
