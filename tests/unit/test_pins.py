@@ -16,6 +16,13 @@ EVERY_IMAGE = [LOADED.image(backend, stack) for backend, table in LOADED.backend
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
+    """A copy of the files in docker/ itself to spoil, without the folders of the images."""
+    shutil.copytree(paths.ROOT / "docker", tmp_path / "docker", ignore=lambda folder, names: [name for name in names if (Path(folder) / name).is_dir()])
+    return tmp_path
+
+
+@pytest.fixture
+def whole_copy(tmp_path: Path) -> Path:
     """A copy of docker/ to spoil."""
     shutil.copytree(paths.ROOT / "docker", tmp_path / "docker")
     return tmp_path
@@ -100,15 +107,15 @@ def test_broken_toml_is_one_line_with_its_place(copy):
         pins.load(copy)
 
 
-def test_a_missing_lock_says_what_to_type(copy):
-    (copy / "docker/int8/current/requirements.txt").unlink()
+def test_a_missing_lock_says_what_to_type(whole_copy):
+    (whole_copy / "docker/int8/current/requirements.txt").unlink()
     with pytest.raises(KitError, match="make lock render"):
-        pins.load(copy).image("int8", "current").locked()
+        pins.load(whole_copy).image("int8", "current").locked()
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "requirements.txt", "torch.txt", "compile.txt", "source.txt"])
-def test_a_changed_file_gives_another_image_name(copy, name):
-    image = pins.load(copy).image("deepspeed", "2023-02")
+def test_a_changed_file_gives_another_image_name(whole_copy, name):
+    image = pins.load(whole_copy).image("deepspeed", "2023-02")
     before = image.tag
     with open(image.folder / name, "a") as file:
         file.write("# changed\n")
@@ -122,11 +129,11 @@ def test_another_base_image_gives_another_image_name(copy):
 
 
 @pytest.mark.parametrize("name", ["deepspeed-0.7.7-cuda12.patch", "torch_six.py"])
-def test_a_changed_patch_gives_the_images_that_use_it_another_name_and_no_other(copy, name):
-    before = {(image.backend, image.stack): image.tag for image in pins.load(copy).images()}
-    with open(copy / "docker/patches" / name, "a") as file:
+def test_a_changed_patch_gives_the_images_that_use_it_another_name_and_no_other(whole_copy, name):
+    before = {(image.backend, image.stack): image.tag for image in pins.load(whole_copy).images()}
+    with open(whole_copy / "docker/patches" / name, "a") as file:
         file.write("# changed\n")
-    after = {(image.backend, image.stack): image.tag for image in pins.load(copy).images()}
+    after = {(image.backend, image.stack): image.tag for image in pins.load(whole_copy).images()}
     assert [key for key in before if before[key] != after[key]] == [("deepspeed", "hopper")]
 
 
