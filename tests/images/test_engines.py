@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -202,7 +201,6 @@ def run(place: Place, folders: dict[str, Path]) -> Run:
 def listening() -> Iterator[tuple[str, int]]:
     """A socket of this machine that answers at all its addresses: (an address beside 127.0.0.1, the port)."""
     with socket.create_server(("", 0)) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        threading.Thread(target=lambda: [server.accept() for _ in range(10)], daemon=True).start()
         probe.connect(("192.0.2.1", 9))  # sends nothing, and says which address would
         yield probe.getsockname()[0], server.getsockname()[1]
 
