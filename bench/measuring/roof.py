@@ -75,18 +75,18 @@ def _free_memory():
     torch.cuda.empty_cache()
 
 
-def room_bytes(index, elsewhere):
+def room_bytes(index, elsewhere_bytes):
     """How much memory a probe may take on a GPU: what the run had at its peak, here or in a process of the engine, and has given back, if it
     is free."""
     import torch
 
-    given_back = max(elsewhere, torch.cuda.max_memory_reserved(index)) - torch.cuda.memory_reserved(index)
+    given_back = max(elsewhere_bytes, torch.cuda.max_memory_reserved(index)) - torch.cuda.memory_reserved(index)
     return max(0, min(given_back, torch.cuda.mem_get_info(index)[0]))
 
 
-def _roofs(elsewhere):
+def _roofs(elsewhere_bytes):
     _free_memory()
-    room = {index: min(MOST_READ_BYTES, room_bytes(index, elsewhere) * 9 // 10) for index in ranks.gpus()}
+    room = {index: min(MOST_READ_BYTES, room_bytes(index, elsewhere_bytes) * 9 // 10) for index in ranks.gpus()}
     fullest = max(room, key=room.get)
     if room[fullest] < LEAST_READ_BYTES:
         raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(room[fullest] / GIB, fullest, 1.0))
@@ -129,13 +129,13 @@ def multiply(device, side, samples=9, calls_per_sample=3):
     return {"matrix_flop": 2 * side**3, "matrix_us": times}
 
 
-def _products(job, config, elsewhere):
+def _products(job, config, elsewhere_bytes):
     if config is None:
         raise ValueError("the shape {!r} is not known".format(job.model.get("shape")))
     model = work.model_of(config)
     _free_memory()
     held = layers_in_turn(model) * _layer_bytes(model) + 2 * model.output.parameters
-    needed_bytes, room = held + BESIDE_BYTES, room_bytes(0, elsewhere)
+    needed_bytes, room = held + BESIDE_BYTES, room_bytes(0, elsewhere_bytes)
     if needed_bytes > room:
         raise RuntimeError("{:.2f} GiB are below the run's peak and free, the products need {:.2f}".format(room / GIB, needed_bytes / GIB))
     return products_alone(model, job.prompt["batch_size"], "cuda:0")
