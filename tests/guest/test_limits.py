@@ -289,7 +289,7 @@ def test_a_probe_takes_no_more_memory_than_the_run_had_and_gave_back(guest):
     "config, load, devices, taken",
     [
         (BLOOM, {"dtype": "float16"}, 1, 4 * GIB),
-        (BLOOM, {"dtype": "float16"}, 8, 1_767_000_000),
+        (BLOOM, {"dtype": "float16"}, 8, 1_767_000_000 * 9 // 10),
         (BLOOM, {}, 1, 0),
         (BLOOM, {"dtype": "auto"}, 1, 0),
         ("None", {"dtype": "float16"}, 1, 0),
@@ -301,7 +301,7 @@ def test_where_the_engine_worked_in_processes_of_its_own_a_probe_takes_no_more_t
     job = tiny_job("bloom", "/nowhere", device="cuda", device_count=devices, load=load)
     ((roof, products, room),) = guest.code(ROOM.format(text=to_json(job), cases=[(0, 0, 100 * GIB)], here=False, config=config))
     assert (roof is None, products is None) == (taken > 0, taken == 4 * GIB), (roof, products)
-    assert abs(room - (taken if devices == 1 else taken * 9 // 10)) < (8 << 20)
+    assert abs(room - taken) < (8 << 20)
 
 
 SEVERAL = """
