@@ -184,11 +184,15 @@ class _Sitting:
             return None
         if (record.host.get("began") or began) < began:
             self.steps.cost_nothing()
+        if record.id not in {told.id for told in self.records}:  # the newest stands for each run that was measured before
+            self._tell(record)
+        self.records.append(record)
+        return record.status
+
+    def _tell(self, record: results.Record) -> None:
         marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
         lines = [line_of(record), log_line(record, self.asked.runs), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
         print("\n".join(f"  {line}" for line in lines if line), flush=True)
-        self.records.append(record)
-        return record.status
 
 
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:

@@ -16,6 +16,7 @@ from scripts.units import counted
 from scripts.verdicts.run_facts import (
     batch_size_of,
     busy_shares_of,
+    check_of,
     cold_ms_of,
     is_on_stand_in,
     is_wrong_when_padded,
@@ -147,8 +148,21 @@ class Row:
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
     @property
+    def wrong_checks(self) -> Sequence[dict[str, Any]]:
+        """The checks that failed, of the runs that ended well: one of them makes the row's output wrong."""
+        return [check for run in self.ok_runs if (check := check_of(run)) and not check.get("passed")]
+
+    @property
+    def has_unchecked_runs(self) -> bool:
+        """Did a run end well without a check of its output?"""
+        return not all(map(check_of, self.ok_runs))
+
+    @property
     def check(self) -> dict[str, Any] | None:
-        return self.guest.check if self.guest else None
+        """The check that speaks for the row: the first that failed; None where an output was not checked; else the median run's."""
+        if self.wrong_checks:
+            return self.wrong_checks[0]
+        return None if self.has_unchecked_runs else check_of(self.record)
 
     @property
     def dtype(self) -> str:
@@ -244,12 +258,10 @@ class Row:
         """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
         if self.status != "ok" and len(self.ok_runs) < stats.LEAST_RUNS:
             return f"{self.name} {'failed' if self.status == 'failed' else f'is {self.status}'}: {self.record.reason}"
-        checks = [run.guest.check if run.guest else None for run in self.ok_runs]
-        if not all(checks):
+        if self.wrong_checks:
+            return f"{self.name}'s {wrong_output(self.wrong_checks[0])}: its numbers do not count"
+        if self.has_unchecked_runs:
             return f"{self.name}'s output was not checked"
-        wrong = next((check for check in checks if check and not check.get("passed")), None)
-        if wrong:
-            return f"{self.name}'s {wrong_output(wrong)}: its numbers do not count"
         if self.is_wrong_when_padded:
             return f"{self.name}'s output is another one when padded: its numbers do not count"
         if new_tokens is not None and not self.runs_of(new_tokens):

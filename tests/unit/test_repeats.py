@@ -71,4 +71,6 @@ def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypat
     monkeypatch.setattr(runner, "perform", lambda *_: before)
     asked = dataclasses.replace(chosen(cases="int8", repeats="2"), folder=tmp_path)
     plan.run_all(plan.plan(["int8"], asked, every=False), asked, keep_going=True)
-    assert [line.split("]")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("[")] == ["[1 of 2", "[2 of 2"]
+    told = capsys.readouterr()
+    assert [line.split("]")[0] for line in told.err.splitlines() if line.startswith("[")] == ["[1 of 2", "[2 of 2"]
+    assert told.out.count("result.json") == 1, "the newest run stands for both, and is told once"

@@ -162,6 +162,21 @@ def test_a_failed_output_check_marks_the_row_and_keeps_its_numbers(whole: Path) 
     assert "**output FAILED**" in line and "698.9 ± 1.9" in line
 
 
+@pytest.mark.parametrize("wrong", range(3))
+def test_one_wrong_output_marks_the_row_whichever_of_its_runs_it_is(tmp_path: Path, wrong: int) -> None:
+    runs = synthetic.repeated(record(job("int8"), 50.0), 3)
+    runs[wrong].guest.check = synthetic.check(0.2, passed=False)
+    text = page(tmp_path, runs)
+    assert "**output FAILED**" in next(line for line in text.splitlines() if '--int8-1"' in line)
+    assert "- int8 on 1 in 1 of 3 runs: **output FAILED** — output differs by 20 % from transformers'; its numbers support no claim" in text
+
+
+def test_one_unchecked_output_leaves_the_row_unchecked(tmp_path: Path) -> None:
+    runs = synthetic.repeated(record(job("int8"), 50.0), 3)
+    runs[0].guest.check = None
+    assert "ok, output not checked" in next(line for line in page(tmp_path, runs).splitlines() if '--int8-1"' in line)
+
+
 def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
     text = reports.text_of(whole)
     assert re.search(r'tensor-parallel-2"></a>tensor-parallel † \|', text)
