@@ -90,6 +90,15 @@ def test_the_second_article_is_quoted_to_the_last_digit():
     assert list(fused.values()) == [1.5, 2.9, 3.0, 1.2]  # the article's numbers in its order; it names no second region
 
 
+def test_a_case_that_compiles_runs_in_an_image_with_the_compilers():
+    known = pins.load()
+    compiling = [case for article in EVERY.values() for case in article.cases if "compile" in case.options.get("implementations", [])]
+    for case in compiling:
+        for stack in set(known.backends[case.backend]["stacks"]) - {"demo"}:  # which has no images
+            assert {"gcc", "g++"} <= set(known.image(case.backend, stack).debian_pins), (case.name, stack)
+    assert compiling
+
+
 def test_a_case_has_what_it_does_not_say_from_its_article_and_variant():
     article = EVERY["deepspeed-inference"]
     cases = {case.name: case for case in article.cases}

@@ -44,7 +44,7 @@ def measured(folder: Path, attack: str) -> Record:
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     (folder / "secret").write_text("root:x:0:0")
     asked = chosen(**SETTINGS, RUNS=str(folder / "runs"), MODELS=str(folder / "models"), PYTHON_HOST=str(python))
-    (record,) = plan.run_all(plan.plan(["transformers"], asked, every=True), asked, keep_going=False)
+    (record,) = plan.run_all(plan.plan(["compiled"], asked, every=True), asked, keep_going=False)
     assert results.load_all(folder / "runs") == ([record], [])
     return record
 
