@@ -18,8 +18,9 @@ A form is a module with
     LOADS                       False where the form measures without a model: `loaded` is then None, and the job has neither a
                                 checkpoint nor an output check (optional)
     OPTIONS                     {name: names of its keys, () for a plain value}: the `options` of an article that the form reads (optional)
-    CALLS_AS_TIMED              True where `call` does what the clock timed, and nothing less: on a GPU further calls then fill the windows of
-                                slow counters (bench/measuring/longer.py; optional)
+    timed_call(job, loaded, run)
+                                a function that does once more what the clock timed: on a GPU further calls then fill the windows of slow
+                                counters (bench/measuring/longer.py; optional)
     TIMES_RUNS                  True where the measurements are those of the job's runs, with the job's numbers of warm-up and timed
                                 calls: the host then refuses other numbers (optional)
 
@@ -57,9 +58,9 @@ def stops(module: types.ModuleType) -> bool:
     return getattr(module, "STOPS", False)
 
 
-def calls_as_timed(module: types.ModuleType) -> bool:
-    """Does a further call of this form do what the clock timed?"""
-    return getattr(module, "CALLS_AS_TIMED", False)
+def times_once_more(module: types.ModuleType) -> bool:
+    """Can this form make further calls like those that the clock timed?"""
+    return hasattr(module, "timed_call")
 
 
 def needs(module: types.ModuleType) -> "tuple[str, ...]":

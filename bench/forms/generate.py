@@ -1,14 +1,13 @@
 """`generate` on the job's prompt, with the same token ids in every row of the batch."""
 
+import functools
+
 from bench import compat
 from bench.backends import TOKENS
 from bench.measuring import measure, timed_tokens
 
 NEEDS = (TOKENS,)
 TIMES_RUNS = True
-
-#: `call` does what the clock timed, and nothing less.
-CALLS_AS_TIMED = True
 
 
 def run(job, loaded, say):
@@ -34,12 +33,17 @@ def call(job, loaded, job_run, input_ids, **more):
     return loaded.generate(input_ids, **arguments)
 
 
+def timed_call(job, loaded, job_run):
+    """A function that makes one call as the clock times it, and returns its new tokens [rows, new tokens]."""
+    return functools.partial(call, job, loaded, job_run, loaded.input_ids)
+
+
 def _measure(job, loaded, job_run, cold, say):
     """(the measurement of one of the job's runs, the new tokens [rows, new tokens] of each of its calls)."""
-    calls = []
+    calls, one_call = [], timed_call(job, loaded, job_run)
 
     def generate():
-        calls.append(call(job, loaded, job_run, loaded.input_ids))
+        calls.append(one_call())
         return calls[-1].shape[1]
 
     return measure.measure_run(job, job_run, generate, cold, say), calls

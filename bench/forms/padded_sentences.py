@@ -12,6 +12,7 @@ last, with its peaks. `ranks` is the number of processes that ran these same sen
 logits, padded in a batch, with those of the sentence alone, by the same model: the output check has no padding.
 """
 
+import functools
 import re
 
 from bench.backends import LOGITS, MASK, TOKENS
@@ -63,29 +64,52 @@ def call(job, loaded, run, input_ids, **more):
     return loaded.generate(input_ids, loaded.prompt_mask, **dict(run["arguments"], **more))
 
 
-def run(job, loaded, say):
+def timed_call(job, loaded, job_run):
+    """A function that makes one call as the clock times it, and returns its inputs {input_ids, attention_mask} and new tokens, each [rows, tokens]."""
     import torch
-    import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"])
-    sentences = batch_of(job.prompt["texts"], job.prompt["batch_size"])
-    cut = job.prompt["tokens"] is not None
-    (job_run,) = job.runs
-    kept, calls = {}, []
+    tokenizer, sentences, cut = _tokenizer(job.model["path"]), _sentences(job), _cut(job)
 
     def one_call():
         inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
         new = loaded.generate(**inputs, **job_run["arguments"])
         tokenizer.batch_decode(torch.cat([inputs["input_ids"], new], dim=1), skip_special_tokens=True)
-        kept["inputs"] = inputs
+        return inputs, new
+
+    return one_call
+
+
+@functools.lru_cache(maxsize=1)  # a vocabulary of 250,000 words takes a second to load
+def _tokenizer(path):
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(path)
+
+
+def _sentences(job):
+    return batch_of(job.prompt["texts"], job.prompt["batch_size"])
+
+
+def _cut(job):
+    """Does each sentence keep as many tokens as it has words?"""
+    return job.prompt["tokens"] is not None
+
+
+def run(job, loaded, say):
+    (job_run,) = job.runs
+    kept, calls, one_call = {}, [], timed_call(job, loaded, job_run)
+
+    def counted_call():
+        kept["inputs"], new = one_call()
         calls.append(new)
         return new.shape[1]
 
     before = environment.gpu_memory(job)
-    measurement = measure.measure_run(job, job_run, one_call, cold=True, say=say)
+    measurement = measure.measure_run(job, job_run, counted_call, cold=True, say=say)
     timed = [new.tolist() for new in calls[-job.timed_runs :]]
     loaded.answers.append(timed_tokens.Timed(job_run["new_tokens"], timed, measurement["timed_ms"]))
     loaded.prompt_ids, loaded.prompt_mask = kept["inputs"]["input_ids"], kept["inputs"]["attention_mask"]
+    sentences = _sentences(job)
     figures = {
         "sequences": len(sentences),
         "counted_tokens": calls[-1].numel(),
@@ -93,7 +117,7 @@ def run(job, loaded, say):
         "ranks": ranks.total(),
         "memory": {"before": before, "after": environment.gpu_memory(job)},
     }
-    figures["padded_logits_relative_error"] = padding_error(loaded, tokenizer, sentences[: check.CHECKED_ROWS], cut)
+    figures["padded_logits_relative_error"] = padding_error(loaded, _tokenizer(job.model["path"]), sentences[: check.CHECKED_ROWS], _cut(job))
     first_is_prompt = sentences[0] == job.prompt["text"]
     padded_tokens = kept["inputs"]["input_ids"].numel()
     return [measurement], calls[-1][:1] if first_is_prompt else None, {"cycles": figures, "padded_prompt_tokens": padded_tokens}

@@ -34,11 +34,12 @@ def windows(job, loaded, form, measurements):
 
 def _window(job, loaded, form, run, count):
     synchronize = measure.synchronizer(job)
-    synchronize()
-    since = Stamp()
     try:
+        one_call = form.timed_call(job, loaded, run)
+        synchronize()
+        since = Stamp()
         for _ in range(count):
-            form.call(job, loaded, run, loaded.prompt_ids)
+            one_call()
         synchronize()
     except Exception as error:  # any error of a backend: the run keeps its times
         return ranks.told(error)

@@ -192,17 +192,17 @@ from bench.job import parse_job
 class Form:
     calls = []
     @staticmethod
-    def call(job, loaded, run, ids):
-        Form.calls.append(run["new_tokens"])
-        if {fails!r}:
-            raise ValueError("the driver is gone")
-        time.sleep(0.02)
-class Loaded:
-    prompt_ids = None
+    def timed_call(job, loaded, run):
+        def one_call():
+            Form.calls.append(run["new_tokens"])
+            if {fails!r}:
+                raise ValueError("the driver is gone")
+            time.sleep(0.02)
+        return one_call
 job = parse_job({text!r})
 longer.LEAST_S = 0.1
 timed = [{{"new_tokens": 1, "timed_ms": [40.0, 20.0]}}, {{"new_tokens": 4, "timed_ms": [60.0] * 2}}]
-print(json.dumps([longer.windows(job, Loaded, Form, timed), Form.calls]))
+print(json.dumps([longer.windows(job, None, Form, timed), Form.calls]))
 """
 
 
@@ -212,6 +212,48 @@ def test_calls_that_were_too_short_for_slow_counters_are_made_for_longer(guest):
     ((window,), calls) = guest.code(LONGER.format(text=to_json(tiny_job("bloom", "/nowhere")), fails=False))
     assert calls == [1] * 5 and (window["new_tokens"], window["calls"]) == (1, 5), "the calls of 4 tokens were long enough"
     assert 0.1 <= window["at"][1] - window["at"][0] < 1
+
+
+AS_TIMED = """
+import json
+from transformers import PreTrainedTokenizerBase
+from bench import backends, forms
+from bench.job import parse_job
+from bench.measuring import longer
+from bench.models import prompts
+job = parse_job({text!r})
+form, loaded, seen = forms.find(job.form), backends.find(job.backend).load(job), []
+loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]), []
+generate, decode = loaded.generate, PreTrainedTokenizerBase.batch_decode
+
+def seen_generate(*inputs, **named):
+    told = [*enumerate(inputs), *named.items()]
+    seen.append(["generate", [[name, value.tolist() if hasattr(value, "tolist") else value] for name, value in told]])
+    return generate(*inputs, **named)
+
+def seen_decode(*inputs, **named):
+    seen.append(["decode", sorted(named)])
+    return decode(*inputs, **named)
+
+loaded.generate, PreTrainedTokenizerBase.batch_decode = seen_generate, seen_decode
+measurements, _, _ = form.run(job, loaded, lambda **event: None)
+timed = seen[: len(seen) // (1 + job.warmup_runs + job.timed_runs)]
+seen.clear()
+longer.LEAST_S = 2 * sum(measurements[0]["timed_ms"]) / 1000
+(told,) = longer.windows(job, loaded, form, measurements)
+print(json.dumps([told["calls"], timed, seen]))
+"""
+
+
+@pytest.mark.parametrize("form", ["generate", "padded-sentences"])
+def test_a_longer_call_does_what_the_clock_timed(guest, checkpoints, form):
+    from bench.job import to_json
+
+    prompt = {"text": "He has a", "texts": ["He has a", "In the far far distance"], "tokens": 6, "batch_size": 2}
+    run = {"new_tokens": 4, "arguments": {"do_sample": False, "max_new_tokens": 4}}
+    (calls, timed, seen) = guest.code(AS_TIMED.format(text=to_json(tiny_job("bloom", checkpoints["bloom"], form=form, prompt=prompt, runs=[run]))))
+    assert [what for what, _ in timed] == (["generate", "decode"] if form == "padded-sentences" else ["generate"])
+    assert calls > 3 and seen == timed * calls
 
 
 def test_a_longer_call_that_fails_leaves_the_run_its_times(guest):
