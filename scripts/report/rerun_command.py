@@ -41,7 +41,8 @@ def variables(record: Record, article: Article) -> dict[str, str]:
 
 def line(record: Record, article: Article) -> str:
     """`make bench-deepspeed ARTICLE=… FORCE=1`."""
-    target = f"{'profile' if record.job.kind == 'profile' else 'bench'}-{record.job.backend}"
+    own = article.case(record.job.case)
+    target = f"{'profile' if record.job.kind == 'profile' else 'bench'}-{own.backend if own else record.job.backend}"
     return f"make {shlex.quote(target)} {_typed(variables(record, article))}"
 
 
