@@ -117,7 +117,7 @@ def measure_loaded(job, result, phases, form, folder):
         result.memory = memory_of_ranks(ranks.gather(loaded.memory(job)))
         if job.reference:
             check_output(job, result, phases, form, loaded, tokens)
-        if job.device == "cuda" and forms.times_once_more(form):
+        if job.device == "cuda" and forms.makes_further_calls(form):
             result.figures["longer"] = phases.run("longer", lambda: longer.windows(job, loaded, form, result.measurements))
         if job.variant == "controlled" and tells_tokens(form):
             result.figures["token_times"] = phases.run("tokens", lambda: token_times.measure_tokens(job, loaded, form, result.measurements))

@@ -244,7 +244,10 @@ def of_line(reports: Reports, line: Mapping[str, str]) -> Iterator[Compared]:
     runs, new_tokens = reports.runs_of(line), int(line["new_tokens"] or 0)
     counts = run_that_counts(runs)
     place = f"results.csv, {line['page']}: {line['case']} b{line['batch_size']} on {line['device_count']}, {new_tokens} new tokens"
-    yield Compared(f"{place}, run that counts is {counts['id']}", 1.0, float(line["run"] == counts["id"]), 0.0)
+    wrong = [raw for raw in runs if raw["status"] == "ok" and not ((raw["guest"] or {}).get("check") or {}).get("passed", True)]
+    shown = min(wrong, key=lambda raw: raw["host"]["started_at"], default=counts)
+    yield Compared(f"{place}, run whose output is told is {shown['id']}", 1.0, float(line["run"] == shown["id"]), 0.0)
+    yield Compared(f"{place}, output is wrong", float(line["output_right"] == "False"), float(bool(wrong)), 0.0)
     longest = new_tokens == (timed_tokens(counts) or [0])[-1]
     values: dict[str, float | None] = {"runs": float(len(timed_runs(runs, new_tokens))) if new_tokens else 0.0}
     values |= times_ms(runs, new_tokens) if new_tokens else dict.fromkeys(("mean_ms", "std_ms", "p95_ms", "low_ms", "high_ms"))

@@ -19,8 +19,9 @@ A form is a module with
                                 checkpoint nor an output check (optional)
     OPTIONS                     {name: names of its keys, () for a plain value}: the `options` of an article that the form reads (optional)
     timed_call(job, loaded, run)
-                                a function that does once more what the clock timed: on a GPU further calls then fill the windows of slow
-                                counters (bench/measuring/longer.py; optional)
+                                a function of nothing that makes one call as the clock times it, with all that the form does beside
+                                `generate`; what it returns is the form's own. On a GPU further calls fill the windows of slow counters
+                                (bench/measuring/longer.py; optional)
     TIMES_RUNS                  True where the measurements are those of the job's runs, with the job's numbers of warm-up and timed
                                 calls: the host then refuses other numbers (optional)
 
@@ -58,7 +59,7 @@ def stops(module: types.ModuleType) -> bool:
     return getattr(module, "STOPS", False)
 
 
-def times_once_more(module: types.ModuleType) -> bool:
+def makes_further_calls(module: types.ModuleType) -> bool:
     """Can this form make further calls like those that the clock timed?"""
     return hasattr(module, "timed_call")
 

@@ -17,6 +17,7 @@ from scripts.units import GIB
 #: (`surroundings`); it inherits nothing else of this process.
 ENVIRONMENT = {
     "HOME": "/tmp",
+    "USER": "bench",  # libraries ask for the user's name, and an image knows no number of the host's
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "HF_HUB_OFFLINE": "1",

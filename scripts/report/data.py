@@ -112,7 +112,7 @@ COLUMNS = (
     Column("gpu_peak_bytes", "the most that a GPU held, as the host's NVML saw it; the middle run", lambda line: line.row.peak_of_a_gpu_bytes),
     Column("torch_peak_allocated_bytes", "of the fullest GPU; the middle run", lambda line: line.row.torch_peak_bytes("peak_allocated_bytes")),
     Column("pins_id", "of the environment that was pinned", lambda line: line.row.record.host.get("pins_id")),
-    Column("run", "whose output the line shows: a folder of reports/runs", lambda line: line.row.record.id),
+    Column("run", "whose output the line shows: a folder of reports/runs", lambda line: line.row.output_run.id),
     Column("page", "the page of its setting", lambda line: pages.of_setting(line.group)),
 )
 

@@ -108,6 +108,6 @@ def _numbers(line: Line) -> Markdown:
 
 def _run(row: Row, number: int, runs_link: str) -> Markdown:
     run = row.runs[number]
-    counts = Markdown(" (its output stands in the tables)") if run is row.record else Markdown()
+    counts = Markdown(" (its output stands in the tables)") if run is row.output_run else Markdown()
     files = Markdown(", ").join(link(name, f"{runs_link}/{run.id}/{name}") for name in ("result.json", "job.json"))
     return Markdown("- {}{}, {}: {}").format(run.id, counts, run.status, files)

@@ -93,11 +93,12 @@ def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | No
 
 
 def _of_runs(row: Row, of_run: Callable[[Row], Distance | None]) -> Sequence[Distance]:
-    """The distances of the undisturbed runs with a right output.
+    """The distances of the undisturbed runs; none of a row with a wrong output.
 
     Times of stamped tokens and differences of calls are two clocks: where a run has stamps, runs without them stand back.
     """
-    runs = row.runs_of(row.new_tokens[-1]) if row.status == "ok" and row.new_tokens else ()
+    counts = row.status == "ok" and row.new_tokens and not row.wrong_runs
+    runs = row.runs_of(row.new_tokens[-1]) if counts else ()
     told = [distance for run in runs if (distance := of_run(dataclasses.replace(row, record=run, runs=(run,))))]
     return [distance for distance in told if distance.stamped] or told
 

@@ -42,7 +42,7 @@ class Row:
     """One case in one batch size on one number of devices: `runs` are all runs of the very same job, oldest first.
 
     Times are those of all runs. Peaks of memory, loading, the first call and the like are those of the middle run of `shown_runs`, each by itself.
-    All else (the output, outliers, drift) is that of `record`, the median run.
+    The output is that of `output_run`. All else (outliers, drift) is that of `record`, the median run.
     """
 
     case: str
@@ -148,9 +148,14 @@ class Row:
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
     @property
-    def wrong_checks(self) -> Sequence[dict[str, Any]]:
-        """The checks that failed, of the runs that ended well: one of them makes the row's output wrong."""
-        return [check for run in self.ok_runs if (check := check_of(run)) and not check.get("passed")]
+    def wrong_runs(self) -> Sequence[Record]:
+        """The runs that ended well and whose output failed its check: one of them makes the row's output wrong."""
+        return [run for run in self.ok_runs if (check := check_of(run)) and not check.get("passed")]
+
+    @property
+    def output_run(self) -> Record:
+        """The run whose output stands for the row's: the first that is wrong, else the median run."""
+        return next(iter(self.wrong_runs), self.record)
 
     @property
     def has_unchecked_runs(self) -> bool:
@@ -159,10 +164,8 @@ class Row:
 
     @property
     def check(self) -> dict[str, Any] | None:
-        """The check that speaks for the row: the first that failed; None where an output was not checked; else the median run's."""
-        if self.wrong_checks:
-            return self.wrong_checks[0]
-        return None if self.has_unchecked_runs else check_of(self.record)
+        """The check of `output_run`; None where no output is wrong and one was not checked."""
+        return None if self.has_unchecked_runs and not self.wrong_runs else check_of(self.output_run)
 
     @property
     def dtype(self) -> str:
@@ -258,8 +261,8 @@ class Row:
         """Why this row cannot support a claim, or "": each of its runs has to have a right output."""
         if self.status != "ok" and len(self.ok_runs) < stats.LEAST_RUNS:
             return f"{self.name} {'failed' if self.status == 'failed' else f'is {self.status}'}: {self.record.reason}"
-        if self.wrong_checks:
-            return f"{self.name}'s {wrong_output(self.wrong_checks[0])}: its numbers do not count"
+        if self.wrong_runs:
+            return f"{self.name}'s {wrong_output(self.check or {})}: its numbers do not count"
         if self.has_unchecked_runs:
             return f"{self.name}'s output was not checked"
         if self.is_wrong_when_padded:

@@ -224,7 +224,7 @@ from bench.models import prompts
 job = parse_job({text!r})
 form, loaded, seen = forms.find(job.form), backends.find(job.backend).load(job), []
 loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]), []
-generate, decode = loaded.generate, PreTrainedTokenizerBase.batch_decode
+generate, decode, tokenise = loaded.generate, PreTrainedTokenizerBase.batch_decode, PreTrainedTokenizerBase.__call__
 
 def seen_generate(*inputs, **named):
     told = [*enumerate(inputs), *named.items()]
@@ -232,12 +232,16 @@ def seen_generate(*inputs, **named):
     return generate(*inputs, **named)
 
 def seen_decode(*inputs, **named):
-    seen.append(["decode", sorted(named)])
+    seen.append(["decode", inputs[1].tolist()])
     return decode(*inputs, **named)
 
-loaded.generate, PreTrainedTokenizerBase.batch_decode = seen_generate, seen_decode
+def seen_tokenise(*inputs, **named):
+    seen.append(["tokenise", inputs[1]])
+    return tokenise(*inputs, **named)
+
+loaded.generate, PreTrainedTokenizerBase.batch_decode, PreTrainedTokenizerBase.__call__ = seen_generate, seen_decode, seen_tokenise
 measurements, _, _ = form.run(job, loaded, lambda **event: None)
-timed = seen[: len(seen) // (1 + job.warmup_runs + job.timed_runs)]
+timed = seen[: {steps}]
 seen.clear()
 longer.LEAST_S = 2 * sum(measurements[0]["timed_ms"]) / 1000
 (told,) = longer.windows(job, loaded, form, measurements)
@@ -251,8 +255,10 @@ def test_a_longer_call_does_what_the_clock_timed(guest, checkpoints, form):
 
     prompt = {"text": "He has a", "texts": ["He has a", "In the far far distance"], "tokens": 6, "batch_size": 2}
     run = {"new_tokens": 4, "arguments": {"do_sample": False, "max_new_tokens": 4}}
-    (calls, timed, seen) = guest.code(AS_TIMED.format(text=to_json(tiny_job("bloom", checkpoints["bloom"], form=form, prompt=prompt, runs=[run]))))
-    assert [what for what, _ in timed] == (["generate", "decode"] if form == "padded-sentences" else ["generate"])
+    steps = ["tokenise", "generate", "decode"] if form == "padded-sentences" else ["generate"]
+    text = to_json(tiny_job("bloom", checkpoints["bloom"], form=form, prompt=prompt, runs=[run]))
+    (calls, timed, seen) = guest.code(AS_TIMED.format(text=text, steps=len(steps)))
+    assert [what for what, _ in timed] == steps, "what a form's first call does"
     assert calls > 3 and seen == timed * calls
 
 

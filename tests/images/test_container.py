@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 #: Tells, from inside, everything that the restrictions are about.
 INSPECT = r"""
-import json, os, re
+import getpass, json, os, re
 def can_write(path):
     try:
         with open(path, "w") as stream: stream.write("x")
@@ -42,7 +42,7 @@ open("/tmp/tool", "w").write("#!/bin/sh\nexit 0\n")
 os.mkdir("/run/job/results")
 print(json.dumps({
     "uid": os.getuid(), "gid": os.getgid(), "status": status, "interfaces": os.listdir("/sys/class/net"),
-    "environment": dict(os.environ), "cwd": os.getcwd(), "bench": os.path.exists("/kit/bench/job.py"),
+    "environment": dict(os.environ), "user": getpass.getuser(), "cwd": os.getcwd(), "bench": os.path.exists("/kit/bench/job.py"),
     "writable": [p for p in ("/x", "/usr/x", "/kit/x", "/kit/bench/x", "/models/x", "/tmp/x", "/run/job/results/x") if can_write(p)],
     "read_only": [p for p in ("/", "/kit/bench", "/models", "/tmp", "/run/job") if os.statvfs(p).f_flag & os.ST_RDONLY],
     "runs_from_tmp": os.system("/tmp/tool") == 0, "first_process": open("/proc/1/comm").read().strip(),
@@ -108,6 +108,7 @@ def test_a_job_may_compute_and_nothing_else(inside: dict) -> None:
 
 def test_a_job_finds_its_code_and_room_to_work(inside: dict) -> None:
     assert inside["cwd"] == "/kit" and inside["bench"]
+    assert inside["user"] == "bench", "torch's compiler asks for the user's name, and the image does not know the user's number"
     assert inside["runs_from_tmp"]
     assert inside["tmp_bytes"] == 4 << 30
     assert inside["shm_bytes"] > 1 << 30

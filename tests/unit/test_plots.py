@@ -64,6 +64,7 @@ def test_a_wrong_output_is_hollow_and_leads_no_title():
     wrong, right = record(job("deepspeed", 2), 10.0, checked=synthetic.check(0.5, passed=False)), record(job("int8"), 50.0)
     picture = time_dots.plot(group_of([wrong, right]), None)
     assert words_of(picture)[0].startswith("int8 ×1 takes") and picture.count('class="s0 hollow"') == 1 and picture.count('class="s0 fill"') == 1
+    assert words_of(time_dots.plot(group_of([wrong]), None))[0] == "No row has a right output"
 
 
 def test_an_axis_is_logarithmic_where_its_numbers_lie_far_apart():

@@ -169,6 +169,8 @@ def test_one_wrong_output_marks_the_row_whichever_of_its_runs_it_is(tmp_path: Pa
     text = page(tmp_path, runs)
     assert "**output FAILED**" in next(line for line in text.splitlines() if '--int8-1"' in line)
     assert "- int8 on 1 in 1 of 3 runs: **output FAILED** — output differs by 20 % from transformers'; its numbers support no claim" in text
+    (line,) = csv.DictReader((tmp_path / "results.csv").open(encoding="utf-8"))
+    assert (line["output_right"], line["logits_relative_error"], line["run"]) == ("False", "0.2", runs[wrong].id)
 
 
 def test_one_unchecked_output_leaves_the_row_unchecked(tmp_path: Path) -> None:

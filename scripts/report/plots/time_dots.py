@@ -45,7 +45,9 @@ def _dot(row: Row, new_tokens: int, cases: Mapping[str, Case], article: Article 
 
 def _finding(rows: Sequence[Row], new_tokens: int) -> str:
     """What the panel of the longest calls shows; rows of several batch sizes or models answer no common question."""
-    right = [row for row in rows if row.output_is_right] or rows
+    right = [row for row in rows if row.output_is_right] or [row for row in rows if not row.check]
+    if not right:
+        return "No row has a right output"
     first, last = right[0], right[-1]
     least_ms, most_ms = (row.summary(new_tokens).mean for row in (first, last))
     if len(right) == 1:

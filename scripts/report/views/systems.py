@@ -139,7 +139,7 @@ def remarks(group: Group, article: Article | None) -> Markdown:
     notes = [Markdown("- {}: {} — {}").format(cells.on(row), row.status, row.record.reason) for row in group.rows if row.status != "ok"]
     for row in group.rows:
         if row.status == "ok" and row.check and not row.output_is_right:
-            wrong, runs = len(row.wrong_checks), len(row.ok_runs)
+            wrong, runs = len(row.wrong_runs), len(row.ok_runs)
             where = f"{cells.on(row)} in {wrong} of {runs} runs" if wrong < runs else cells.on(row)
             notes.append(Markdown("- {}: **output FAILED** — {}; its numbers support no claim").format(where, wrong_output(row.check)))
     return lines(*notes, *_spread_over_fewer(group), *_loaded_otherwise(group, article), *_failed_beside(group), *_marked(group), *_uncommitted(group))
