@@ -161,17 +161,15 @@ class Article:
         return load
 
     def loaded_otherwise(self, job: Job) -> str:
-        """ "loaded with products cublas; its case now says products ordered" where a job's case has another backend or other loading arguments since,
-        else "".
+        """ "loaded with products cublas; its case now says products ordered" where a job's case has other loading arguments since, else "".
 
         On one device each `device_map` puts the whole model there, so it makes no difference.
         """
         case = self.case(job.case) if job.variant in self.variants else None
-        then = {"backend": job.backend, **job.load}
-        now = {"backend": case.backend, **self.load_of(case, job.variant, job.device)} if case else then
+        now = self.load_of(case, job.variant, job.device) if case else job.load
         alike = {"device_map"} if job.device_count == 1 else set()
-        names = [name for name in sorted({*then, *now} - alike) if then.get(name) != now.get(name)]
-        told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (then, now)]
+        names = [name for name in sorted({*job.load, *now} - alike) if job.load.get(name) != now.get(name)]
+        told = [", ".join(f"{name} {load.get(name, 'not given')}" for name in names) for load in (job.load, now)]
         return f"loaded with {told[0]}; its case now says {told[1]}" if names else ""
 
     def options_of(self, case: Case, variant: str, scale: str) -> dict[str, Any]:

@@ -71,8 +71,14 @@ def _typed(variables: Mapping[str, str]) -> str:
 
 
 def shown(record: Record, article: Article | None) -> Markdown:
-    """`line` as code, and what the job loaded in another way than its case does now; empty where the article is not known or lacks the variant now."""
+    """`line` as code, and in what the job differs from its case now: in its backend, or in what it loaded with. Empty where the article is not known
+    or lacks the variant now."""
     if not article or record.job.variant not in article.variants:
         return Markdown()
-    typed, otherwise = code(line(record, article)), article.loaded_otherwise(record.job)
+    typed, otherwise = code(line(record, article)), _ran_in_another(record, article) or article.loaded_otherwise(record.job)
     return Markdown("{} (this run {})").format(typed, otherwise) if otherwise else typed
+
+
+def _ran_in_another(record: Record, article: Article) -> str:
+    case = article.case(record.job.case)
+    return f"used the backend {record.job.backend}; its case now says {case.backend}" if case and case.backend != record.job.backend else ""

@@ -153,6 +153,7 @@ def work(path, pipe):
 '''
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("python")
 def test_an_engine_of_its_own_kind_fits_without_pretending_to_be_a_module(kit, models):
     with (kit / "docker" / "pins.toml").open("a") as pins:

@@ -35,6 +35,7 @@ def profile(tmp_path, models):
     return run
 
 
+@pytest.mark.full
 def test_a_profile_is_a_run_with_its_trace_beside_it_and_stands_in_the_report(profile, tmp_path):
     done = profile()
     assert done.returncode == 0, done.stdout + done.stderr

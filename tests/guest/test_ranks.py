@@ -75,7 +75,7 @@ def test_two_ranks_give_one_result(ranked, checkpoints, references):
     assert [event["status"] for event in told if "status" in event] == ["ok"], "only the first rank tells"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_rank_that_fails_tells_why_and_leaves_none_waiting(ranked, checkpoints, rank):
     began = time.monotonic()
     result, _ = ranked(ranked_job(checkpoints, load={"dtype": "float32", "fails": rank}))

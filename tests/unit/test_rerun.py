@@ -55,7 +55,7 @@ def test_a_run_whose_case_loads_in_another_way_since_says_so():
         shown = rerun_command.shown(one, KNOWN[one.job.article])
         if one.job.backend == "transformers":
             assert one.job.case == "fusion-compile" and shown.startswith("`make bench-compiled ")
-            assert shown.endswith("(this run loaded with backend transformers; its case now says backend compiled)")
+            assert shown.endswith("(this run used the backend transformers; its case now says compiled)")
             continue
         if one.job.backend != "compiled":
             if one.job.device_count == 1:  # a profile of the map that was named first: its fingerprint has it, and no other map would have made a difference
