@@ -1,5 +1,6 @@
 """What the Markdown pages promise: links that lead somewhere, commands and variables that exist, a README that stays short and names every room."""
 
+import csv
 import re
 import subprocess
 import tomllib
@@ -225,3 +226,15 @@ def test_the_example_of_a_backend_has_the_stacks_that_its_commands_name():
     shapes.check(tables)
     commands = re.findall(r"make bench-my-backend.*", page)
     assert commands and all(re.findall(r"STACK=(\S+)", command)[0] in tables["backend"]["my-backend"]["stacks"] for command in commands)
+
+
+def test_the_limits_name_each_case_that_has_no_row_in_a_container():
+    def measured(place: str) -> set[str]:
+        with (ROOT / place / "results.csv").open(encoding="utf-8", newline="") as stream:
+            return {line["case"] for line in csv.DictReader(stream)}
+
+    (sentence,) = re.findall(r"\*\*Cases without a row in a container\.\*\* (.*)", TEXTS[ROOT / "docs" / "limits.md"])
+    outside, nowhere = (set(re.findall(r"`([a-z0-9-]+)`", part)) for part in sentence.split(";"))
+    cases = {case.name for name, article in articles.load_all().items() if name not in ("demo", "calibration") for case in article.cases}
+    assert outside == (cases - measured("reports")) & measured("reports/without-containers")
+    assert nowhere == cases - measured("reports") - measured("reports/without-containers")
