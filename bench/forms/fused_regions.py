@@ -6,6 +6,7 @@ et al., 2022, figure 1), with one new token for each sequence and `past_tokens` 
 same function of the same tensors.
 """
 
+import inspect
 import types
 
 EPSILON = 1e-5
@@ -14,6 +15,9 @@ EPSILON = 1e-5
 REGIONS = ("layernorm_qkv_bias", "attention", "bias_residual", "layernorm_ff_gelu")
 
 IMPLEMENTATIONS = ("eager", "compile", "deepspeed")
+
+#: The layers whose caches DeepSpeed's operators keep: two, so that calls of the first one advance no position.
+LAYERS = 2
 
 
 def make_weights(hidden, dtype, device):
@@ -107,6 +111,25 @@ def compiled_calls(calls):
     return {region: (torch.compile(function, dynamic=False), arguments) for region, (function, arguments) in calls.items()}
 
 
+def _known(function, **arguments):
+    """Those of the arguments that a function of DeepSpeed takes in its version: some came and some went between 0.9.2 and 0.19."""
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+def _workspace_of(config, dtype):
+    """DeepSpeed's function that takes the memory which its operators share."""
+    import torch
+    from deepspeed.ops.transformer.inference.op_binding import base
+
+    try:
+        from deepspeed.ops.transformer.inference.op_binding.workspace import WorkspaceOp
+    except ImportError:  # up to 0.9.2 its modules call the kernels' function themselves
+        kernels = base.BaseOp.inference_cuda_module
+        return kernels.allocate_workspace_fp16 if dtype == torch.float16 else kernels.allocate_workspace_fp32
+    return WorkspaceOp(config).allocate_workspace
+
+
 def deepspeed_calls(weights, inputs, heads):
     """{region: (function, its tensors)} in the operators of DeepSpeed's injected layers.
 
@@ -116,16 +139,20 @@ def deepspeed_calls(weights, inputs, heads):
     import torch
     from deepspeed.ops.transformer.inference.config import DeepSpeedInferenceConfig
     from deepspeed.ops.transformer.inference.op_binding import MLPGemmOp, QKVGemmOp, ResidualAddOp, SoftmaxContextOp
-    from deepspeed.ops.transformer.inference.op_binding.workspace import WorkspaceOp
 
     batch_size, past_tokens, _ = inputs.past_qkv.shape
     hidden, dtype = inputs.residual.shape[-1], inputs.residual.dtype
-    config = DeepSpeedInferenceConfig(hidden_size=hidden, heads=heads, num_hidden_layers=2, layer_norm_eps=EPSILON, dtype=dtype)
-    WorkspaceOp(config).allocate_workspace(hidden, heads, past_tokens, batch_size, 2, 1, False, 0, 1024, 1)
+    of_dtype = _known(DeepSpeedInferenceConfig, dtype=dtype, fp16=dtype == torch.float16)
+    config = DeepSpeedInferenceConfig(hidden_size=hidden, heads=heads, num_hidden_layers=LAYERS, layer_norm_eps=EPSILON, **of_dtype)
     qkv_op, attention_op, residual_op, ff_op = QKVGemmOp(config), SoftmaxContextOp(config), ResidualAddOp(config), MLPGemmOp(config)
+    _workspace_of(config, dtype)(hidden, heads, past_tokens, batch_size, LAYERS, 1, False, 0, 1024, 1)
 
     def transposed(matrix):
         return matrix.t().contiguous()
+
+    # Looked up once: a call is timed.
+    of_prompt = {is_prompt: _known(attention_op.forward, num_kv=-1, is_prompt=is_prompt, token_idx=None, position_ids=None) for is_prompt in (False, True)}
+    of_sum, of_qkv = _known(residual_op.forward, residual_add=None), _known(qkv_op.forward, add_bias=True, num_layers=LAYERS)
 
     def attend(qkv, layer):
         # The operator multiplies queries and keys each by the fourth root's inverse of the head size.
@@ -133,15 +160,12 @@ def deepspeed_calls(weights, inputs, heads):
             query_key_value=qkv,
             attn_mask=torch.empty(1),
             heads=heads,
-            num_kv=-1,
             norm_factor=(hidden // heads) ** -0.25,
             no_masking=True,
             layer_id=layer,
-            num_layers=2,
+            num_layers=LAYERS,
             alibi=None,
-            is_prompt=qkv.shape[1] > 1,
-            token_idx=None,
-            position_ids=None,
+            **of_prompt[qkv.shape[1] > 1],
         )[0]
 
     # The prompt goes into both layers' caches. Only the last layer advances the position, so calls of the first layer stay at the new token.
@@ -150,7 +174,7 @@ def deepspeed_calls(weights, inputs, heads):
 
     def bias_residual(residual, attention_out, attention_bias, ff_out, ff_bias):
         return residual_op(
-            hidden_state=ff_out, residual=residual, add_bias=True, attention_output=attention_out, attention_bias=attention_bias, final_bias=ff_bias
+            hidden_state=ff_out, residual=residual, add_bias=True, attention_output=attention_out, attention_bias=attention_bias, final_bias=ff_bias, **of_sum
         )
 
     def layernorm_ff_gelu(attention_out, attention_bias, residual, inner_weight, outer_weight):
@@ -166,7 +190,7 @@ def deepspeed_calls(weights, inputs, heads):
         )[0]
 
     def layernorm_qkv_bias(states, weight):
-        return qkv_op(input=states, weight=weight, bias=weights.qkv_bias, gamma=weights.norm_weight, beta=weights.norm_bias)[0]
+        return qkv_op(input=states, weight=weight, bias=weights.qkv_bias, gamma=weights.norm_weight, beta=weights.norm_bias, **of_qkv)[0]
 
     # The sum overwrites its first argument: a copy, so that the other regions keep the residual.
     return {

@@ -142,6 +142,31 @@ def test_the_attention_region_is_attention(guest):
     assert all(error is not None and error < 1e-5 for error in found.values()), found
 
 
+OPERATORS = """
+import json, torch
+from bench.forms import fused_regions
+from bench.checking import check
+from tests.fakes import deepspeed_operators
+deepspeed_operators.install(old={old!r})
+layer = fused_regions.make_weights(32, torch.float32, "cpu")
+inputs = fused_regions.make_activations(32, 3, 5, torch.float32, "cpu")
+exact, found = fused_regions.exact_answers(layer, inputs, 4), {{}}
+for region, (function, arguments) in fused_regions.calls_of("deepspeed", layer, inputs, 4).items():
+    found[region] = check.tensor_error(function(*arguments), exact[region])
+    if region == "attention":
+        found["attention again"] = check.tensor_error(function(*arguments), exact[region])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["0.9.2", "0.19"])
+def test_the_operators_of_each_deepspeed_get_the_arguments_that_it_takes(guest, old):
+    """On a stand-in of the operators; their kernels are CUDA code."""
+    found = guest.code(OPERATORS.format(old=old))
+    assert set(found) == {"layernorm_qkv_bias", "attention", "attention again", "bias_residual", "layernorm_ff_gelu"}
+    assert all(error is not None and error < 1e-5 for error in found.values()), found
+
+
 COMPILED = """
 import json, torch
 from bench.forms import fused_regions
