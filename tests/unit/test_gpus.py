@@ -116,6 +116,7 @@ def test_a_failed_choice_holds_nothing(machine: Machine, hold: Callable) -> None
     assert machine.ask(lines) == [0]
 
 
+@pytest.mark.slow
 def test_a_killed_run_frees_its_gpus(machine: Machine, hold: Callable) -> None:
     other = hold("count=8")
     assert "GPU 7 is held" in machine.ask(SELECT.format("count=1"))["error"]
@@ -153,6 +154,7 @@ def as_user(machine: Machine, tmp_path: Path) -> Iterator[Callable[[int, str], s
             process.communicate()
 
 
+@pytest.mark.slow
 def test_two_users_of_a_machine_never_hold_the_same_gpu_and_a_killed_run_frees_its_own(as_user: Callable) -> None:
     def asks(uid: int, arguments: str) -> object:
         return json.loads(as_user(uid, SELECT.format(arguments)).communicate(timeout=60)[0])

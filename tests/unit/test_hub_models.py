@@ -318,6 +318,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_goes_on_there(served, 
     assert served.ranges_of("model.safetensors") == ["", "bytes=5000-"] and held_files(held) == model_files()
 
 
+@pytest.mark.slow
 def test_a_fetch_that_was_killed_in_the_middle_of_a_file_goes_on_there(served, tmp_path):
     chunk = 10 << 20  # the client writes in such pieces
     served.add(NAME, SECOND, model_files(**{"model.safetensors": some_bytes(2 * chunk + 500)}))

@@ -90,6 +90,7 @@ def test_a_setting_names_how_many_gpus_its_rows_had_and_the_engine_where_a_table
     assert {", random (recipe 2), containers](", ", random (recipe 2), Podman]("} <= set(re.findall(r", random \(recipe 2\), \w+\]\(", index_of(tmp_path)))
 
 
+@pytest.mark.slow
 def test_a_deleted_run_changes_only_what_rests_on_it(whole: Path, tmp_path: Path) -> None:
     records = synthetic.article_runs()
     gone = next(one for one in records if one.job.case == "tensor-parallel")

@@ -290,6 +290,7 @@ class FakeProcess:
         return self.returncode
 
 
+@pytest.mark.slow
 def test_jobs_never_share_a_gpu(monkeypatch) -> None:
     options = chosen(ARTICLE="inference-tools", JOBS="3", GPU_IDS="0,2,5", WEIGHTS="random")
     real = several.subprocess.Popen

@@ -80,6 +80,7 @@ def test_what_is_set_for_uv_itself_stays(pip_settings):
     assert "UV_DEFAULT_INDEX" not in uv.settings_of_pip(sys.executable)
 
 
+@pytest.mark.slow
 def test_an_installer_s_progress_names_the_task_the_size_and_the_time_left(monkeypatch, capfd):
     monkeypatch.setattr(installs, "TELL_EVERY_S", 0.2)
     program = "import sys, time\nopen('/dev/null', 'wb').write(b'x' * 4_000_000)\ntime.sleep(0.7)\nprint('done')\nsys.exit(3)"
@@ -134,6 +135,7 @@ def test_a_phase_without_output_is_not_silent(monkeypatch, capsys):
     assert 2 <= capsys.readouterr().err.count("  job: import, 0 s so far") <= 3, "after 0.05, 0.15 and 0.35 s: a log of a long run stays short"
 
 
+@pytest.mark.slow
 def test_a_long_silent_phase_is_told_of_at_a_steady_pace_and_the_next_one_soon_again(monkeypatch, capsys):
     monkeypatch.setattr(steps, "QUIET_S", 0.05)
     monkeypatch.setattr(steps, "TELL_EVERY_S", 0.1)
