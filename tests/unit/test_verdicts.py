@@ -498,7 +498,7 @@ def test_the_article_s_own_libraries_come_before_their_port_and_that_before_toda
     assert headline(today + port).headline.verdict.word == HOLDS
     assert headline(today + port + own).headline.verdict.word == IN_PART
     assert [one.group.key.stack for one in headline(today + port + own).others] == ["hopper", "current"]
-    assert "holds in 0 of 1" in claims.elsewhere(headline(today + own), ARTICLE.slug) and "holds in 1 of 1" in claims.elsewhere(headline(port + own), "x")
+    assert "[1 refuted](" in claims.elsewhere(headline(today + own), ARTICLE.slug) and "[1 holds](" in claims.elsewhere(headline(port + own), "x")
 
 
 def test_other_settings_are_told_in_full_once_and_only_where_they_have_rows() -> None:

@@ -10,9 +10,10 @@ from scripts.report import cells, rerun_command
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, code, link, prose
+from scripts.report.verdict_marks import SIGNS
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.lacking import Lacking
-from scripts.verdicts.parts import HOLDS, NOT_TESTED, Part
+from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.relations.extreme import Extreme
 from scripts.verdicts.relations.speed import Speed
 from scripts.verdicts.row_groups import Group
@@ -41,11 +42,11 @@ def setting(judged: Judged) -> Markdown:
 
 
 def elsewhere(claim: Lines, slug: str) -> Markdown:
-    """In how many of the other settings a claim holds, of those that test it."""
-    tested = [judged for judged in claim.others if judged.verdict.word != NOT_TESTED]
-    if not tested:
+    """How often each word stands in the other settings that test a claim: "1 holds, 2 undecided"."""
+    words = collections.Counter(judged.verdict.word for judged in claim.others if judged.verdict.word != NOT_TESTED)
+    if not words:
         return Markdown(NONE)
-    return link(f"holds in {sum(judged.verdict.word == HOLDS for judged in tested)} of {len(tested)}", f"#verdicts-{slug}")
+    return link(", ".join(f"{words[word]} {word}" for word in SIGNS if word in words), f"#verdicts-{slug}")
 
 
 def common_reason(judged: Sequence[Judged]) -> str:

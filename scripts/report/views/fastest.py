@@ -3,7 +3,7 @@
 Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
 tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then those with
 most systems, and of equal ones the one with the fastest row; a faster row of another group is named beside it. Of batches those come first that make
-further tokens, then those with such weights, then the fastest. Several answers to one text are another question.
+further tokens, then those with such weights, then the fastest; a system that did not run in that batch and is faster in a smaller one is named beside it. Several answers to one text are another question.
 """
 
 import json
@@ -27,8 +27,8 @@ LARGEST = 128
 
 NOTE = Markdown(
     f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: one of "
-    "the compared rows has fewer runs. A cell compares the systems of one setting; the brackets name a faster row of another setting. The lines do not "
-    "compare GPUs. Rows of one cell may have run on different GPUs of one model; the link tells."
+    "the compared rows has fewer runs. A cell compares the systems of one setting; the brackets name a faster row of another setting, or of a smaller batch "
+    "in which both ran. The lines do not compare GPUs. Rows of one cell may have run on different GPUs of one model; the link tells."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -74,7 +74,7 @@ def section(groups: Sequence[Group]) -> Markdown:
         of_model = [one for one in timed if one.question == (gpu, config)]
         single = [one for one in of_model if one.row.batch_size == 1]
         compared = _most_compared(single)
-        lines.append(Line(gpu, _models(of_model), _fastest(compared) + _faster_elsewhere(compared, single), _fastest(_best_batch(of_model))))
+        lines.append(Line(gpu, _models(of_model), _fastest(compared) + _faster_elsewhere(compared, single), _of_batches(of_model)))
     shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
     return blocks(shown, NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
 
@@ -105,6 +105,26 @@ def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
     """The rows of the group and batch size with the least time a token."""
     by_batch = _together([one for one in timed if 1 < one.row.batch_size <= LARGEST])
     return max(by_batch, key=lambda timed: (_decodes(timed), _can_judge(timed), -_best(timed).ms), default=[])
+
+
+def _of_batches(timed: Sequence[Timed]) -> Markdown:
+    compared = _best_batch(timed)
+    return _fastest(compared) + _faster_in_smaller(compared, timed)
+
+
+def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
+    """ " (faster in b32: vllm-fp16 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
+    if not compared:
+        return Markdown()
+    best = _best(compared)
+    same = [one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)]
+    ran = {one.row.case for one in same if one.row.batch_size == best.row.batch_size}
+    for size in sorted({one.row.batch_size for one in same if 1 < one.row.batch_size < best.row.batch_size}, reverse=True):
+        own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
+        others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
+        if own and others and (other := _best(others)).ms < _best(own).ms:
+            return Markdown(" (faster in b{}: {} {})").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
+    return Markdown()
 
 
 def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
