@@ -253,6 +253,7 @@ def setting_page(
             group=group,
             up=link(article.title if article else group.key.article, f"#article-{slug_of(group.key.article)}"),
             note=article.variants.get(group.key.variant, {}).get("note", NONE) if article else NONE,
+            models=_models(group),
             cannot_judge=cannot_judge if judges else "",
             plots=blocks(*(_plot(view, group, pictures) for view in VIEWS if not view.folded)),
             systems=systems.section(group, article),
@@ -264,6 +265,17 @@ def setting_page(
             claims=claims.of_group(group, judged, article) if article else Markdown(),
             folds=blocks(*folds),
         )
+
+
+def _models(group: Group) -> str:
+    """ "Models: bloom-7b1 (ds-inference, ds-zero) and gpt-j-6B (gptj-deepspeed)": the shapes of the rows' models; "" where no row has one."""
+    cases: dict[str, list[str]] = {}
+    for row in group.rows:
+        if shape := row.record.job.model.get("shape"):
+            cases.setdefault(shape, []).append(row.case)
+    if len(cases) < 2:
+        return "".join(f"Model: {shape}" for shape in cases)
+    return "Models: " + listed([f"{shape} ({', '.join(dict.fromkeys(of_shape))})" for shape, of_shape in cases.items()])
 
 
 def _on_stand_in(group: Group) -> str:

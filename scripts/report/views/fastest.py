@@ -3,7 +3,8 @@
 Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
 tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then those with
 most systems, and of equal ones the one with the fastest row; a faster row of another group is named beside it. Of batches those come first that make
-further tokens, then those with such weights, then the fastest; a system that did not run in that batch and is faster in a smaller one is named beside it. Several answers to one text are another question.
+further tokens, then those with such weights, then the fastest; a system that did not run in that batch and is faster in a smaller one is
+named beside it. Several answers to one text are another question.
 """
 
 import json
