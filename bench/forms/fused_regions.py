@@ -120,11 +120,12 @@ def _known(function, **arguments):
 def _workspace_of(config, dtype):
     """DeepSpeed's function that takes the memory which its operators share."""
     import torch
-    from deepspeed.ops.transformer.inference.op_binding import base
 
     try:
         from deepspeed.ops.transformer.inference.op_binding.workspace import WorkspaceOp
     except ImportError:  # up to 0.9.2 its modules call the kernels' function themselves
+        from deepspeed.ops.transformer.inference.op_binding import base
+
         kernels = base.BaseOp.inference_cuda_module
         return kernels.allocate_workspace_fp16 if dtype == torch.float16 else kernels.allocate_workspace_fp32
     return WorkspaceOp(config).allocate_workspace

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from scripts.pins import Pins
 from scripts.results import Record
 from scripts.verdicts import rates
+from scripts.verdicts.run_facts import check_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Meaning:
 def of(records: Sequence[Record], held: Pins) -> Meaning:
     pins_ids = {image.pins_id for image in held.images()}
     done = [record for record in records if record.status == "ok"]
-    checks = {record.id: (record.guest.check or {}).get("passed") if record.guest else None for record in done}
+    checks = {record.id: (check_of(record) or {}).get("passed") for record in done}
     return Meaning(
         ok=len(done),
         failed=len(records) - len(done),
@@ -48,7 +49,7 @@ def problems(record: Record) -> Iterator[str]:
             yield f"{calls}: {warm} warm-ups in place of the {job.warmup_runs} of its job"
         if timed != job.timed_runs and job.form not in rates.WORKLOAD_FORMS:  # as many batches as the texts give
             yield f"{calls}: {timed} timed calls in place of the {job.timed_runs} of its job"
-    check = (guest.check if guest else None) or {}
+    check = check_of(record) or {}
     error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
     if check.get("passed") and error is not None and tolerance is not None and error > tolerance:
         yield f"its output is called right with an error of {error:g}, the tolerance is {tolerance:g}"

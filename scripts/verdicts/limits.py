@@ -169,8 +169,7 @@ def _distance(run: Row, model: work.Model, new_tokens: int, ms: float, cache_byt
 def _model_of(row: Row) -> work.Model | None:
     """The products of the row's model; None where the row has no steps of them."""
     job = row.record.job
-    right = (row.check or {}).get("passed", True)
-    usable = row.status == "ok" and right and row.new_tokens and job.device == "cuda" and job.model.get("scale") == "full" and job.form in FORMS
+    usable = row.status == "ok" and row.new_tokens and job.device == "cuda" and job.model.get("scale") == "full" and job.form in FORMS
     shape = job.model.get("shape")
     if not usable or any(run.get("up_to") for run in job.runs) or row.dtype not in work.VALUE_BYTES or shape not in weights.SHAPES:
         return None

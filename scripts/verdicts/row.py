@@ -147,7 +147,7 @@ class Row:
         """Is the row ok without a timed call, so that its numbers stand in tables of their own?"""
         return self.status == "ok" and not self.new_tokens and bool(self.figures)
 
-    @property
+    @functools.cached_property
     def wrong_runs(self) -> Sequence[Record]:
         """The runs that ended well and whose output failed its check: one of them makes the row's output wrong."""
         return [run for run in self.ok_runs if (check := check_of(run)) and not check.get("passed")]

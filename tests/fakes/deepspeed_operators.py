@@ -49,6 +49,11 @@ def attended(qkv, heads, norm_factor, layer, layers, is_prompt):
     return [(shares @ values).transpose(1, 2).reshape(batch, tokens, width // 3), keys, values]
 
 
+def summed(residual, *others):
+    """The sum, which overwrites the residual."""
+    return residual.copy_(residual + sum(others))
+
+
 class MLPGemmOp(Operator):
     def forward(self, input, residual, input_bias, weight_interm, weight_out, bias, gamma, beta):
         from torch.nn import functional
@@ -76,8 +81,7 @@ def of_old():
     class ResidualAddOp(Operator):
         def forward(self, hidden_state, residual, attention_output, attention_bias, final_bias, add_bias, residual_add):
             assert add_bias and residual_add is None
-            residual.copy_(residual + attention_output + attention_bias + hidden_state + final_bias)
-            return residual
+            return summed(residual, attention_output, attention_bias, hidden_state, final_bias)
 
     return locals()
 
@@ -116,8 +120,7 @@ def of_new():
     class ResidualAddOp(Operator):
         def forward(self, hidden_state, residual, add_bias, attention_output=None, residual_add=None, attention_bias=None, final_bias=None):
             assert add_bias and residual_add is None
-            residual.copy_(residual + attention_output + attention_bias + hidden_state + final_bias)
-            return residual
+            return summed(residual, attention_output, attention_bias, hidden_state, final_bias)
 
     return locals()
 

@@ -117,8 +117,7 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
     """ " (faster in b32: vllm-fp16 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
     if not compared:
         return Markdown()
-    best = _best(compared)
-    same = [one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)]
+    best, same = _best(compared), _no_worse(timed, compared)
     ran = {one.row.case for one in same if one.row.batch_size == best.row.batch_size}
     for size in sorted({one.row.batch_size for one in same if 1 < one.row.batch_size < best.row.batch_size}, reverse=True):
         own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
@@ -156,11 +155,16 @@ def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mark
     """ " (elsewhere: deepspeed 21.1, 2 GPUs, 2 runs)", of rows whose calls and weights are no worse; empty where none is faster."""
     if not compared:
         return Markdown()
-    best = _best([one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)])
+    best = _best(_no_worse(timed, compared))
     if best.ms >= _best(compared).ms:
         return Markdown()
     words = Markdown(" (elsewhere: {} {}, {}, {})")
     return words.format(link(best.row.case, f"#{best.group.slug}"), stats.significant(best.ms), gpus(best.row.count), _runs_in_words([best]))
+
+
+def _no_worse(timed: Sequence[Timed], compared: Sequence[Timed]) -> Sequence[Timed]:
+    """The rows whose calls and weights answer as much as those of the compared ones."""
+    return [one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)]
 
 
 def _alike(one: Timed, best: Timed) -> bool:

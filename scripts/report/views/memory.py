@@ -12,6 +12,7 @@ from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import check_of
 
 
 def columns(group: Group) -> list[Column[Row]]:
@@ -48,7 +49,7 @@ def _common_tokens(row: Row) -> str:
 
 def _judged(row: Row) -> Sequence[Mapping[str, Any]]:
     """What the judge read of each run that it judged."""
-    checks = [run.guest.check or {} for run in row.ok_runs if run.guest]
+    checks = [check for run in row.ok_runs if (check := check_of(run))]
     return [judged for check in checks if (judged := check.get("judged") or {}).get("regret") and judged.get("allowed")]
 
 

@@ -7,7 +7,7 @@ from scripts import stats
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.run_facts import wrong_output
+from scripts.verdicts.run_facts import check_of, wrong_output
 
 
 class Check(Relation, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Check(Relation, frozen=True, kw_only=True):
 
     def parts(self, rows: Rows) -> list[Part]:
         row = rows.of(self.case)
-        checks = [run.guest.check for run in row.ok_runs if run.guest and run.guest.check]
+        checks = [check for run in row.ok_runs if (check := check_of(run))]
         if not checks or len(checks) < len(row.ok_runs):
             raise NotTested(row.unusable())
         worst = max(checks, key=lambda check: (not check.get("passed"), check.get("logits_relative_error") or 0.0))
