@@ -14,6 +14,7 @@ from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks, temporary_folders
 from scripts.machine.steps import Steps
 from scripts.names import nearest
+from scripts.results.output import check_of
 from scripts.run import checkpoints, claimed, cost, engines, run_folders, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
@@ -145,10 +146,11 @@ def line_of(record: results.Record) -> str:
         summary = summarise(measurement["timed_ms"])
         parts.append(f"{measurement['new_tokens']} new token(s): {summary.mean:.2f} ± {summary.std:.2f} ms, p95 {summary.p95:.2f} ms")
     measured = "; ".join(parts or [f"measured: {', '.join(record.guest.figures)}"])
-    check = record.guest.check
+    check = check_of(record)
     if check is None:
         return f"{measured} (output not checked)"
-    outcome = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {check.get('reason', 'not made')}"
+    why = check.get("unlike") or check.get("reason", "not made")
+    outcome = "output as plain transformers'" if check.get("passed") else f"OUTPUT CHECK FAILED: {why}"
     return f"{measured} ({outcome})"
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from scripts.pins import Pins
 from scripts.results import Record
+from scripts.results.output import check_of
 from scripts.verdicts import rates
-from scripts.verdicts.run_facts import check_of
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
 from scripts.results.marks import disturbed_by
+from scripts.results.output import check_of
 from scripts.units import counted
 from scripts.verdicts.run_facts import (
     batch_size_of,
     busy_shares_of,
-    check_of,
     cold_ms_of,
     is_on_stand_in,
     is_wrong_when_padded,

@@ -85,13 +85,10 @@ def is_wrong_when_padded(run: Record) -> bool:
     return error is None or (allowed is not None and error > allowed)
 
 
-def check_of(run: Record) -> dict[str, Any] | None:
-    """The check of a run's output; None where none was made."""
-    return (run.guest.check or None) if run.guest else None
-
-
 def wrong_output(check: Mapping[str, Any]) -> str:
     """What is wrong with an output that failed its check: "output differs by 33 % from transformers'"."""
+    if unlike := check.get("unlike"):
+        return f"output failed its check ({unlike})"
     judged = check.get("judged")
     if judged and not judged["passed"]:
         return f"output failed its check ({judged['reason']})"

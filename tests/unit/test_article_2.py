@@ -14,11 +14,12 @@ from scripts.errors import UsageError
 from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
 from scripts.report.views import VIEWS, claims, matrix, overview, systems, token_table
-from scripts.results import Record
+from scripts.results import Record, output
 from scripts.run import plan
 from scripts.run.engines import nsight
 from scripts.verdicts import judging, row_groups, rules, run_facts, token_times
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, Part
+from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 from tests import reports, synthetic
 from tests.synthetic import check
@@ -636,6 +637,13 @@ def test_a_fused_region_stands_beside_pytorch_s_operators_and_the_article() -> N
     assert "| bias + residual | deepspeed | 2 | — | no nvcc |" in text
 
 
+@pytest.mark.parametrize(("torch", "told"), [("2.1.2", True), ("2.3.0", True), ("2.4.0", False), ("2.11.0", False), ("", False), ("of my own", False)])
+def test_the_times_of_kernels_say_where_torch_s_profiler_drops_their_fractions(torch: str, told: bool) -> None:
+    row = measured("fusion-deepspeed", FUSION)
+    row.guest.environment["packages"] = {"torch": torch}
+    assert (f"The profiler of torch {torch} drops the fraction of a microsecond of each kernel" in section_of(row)) is told
+
+
 def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None:
     text = section_of(measured("schedule-2", SCHEDULES))
     assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 | 8 of 8 |" in text
@@ -646,6 +654,24 @@ def test_the_offloaded_cache_has_its_reach_and_its_price() -> None:
     text = section_of(measured("kv-offload", CACHES))
     assert "| kv-offload | default | 48 | 1024 | 30 | 30720 | 30 | 10.000" in text
     assert "| kv-offload | offloaded | 48 | 1024 | 128 or more | 131072 | 30 | 100" in text
+
+
+def test_a_cache_with_another_answer_than_the_default_one_makes_the_row_s_output_wrong() -> None:
+    def of(identical: int | None) -> Record:
+        default, offloaded = CACHES["kv_offload"]["caches"]
+        return measured("kv-offload", {"kv_offload": {**CACHES["kv_offload"], "caches": [default, {**offloaded, "identical": identical}]}})
+
+    def row_of(record: Record) -> Row:
+        (row,) = group_of([record]).rows
+        return row
+
+    assert row_of(of(30)).output_is_right and row_of(of(None)).output_is_right
+    wrong = of(29)
+    assert not row_of(wrong).output_is_right
+    assert wrong.guest.check["passed"], "the guest's own check is of the model alone"
+    words = "with the offloaded cache 29 of 30 sequences are those of the default cache"
+    assert run_facts.wrong_output(output.check_of(wrong)) == f"output failed its check ({words})"
+    assert plan.line_of(wrong).endswith(f"(OUTPUT CHECK FAILED: {words})") and plan.line_of(of(30)).endswith("(output as plain transformers')")
 
 
 def test_efficiency_falls_where_more_gpus_help_less() -> None:

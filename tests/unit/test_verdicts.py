@@ -1,6 +1,7 @@
 """Versions 2 and 3 of the rules of the verdicts, at their edges, on made-up runs."""
 
 import dataclasses
+import itertools
 import math
 
 import msgspec
@@ -490,6 +491,23 @@ def test_the_controlled_variant_never_stands_in_for_the_published_one() -> None:
     assert lines.controlled.verdict.word == HOLDS
     few = headline(rows(10.0, 38.3, variant="controlled") + rows(10.0, 38.3, count=1))
     assert few.headline.verdict.word == NOT_TESTED and few.headline.group.key.variant == "published"
+
+
+def test_the_first_page_tells_beside_a_claim_that_was_not_tested_what_the_controlled_variant_says() -> None:
+    def below(records: list[Record]) -> list[str]:
+        judged = judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)
+        lines = str(overview.claim_lines(judged)).splitlines()
+        place = next(number for number, line in enumerate(lines) if "[1.5]" in line)
+        return [line for line in itertools.takewhile(lambda line: line.startswith("    - "), lines[place + 1 :]) if "controlled" in line]
+
+    untested, controlled = rows(10.0, 38.3, count=1), rows(10.0, 20.0, variant="controlled")
+    (line,) = below(untested + controlled)
+    assert line.startswith("    - ◆ in the variant controlled, beside the verdict: **holds in part**: ● faster: holds; ✖ 3.83 times")
+    assert "deepspeed 2.00" in line
+    (line,) = below(untested + rows(10.0, 38.3, variant="controlled"))
+    assert line.startswith("    - ● in the variant controlled, beside the verdict: **holds**: deepspeed 3.83")
+    assert below(untested + rows(10.0, 38.3, count=1, variant="controlled")) == [], "the second line was not tested either"
+    assert below(rows(10.0, 9.0) + controlled) == [], "the claim was tested"
 
 
 def test_the_article_s_own_libraries_come_before_their_port_and_that_before_today_s() -> None:

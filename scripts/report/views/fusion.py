@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from scripts import stats
 from scripts.articles import Article
 from scripts.report import cells
@@ -26,6 +28,9 @@ NOTES = Markdown(
     "One new token of one layer. Times of one call among many that follow one another, so with the host's part; *GPU busy* is the kernels alone. "
     "The article names a batch size for none of its numbers; they stand beside a batch of one."
 )
+
+#: The first torch whose profiler tells nanoseconds: https://github.com/pytorch/pytorch/pull/123650, merged in April 2024. Torch 2.1.2 gave whole microseconds.
+NANOSECONDS = Version("2.4")
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,24 @@ def _fused(group: Group, article: Article | None) -> Iterator[Fused]:
 
 def section(group: Group, article: Article | None) -> Markdown:
     fused = table(COLUMNS, sorted(_fused(group, article), key=lambda fused: fused.place))
-    return blocks(fused, NOTES) if fused else Markdown()
+    return blocks(fused, NOTES, _whole_microseconds(group)) if fused else Markdown()
+
+
+def _whole_microseconds(group: Group) -> Markdown:
+    """What *GPU busy* is where torch's profiler drops a kernel's fraction of a microsecond; "" where it does not."""
+    versions = dict.fromkeys(version for row, _ in group.figure("fusion") if _is_before_nanoseconds(version := row.version("torch")))
+    words = (
+        "The profiler of torch {} drops the fraction of a microsecond of each kernel: there *GPU busy* is too small, by up to 1 µs a kernel, and a region "
+        "has several."
+    )
+    return Markdown(words).format(", ".join(versions)) if versions else Markdown()
+
+
+def _is_before_nanoseconds(version: str) -> bool:
+    try:
+        return Version(version) < NANOSECONDS
+    except InvalidVersion:
+        return False
 
 
 def plot(group: Group, article: Article | None) -> str | None:

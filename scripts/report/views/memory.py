@@ -10,9 +10,9 @@ from scripts.report.plots import memory_dots
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
+from scripts.results.output import check_of
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.run_facts import check_of
 
 
 def columns(group: Group) -> list[Column[Row]]:

@@ -60,7 +60,17 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
         remark = [NESTED + one_gpu] if one_gpu else []
         return lines(words, *(NESTED + Markdown("{} {}").format(SIGNS[part.word], fact) for part, fact in _parts_apart(judged)), *remark)
     after = list(filter(None, (_why_not_tested(judged), *_facts(judged), one_gpu)))
-    return Markdown(": ").join([words, Markdown("; ").join(after)]) if after else words
+    return lines(Markdown(": ").join([words, Markdown("; ").join(after)]) if after else words, *_second_line(claim))
+
+
+def _second_line(claim: Lines) -> list[Markdown]:
+    """What the variant controlled says of a claim that was not tested, and would else stand on the article's page alone; it changes no word above."""
+    judged = claim.controlled
+    if judged is None or claim.headline.verdict.word != NOT_TESTED or judged.verdict.word == NOT_TESTED:
+        return []
+    facts = [f"{SIGNS[part.word]} {fact}" for part, fact in _parts_apart(judged)] if judged.verdict.parts_differ else _facts(judged)
+    said = Markdown("{} in the variant controlled, beside the verdict: {}").format(SIGNS[judged.verdict.word], claims.word(judged))
+    return [NESTED + Markdown(": ").join([said, *([Markdown("; ").join(facts)] if facts else [])])]
 
 
 def _facts(judged: Judged) -> list[str]:

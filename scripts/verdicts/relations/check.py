@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from scripts import stats
+from scripts.results.output import check_of
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NotTested, Part
 from scripts.verdicts.relations.base import Relation, checked
-from scripts.verdicts.run_facts import check_of, wrong_output
+from scripts.verdicts.run_facts import wrong_output
 
 
 class Check(Relation, frozen=True, kw_only=True):
