@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.instruments import compiled_step
+from bench.instruments import compiled_step, offloaded_cache
 
 
 def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(guest, checkpoints):
@@ -94,3 +94,39 @@ def test_balanced_low_0_leaves_the_first_gpu_empty_and_where_the_embedding_excee
     shares, counts, parameters = guest.code(code)
     assert (shares["0"] == 0) == low_zero and len(shares) == gpus
     assert sorted(counts) == filled and sum(counts.values()) == parameters
+
+
+def test_caches_are_compared_with_the_default_one_and_a_failure_is_a_line(guest, tmp_path):
+    out = tmp_path / "out.json"
+    small = ["--scale", "tiny", "--dtype", "float32", "--device", "cpu", "--rows", "3", "--context-tokens", "16", "--new-tokens", "4", "--calls", "2", "--out"]
+    done = guest.command("-m", "bench.instruments.offloaded_cache", "bloom-7b1", *small, str(out))
+    assert done.returncode == 0, done.stderr
+    table = json.loads(out.read_text())
+    default, *others = table["ways"]
+    assert (default["rows_alike"], default["logits_error"]) == ([3, 3], [0.0, 0.0])
+    assert [line["way"] for line in others] == ["offloaded", "waiting", "synchronized"]
+    assert all(line["reason"] and not line["rows_alike"] for line in others), "a CPU has no stream of copies"
+
+
+def test_a_cache_that_answers_otherwise_is_seen(guest):
+    code = (
+        "import json, torch; from bench.instruments import offloaded_cache as o; tokens = torch.tensor([[1, 2], [1, 2]]); logits = torch.ones(2, 2, 5); "
+        "other = (torch.tensor([[1, 2], [1, 3]]), torch.stack([torch.ones(2, 5), 1.5 * torch.ones(2, 5)])); o.answer = lambda *call: other; "
+        "line, _ = o.line_of('offloaded', None, None, o.parse(['bloom-7b1', '--calls', '1', '--out', 'x']), (tokens, logits)); print(json.dumps(line))"
+    )
+    line = guest.code(code)
+    assert (line["rows_alike"], line["logits_error"]) == ([1], [pytest.approx(0.5)])
+
+
+def test_a_copy_waits_for_the_work_before_it_and_no_longer_once_the_way_was_tried():
+    log = []
+
+    class Cache:
+        def prefetch(self, layer):
+            log.append(f"copy {layer}")
+
+    with pytest.raises(RuntimeError, match="a way failed"), offloaded_cache.before_each_copy(Cache, lambda cache: log.append("wait")):
+        Cache().prefetch(1)
+        raise RuntimeError("a way failed")
+    Cache().prefetch(2)
+    assert log == ["wait", "copy 1", "copy 2"]

@@ -1,0 +1,129 @@
+"""Does transformers' offloaded key-value cache answer as its default cache does? Random weights, greedy tokens, one prompt in every row.
+
+    PYTHON -m bench.instruments.offloaded_cache SHAPE --out OUT
+
+A line of the table is a way to hold the cache: `default`; `offloaded`, as transformers has it; `waiting`, where a copy to the GPU waits for all
+work that the GPU was given before; `synchronized`, where the host waits for that work. Of each call the table has the rows with the tokens of
+the first call with the default cache, and the largest error of a step's logits against those of that call (norm of the difference over norm;
+null where it is not finite).
+"""
+
+import argparse
+import contextlib
+import sys
+
+from bench.checking import check
+from bench.instruments import fault_table, weights_and_times
+from bench.job import to_json, write_whole
+from bench.models import weights
+
+
+def at_once(cache):
+    """As transformers has it."""
+
+
+def after_what_was_asked_for(cache):
+    """The stream of the copies waits for the stream of the model: for the copy to the host, and for all that still reads the memory it gets."""
+    import torch
+
+    cache.prefetch_stream.wait_stream(torch.cuda.current_stream())
+
+
+def after_all_work(cache):
+    import torch
+
+    torch.cuda.synchronize()
+
+
+#: {way: (the name that `generate` gets, what comes before each copy to the GPU)}
+WAYS = {
+    "default": (None, at_once),
+    "offloaded": ("offloaded", at_once),
+    "waiting": ("offloaded", after_what_was_asked_for),
+    "synchronized": ("offloaded", after_all_work),
+}
+
+
+@contextlib.contextmanager
+def before_each_copy(cache_class, wait):
+    """`wait(cache)` comes before each `prefetch` of a class of caches, until the context ends."""
+    prefetch = cache_class.prefetch
+
+    def waiting(cache, *arguments, **named):
+        wait(cache)
+        return prefetch(cache, *arguments, **named)
+
+    cache_class.prefetch = waiting
+    try:
+        yield
+    finally:
+        cache_class.prefetch = prefetch
+
+
+def answer(model, ids, new_tokens, implementation):
+    """(tokens [rows, new tokens], logits [steps, rows, vocabulary]) of one call."""
+    import torch
+
+    arguments = {"cache_implementation": implementation} if implementation else {}
+    length = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
+    with torch.no_grad():
+        made = model.generate(ids, do_sample=False, num_beams=1, return_dict_in_generate=True, output_logits=True, **length, **arguments)
+    return made.sequences[:, ids.shape[1] :], torch.stack(made.logits)
+
+
+def line_of(way, model, ids, options, expected):
+    """A way's line, or one with the reason of its failure; `expected` is the first call with the default cache, None for that call itself."""
+    import transformers
+
+    implementation, wait = WAYS[way]
+    line = {"way": way, "rows_alike": [], "logits_error": []}
+    try:
+        with before_each_copy(transformers.cache_utils.Cache, wait):
+            for _ in range(options.calls):
+                tokens, logits = answer(model, ids, options.new_tokens, implementation)
+                expected = expected or (tokens, logits)
+                line["rows_alike"].append(int((tokens == expected[0]).all(dim=1).sum()))
+                errors = [check.tensor_error(*pair) for pair in zip(logits, expected[1])]
+                line["logits_error"].append(None if None in errors else max(errors))
+    except Exception as error:  # any error of a library or of the driver
+        line["reason"] = "{}: {}".format(type(error).__name__, str(error)[:600])
+    return line, expected
+
+
+def run(options):
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    config = dict(weights.config_of(options.shape, options.scale))
+    table = {name: value for name, value in vars(options).items() if name != "out"}
+    table.update(torch=torch.__version__, transformers=transformers.__version__, ways=[])
+    table["gpu"] = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+    factors = weights.factors_of(config, options.scale, weights.RECIPE)
+    model = weights_and_times.model_of(config, options.dtype, options.device, factors)
+    ids = fault_table.prompt_ids(config, fault_table.TEXT, options.context_tokens, options.device).repeat(options.rows, 1)
+    expected = None
+    for way in WAYS:
+        line, expected = line_of(way, model, ids, options, expected)
+        table["ways"].append(line)
+        write_whole(options.out, to_json(table))
+        print("{way:14} rows alike {rows_alike} of {rows}, error of logits {logits_error} {reason}".format(**{"reason": "", **line}, rows=options.rows))
+    return table
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="python -m bench.instruments.offloaded_cache", description="Does the offloaded cache answer as the default one?")
+    parser.add_argument("shape", choices=sorted(weights.SHAPES))
+    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--rows", type=int, default=11)
+    parser.add_argument("--context-tokens", type=int, default=1024)
+    parser.add_argument("--new-tokens", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=3)
+    parser.add_argument("--out", required=True)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run(parse(sys.argv[1:]))
