@@ -16,11 +16,16 @@ READERS = {".json": json.loads, ".toml": tomllib.loads}
 
 
 def at(file: str, path: str, root: Path = ROOT) -> float:
-    """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`.
+    """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`; of a list of numbers the median.
 
-    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element. Of a list of numbers it is the median.
+    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element.
     Raises FileNotFoundError, and ValueError where the path leads to no number.
     """
+    return float(statistics.median(all_at(file, path, root)))
+
+
+def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
+    """The numbers of the list at a path, or the one number there."""
     place = (root / file).resolve()
     if not place.is_relative_to(root.resolve()):  # a page of a bundle is not trusted
         raise ValueError(f"{file} lies outside of the repository")
@@ -34,7 +39,7 @@ def at(file: str, path: str, root: Path = ROOT) -> float:
     numbers = found if isinstance(found, list) else [found]
     if not numbers or not all(_is_number(one) for one in numbers):
         raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {_steps(found)}")
-    return float(statistics.median(numbers))
+    return [float(one) for one in numbers]
 
 
 def _is_number(found: Any) -> bool:

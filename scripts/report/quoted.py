@@ -7,10 +7,12 @@ number stands for all runs of its row that came to an end, also those that an ea
 `tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
 is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
 those in which a kernel ran on the only GPU.
-`value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second (scripts/report/file_numbers.py).
+`value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the geometric
+means of two lists, as tables have ratios of times (scripts/report/file_numbers.py).
 """
 
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,7 +38,7 @@ OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
     "spread": lambda means_ms: max(means_ms) / min(means_ms),
 }
 #: {what a number of a file is: how many words it needs}.
-FILE_KINDS = {"value": 2, "value_ratio": 4}
+FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4}
 OPTIONS = ("tokens", "decimals", "times", "per")
 #: Runs of a row by their numbers: "…-01..02".
 SEVERAL = re.compile(r"(.+)-(\d+)\.\.(\d+)")
@@ -89,7 +91,7 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
         raise ValueError(f"it names {len(ids)} {noun}, {needed} are needed")
     digits = _digits({name: int(value) for name, value in options.items()})
     if kind in FILE_KINDS:
-        return digits(_of_files(ids))
+        return digits(_of_files(kind, ids))
     found = {name: _runs(name, named) for name in ids}
     if missing := [name for name in ids if not found[name]]:
         raise NoRun(f"there is no run {missing[0]}; try ls reports/runs reports/without-containers/runs")
@@ -130,15 +132,23 @@ def _digits(options: Mapping[str, int]) -> Callable[[float], str]:
     return lambda value: stats.significant(value * factor)
 
 
-def _of_files(words: Sequence[str]) -> float:
+def _of_files(kind: str, words: Sequence[str]) -> float:
     """The number that FILE PATH names, or the first over the second of two."""
+    read = _geometric_mean_at if kind == "mean_ratio" else file_numbers.at
     try:
-        first, *others = (file_numbers.at(file, path) for file, path in zip(words[::2], words[1::2], strict=True))
+        first, *others = (read(file, path) for file, path in zip(words[::2], words[1::2], strict=True))
     except FileNotFoundError as error:
         raise NoRun(f"there is no file {error.filename}") from error
     if 0 in others:
         raise ValueError("the second number is 0")
     return first / others[0] if others else first
+
+
+def _geometric_mean_at(file: str, path: str) -> float:
+    numbers = file_numbers.all_at(file, path)
+    if min(numbers) <= 0:
+        raise ValueError(f"{file} holds {min(numbers):g} at {path}, a geometric mean is of numbers above 0")
+    return statistics.geometric_mean(numbers)
 
 
 def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:

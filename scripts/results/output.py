@@ -17,7 +17,7 @@ def check_of(run: Record) -> dict[str, Any] | None:
 
 def _unlike_the_default_cache(run: Record) -> str:
     """ "with the offloaded cache 0 of 11 sequences are those of the default cache"; "" where all are, and for a run of another form."""
-    caches = (run.guest.figures.get("kv_offload") or {}).get("caches", []) if run.guest else []
+    caches = (run.guest.figures.get("kv_offload") or {}).get("caches") or [] if run.guest else []
     told = [(cache["cache"], cache.get("identical"), cache.get("batch_size")) for cache in caches]
     others = [
         f"with the {name} cache {alike} of {of} sequences are those of the default cache" for name, alike, of in told if None not in (alike, of) and alike != of

@@ -637,11 +637,16 @@ def test_a_fused_region_stands_beside_pytorch_s_operators_and_the_article() -> N
     assert "| bias + residual | deepspeed | 2 | — | no nvcc |" in text
 
 
-@pytest.mark.parametrize(("torch", "told"), [("2.1.2", True), ("2.3.0", True), ("2.4.0", False), ("2.11.0", False), ("", False), ("of my own", False)])
+@pytest.mark.parametrize(
+    ("torch", "told"),
+    [("2.1.2", True), ("2.3.0", True), ("2.4.0", False), ("2.4.0a0+f70bd71a48.nv24.06", False), ("2.11.0", False), ("", False), ("of my own", False)],
+)
 def test_the_times_of_kernels_say_where_torch_s_profiler_drops_their_fractions(torch: str, told: bool) -> None:
     row = measured("fusion-deepspeed", FUSION)
     row.guest.environment["packages"] = {"torch": torch}
-    assert (f"The profiler of torch {torch} drops the fraction of a microsecond of each kernel" in section_of(row)) is told
+    text = section_of(row)
+    assert (f"The profiler of torch {torch} drops the fraction of a microsecond of each kernel" in text) is told
+    assert ("| ≥ 2.00 / ≥ 2.00 |" in text) is told and ("| 2.00 / 2.00 |" in text) is not told
 
 
 def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None:
@@ -671,6 +676,9 @@ def test_a_cache_with_another_answer_than_the_default_one_makes_the_row_s_output
     assert wrong.guest.check["passed"], "the guest's own check is of the model alone"
     words = "with the offloaded cache 29 of 30 sequences are those of the default cache"
     assert run_facts.wrong_output(output.check_of(wrong)) == f"output failed its check ({words})"
+    assert "| **output FAILED**: 29 of 30 |" in section_of(wrong) and "FAILED" not in section_of(of(30))
+    drawn = {view.name: view.plot(group_of([wrong]), ARTICLE) for view in VIEWS if view.plot and view.name in ("kv_cache", "memory")}
+    assert all("output wrong" in str(picture) for picture in drawn.values()) and len(drawn) == 2
     assert plan.line_of(wrong).endswith(f"(OUTPUT CHECK FAILED: {words})") and plan.line_of(of(30)).endswith("(output as plain transformers')")
 
 

@@ -152,7 +152,7 @@ def test_no_claim_line_of_the_first_report_is_cut():
     (_, first), _ = document._kept()
     section = first.texts["REPORT.md"].partition("## Claims and settings")[2]
     lines = [line for line in section.splitlines() if line.lstrip().startswith("- ")]
-    assert sum("#claims-" in line for line in lines) == 15 and not [line for line in lines if "…" in line]
+    assert sum("#claim-" in line for line in lines) == 15 and not [line for line in lines if "…" in line]
 
 
 @pytest.mark.slow  # all committed results

@@ -1,11 +1,14 @@
 """scripts/report/quoted.py: a number in a hand-written page is that of its result, or make check fails."""
 
 import dataclasses
+import json
+import statistics
 
 import pytest
 
 from scripts import results
 from scripts.errors import KitError
+from scripts.paths import ROOT
 from scripts.report import quoted
 from tests.synthetic import busy, job, record, repeated
 
@@ -106,10 +109,23 @@ ARTICLE = "bench/articles/inference-tools.toml"
         (f"value {ARTICLE} cases/deepspeed/published/mean_ms decimals=2", "30.75"),
         (f"value {ARTICLE} model/parameters times=2 per=1000000000 decimals=0", "14"),
         (f"value_ratio {ARTICLE} cases/layer-parallel/published/mean_ms {ARTICLE} cases/deepspeed/published/mean_ms", "3.83"),
+        (f"mean_ratio {ARTICLE} cases/layer-parallel/published/mean_ms {ARTICLE} cases/deepspeed/published/mean_ms", "3.83"),
     ],
 )
 def test_a_number_of_a_file_is_the_one_at_its_path(marker, digits):
     assert number(marker, []) == digits
+
+
+def test_ratios_of_lists_are_of_their_medians_or_of_their_geometric_means():
+    file = "reports/instruments/masked-attention.json"
+    rows = json.loads((ROOT / file).read_text(encoding="utf-8"))["rows"]
+    slow, fast = rows[1]["us"], rows[0]["us"]
+    medians, means = (middle(slow) / middle(fast) for middle in (statistics.median, statistics.geometric_mean))
+    assert f"{medians:.5f}" != f"{means:.5f}"
+    assert number(f"value_ratio {file} rows/1/us {file} rows/0/us decimals=5", []) == f"{medians:.5f}"
+    assert number(f"mean_ratio {file} rows/1/us {file} rows/0/us decimals=5", []) == f"{means:.5f}"
+    with pytest.raises(KitError, match="holds 0 at rows/0/masked|no number at rows/0/masked"):
+        number(f"mean_ratio {file} rows/1/us {file} rows/0/masked", [])
 
 
 @pytest.mark.parametrize(

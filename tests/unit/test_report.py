@@ -288,7 +288,7 @@ def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_oth
 
 def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
     article = (whole / "article-inference-tools.md").read_text(encoding="utf-8")
-    caveat, table = article.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), article.index("| 1.1 DeepSpeed")
+    caveat, table = article.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), article.index("</a>1.1 DeepSpeed")
     assert article.index("](#measured-inference-tools)") < caveat < article.index("[The rules](method.md)") < table
     other = articles.find("deepspeed-inference")
     assert f"none of the {len(other.claims)} claims of “{other.title}” was tested; `make article-{other.slug}` does" in index_of(whole)
@@ -307,7 +307,7 @@ def of_five_runs(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: str, tmp_path: Path) -> None:
     first, _, below = of_five_runs.partition("## Did it hold?")[2].partition("## Claims and settings")
     lines = re.findall(
-        r"^- (.) \[1\.\d\]\(article-inference-tools\.md#claims-inference-tools\) .*?\. (?:\*\*)?([a-z ]+?)(?:\*\*)?(?: on .*?)?(?::|$)", below, re.M
+        r"^- (.) \[1\.\d\]\(article-inference-tools\.md#claim-inference-tools-1\.\d\) .*?\. (?:\*\*)?([a-z ]+?)(?:\*\*)?(?: on .*?)?(?::|$)", below, re.M
     )
     words = [word for _, word in lines]
     assert len(words) == 5 and all(SIGNS[word] == sign for sign, word in lines), below

@@ -28,7 +28,8 @@ def _size(dot: Dot) -> float:
 
 def _dot(row: Row) -> Dot | None:
     size_bytes = row.peak_resident_bytes if row.record.job.device == "cpu" else row.peak_of_a_gpu_bytes
-    return Dot(named(row), stats.Estimate(size_bytes / GIB), f"{size_bytes / GIB:.2f} GiB") if size_bytes else None
+    words = "" if not row.check or row.output_is_right else ", output wrong"
+    return Dot(named(row), stats.Estimate(size_bytes / GIB), f"{size_bytes / GIB:.2f} GiB{words}") if size_bytes else None
 
 
 def _finding(shown: Sequence[Dot]) -> str:

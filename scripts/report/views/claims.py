@@ -9,7 +9,7 @@ from scripts.articles import Article
 from scripts.report import cells, rerun_command
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks, code, link, prose
+from scripts.report.text import Markdown, anchor, blocks, code, link, prose
 from scripts.report.verdict_marks import SIGNS
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.lacking import Lacking
@@ -30,6 +30,11 @@ def word(judged: Judged) -> Markdown:
 
 def title(judged: Judged) -> Markdown:
     return Markdown(f"{judged.claim['id']} ") + prose(judged.claim["text"])
+
+
+def place_of(judged: Judged, slug: str) -> str:
+    """The anchor of a claim's line on its article's page, by which one cites the verdict."""
+    return f"claim-{slug}-{judged.claim['id']}"
 
 
 def setting(judged: Judged) -> Markdown:
@@ -128,8 +133,11 @@ def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
     def before(judged: Judged) -> str:
         return (of[id(judged)].version_1 if is_headline(judged) else judged.version_1) or NONE
 
+    def name(judged: Judged) -> Markdown | str:
+        return anchor(place_of(judged, verdicts.article.slug)) + title(judged) if is_headline(judged) else f"{judged.claim['id']}, controlled"
+
     columns = [
-        Column[Judged]("claim", lambda judged: title(judged) if is_headline(judged) else f"{judged.claim['id']}, controlled", words=True),
+        Column[Judged]("claim", name, words=True),
         *(VERDICT, _numbers(reason)),
         Column[Judged]("version 1, on its rows", before, words=True, when=any(one.version_1 for one in verdicts.claims)),
         Column[Judged]("measured on", setting, words=True),

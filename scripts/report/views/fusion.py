@@ -30,16 +30,20 @@ NOTES = Markdown(
 )
 
 #: The first torch whose profiler tells nanoseconds: https://github.com/pytorch/pytorch/pull/123650, merged in April 2024. Torch 2.1.2 gave whole microseconds.
-NANOSECONDS = Version("2.4")
+NANOSECONDS = (2, 4)
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A region in a batch size, fused by an implementation, beside PyTorch's operators; `eager` is None where only one of the two was timed."""
+    """A region in a batch size, fused by an implementation, beside PyTorch's operators; `eager` is None where only one of the two was timed.
+
+    `busy_is_least`: the profiler dropped fractions of the kernels' times.
+    """
 
     entry: Mapping[str, Any]
     eager: Mapping[str, Any] | None
     published: float | None
+    busy_is_least: bool = False
 
     @property
     def place(self) -> tuple[int, str, int]:
@@ -49,7 +53,9 @@ class Fused:
 
     @property
     def busy_us(self) -> str:
-        return cells.beside(*(cells.significant(entry.get("device_us")) for entry in (self.eager, self.entry))) if self.eager else NONE
+        sign = "≥ " if self.busy_is_least else ""
+        told = (entry.get("device_us") for entry in (self.eager, self.entry)) if self.eager else ()
+        return cells.beside(*(NONE if us is None else f"{sign}{cells.significant(us)}" for us in told)) if self.eager else NONE
 
     @property
     def error(self) -> str:
@@ -81,7 +87,9 @@ def _fused(group: Group, article: Article | None) -> Iterator[Fused]:
         for entry in entries:
             if entry["implementation"] != "eager":
                 published = case.published_at(f"speed_up_{entry['region']}", entry["batch_size"]) if case and not group.cannot_judge() else None
-                yield Fused(entry, eager.get((entry["region"], entry["batch_size"])) if entry["us"] else None, published)
+                yield Fused(
+                    entry, eager.get((entry["region"], entry["batch_size"])) if entry["us"] else None, published, _is_before_nanoseconds(row.version("torch"))
+                )
 
 
 def section(group: Group, article: Article | None) -> Markdown:
@@ -93,15 +101,15 @@ def _whole_microseconds(group: Group) -> Markdown:
     """What *GPU busy* is where torch's profiler drops a kernel's fraction of a microsecond; "" where it does not."""
     versions = dict.fromkeys(version for row, _ in group.figure("fusion") if _is_before_nanoseconds(version := row.version("torch")))
     words = (
-        "The profiler of torch {} drops the fraction of a microsecond of each kernel: there *GPU busy* is too small, by up to 1 µs a kernel, and a region "
-        "has several."
+        "The profiler of torch {} drops the fraction of a microsecond of each kernel: its *GPU busy* are lower bounds, "
+        "by up to 1 µs for each of a region's kernels."
     )
     return Markdown(words).format(", ".join(versions)) if versions else Markdown()
 
 
 def _is_before_nanoseconds(version: str) -> bool:
     try:
-        return Version(version) < NANOSECONDS
+        return Version(version).release < NANOSECONDS
     except InvalidVersion:
         return False
 

@@ -43,8 +43,21 @@ class Cache:
         return f"{self.entry['most_sequences']}" + (" or more" if self.entry["searched_to_the_end"] else "")
 
     @property
-    def identical(self) -> str:
-        return NONE if self.entry.get("identical") is None else f"{self.entry['identical']} of {self.entry.get('batch_size')}"
+    def is_wrong(self) -> bool:
+        """Has it made other tokens than the default cache?"""
+        return self.entry.get("identical") not in (None, self.entry.get("batch_size"))
+
+    @property
+    def identical(self) -> Markdown | str:
+        if self.entry.get("identical") is None:
+            return NONE
+        words = f"{self.entry['identical']} of {self.entry.get('batch_size')}"
+        return Markdown("**output FAILED**: {}").format(words) if self.is_wrong else words
+
+    @property
+    def mark(self) -> str:
+        """What a picture says behind its numbers."""
+        return ", output wrong" if self.is_wrong else ""
 
 
 COLUMNS: list[Column[Cache]] = [
@@ -71,8 +84,8 @@ def _caches(group: Group) -> list[Cache]:
 def plot(group: Group, article: Article | None) -> str | None:
     """What a further token costs with each cache, and how many sequences fit."""
     caches = [cache for cache in _caches(group) if cache.ms]
-    shown = [Dot(cache.entry["cache"], cache.ms, f"{cache.further_token} ms, {cache.most} fit") for cache in caches if cache.ms]
-    title = "; ".join(f"{cache.entry['cache']}: {cache.most} sequences fit" for cache in caches)
+    shown = [Dot(cache.entry["cache"], cache.ms, f"{cache.further_token} ms, {cache.most} fit{cache.mark}") for cache in caches if cache.ms]
+    title = "; ".join(f"{cache.entry['cache']}: {cache.most} sequences fit{cache.mark}" for cache in caches)
     return dots.plot([Panel("ms of a further token", shown)], title, group.heading) if shown else None
 
 

@@ -8,7 +8,7 @@ from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.plots import all_claims
 from scripts.report.tables import Column
-from scripts.report.text import Markdown, blocks, lines, link, prose
+from scripts.report.text import Markdown, blocks, lines, link, name_of, prose
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
 from scripts.results import Record, rules_version
@@ -53,7 +53,7 @@ def _calls(verdicts: ArticleVerdicts) -> Markdown:
 def _claim_line(claim: Lines, slug: str) -> Markdown:
     judged = claim.headline
     words = Markdown("- {} {} {} {}").format(
-        SIGNS[judged.verdict.word], link(judged.claim["id"], f"#claims-{slug}"), prose(judged.claim["text"]), claims.word(judged)
+        SIGNS[judged.verdict.word], link(judged.claim["id"], f"#{name_of(claims.place_of(judged, slug))}"), prose(judged.claim["text"]), claims.word(judged)
     )
     one_gpu = f"on one GPU {judged.claim['on_one_gpu']}" if judged.claim.get("on_one_gpu") and judged.verdict.gpus.startswith("on 1 GPU ") else ""
     if judged.verdict.parts_differ and judged.verdict.word != NOT_TESTED:
@@ -64,13 +64,12 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
 
 
 def _second_line(claim: Lines) -> list[Markdown]:
-    """What the variant controlled says of a claim that was not tested, and would else stand on the article's page alone; it changes no word above."""
+    """What the variant controlled says of a claim that was not tested, and where; it would else stand on the article's page alone, and is no verdict."""
     judged = claim.controlled
     if judged is None or claim.headline.verdict.word != NOT_TESTED or judged.verdict.word == NOT_TESTED:
         return []
-    facts = [f"{SIGNS[part.word]} {fact}" for part, fact in _parts_apart(judged)] if judged.verdict.parts_differ else _facts(judged)
-    said = Markdown("{} in the variant controlled, beside the verdict: {}").format(SIGNS[judged.verdict.word], claims.word(judged))
-    return [NESTED + Markdown(": ").join([said, *([Markdown("; ").join(facts)] if facts else [])])]
+    words = Markdown("{} no verdict, in the variant controlled: {}: {}. Measured on {}")
+    return [NESTED + words.format(SIGNS[judged.verdict.word], claims.word(judged), claims.numbers(judged), claims.setting(judged))]
 
 
 def _facts(judged: Judged) -> list[str]:
