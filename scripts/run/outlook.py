@@ -1,12 +1,14 @@
 """What a command would run: each row, the runs that are there, the runs to go, and how long they take. Nothing is started.
 
 The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU), or else on as many GPUs of
-other models, which are then named: a plan is also made where no GPU is.
+other models, which are then named: a plan is also made where no GPU is. A row without such a run takes the time of the nearest batch size of its case,
+which is named too: most of a run is no timed call.
 """
 
 import dataclasses
 import functools
 import itertools
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +31,7 @@ RUNS_OF_ESTIMATE = 5
 @dataclasses.dataclass(frozen=True)
 class Row:
     """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` are the models of GPUs of these runs, where they
-    are other ones than this machine's.
+    are other ones than this machine's, and `as_batch` is their batch size, where it is another one than the row's.
 
     `open_ended`: an unknown number of larger batches follows, until memory runs out.
     """
@@ -40,6 +42,7 @@ class Row:
     repeats: int
     run_s: float | None
     elsewhere: tuple[str, ...] = ()
+    as_batch: int | None = None
     open_ended: bool = False
 
     @property
@@ -88,7 +91,20 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
     count = runner.device_count(planned, asked)
     devices = f"{count} x CPU" if asked.device == "cpu" else counted(count, "GPU")
     run_s, elsewhere = _run_s(job, prefix, asked.runs)
-    return Row(planned, devices, done, asked.repeats, run_s, elsewhere), status
+    row = Row(planned, devices, done, asked.repeats, run_s, elsewhere)
+    return row if run_s is not None or done == asked.repeats else _as_nearest_batch(row, asked, seen), status
+
+
+def _as_nearest_batch(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
+    """The row with the time of the batch size of its case that is nearest to its own, by their ratio; the row as it is where none has a run."""
+    planned = row.planned
+    sizes, own = planned.article.batch_sizes_of(planned.case, planned.variant), planned.batch_size
+    others = [] if own is None or isinstance(sizes, Mapping) else sorted({*sizes} - {own}, key=lambda size: abs(math.log(size / own)))
+    for size in others:
+        run_s, elsewhere = _run_s(*runner.question(dataclasses.replace(planned, batch_size=size), asked, seen), asked.runs)
+        if run_s is not None:
+            return dataclasses.replace(row, run_s=run_s, elsewhere=elsewhere, as_batch=size)
+    return row
 
 
 def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, tuple[str, ...]]:
@@ -130,7 +146,8 @@ def summary(rows: list[Row]) -> str:
         elsewhere = sorted({model for row in to_go for model in row.elsewhere})
         partly = "" if all(row.elsewhere for row in to_go) else "partly "
         by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
-        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}")
+        near = ", of some rows as in their nearest batch size" if any(row.as_batch for row in to_go) else ""
+        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}{near}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
         parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row on as many devices is stored")
@@ -157,5 +174,6 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _time_of(row: Row) -> str:
-    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run" + (f" on {' and '.join(row.elsewhere)}" if row.elsewhere else "")
+    near = f", as in batch {row.as_batch}" if row.as_batch else ""
+    words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run{near}" + (f" on {' and '.join(row.elsewhere)}" if row.elsewhere else "")
     return words + (", then larger batches until memory runs out" if row.open_ended else "")

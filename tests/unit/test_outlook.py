@@ -80,6 +80,23 @@ def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
     assert rows(["transformers"], asked)[0].run_s is None
 
 
+def test_a_batch_size_without_a_run_takes_as_long_as_the_nearest_one_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "list_gpus", list)
+    monkeypatch.setattr(outlook.results, "runs_for", lambda *_: tmp_path)
+    asked = chosen(ARTICLE="deepspeed-inference", STACK="current", WEIGHTS="random", CASES="ds-inference", RUNS=str(tmp_path), GPUS="1", BATCH_SIZES="8,64")
+    (one,) = planned(["deepspeed"], asked)
+    assert [row.run_s for row in rows(["deepspeed"], asked)] == [None, None]
+    gpu = gpus.Gpu(0, "GPU-0", "OTHER GPU", 1 << 36, 0, "9.0")
+    for batch_size, seconds in ((1, 20.0), (32, 30.0), (128, 50.0)):
+        stored(dataclasses.replace(one, batch_size=batch_size), asked, 1, gpu=gpu, seconds=seconds)
+    found = rows(["deepspeed"], asked)
+    assert [(row.run_s, row.as_batch) for row in found] == [(33.0, 32), (33.0, 32)], "8 is nearer to 32 than to 1 by their ratio, 64 as near to 32 as to 128"
+    assert outlook.summary(found) == "2 runs: 0 are there, 2 to go, about 1 min, by runs on OTHER GPU, of some rows as in their nearest batch size"
+    assert list(outlook.lines([dataclasses.replace(one, batch_size=8)], asked))[1].endswith("33 s a run, as in batch 32 on OTHER GPU")
+    stored(dataclasses.replace(one, batch_size=8), asked, 1, gpu=gpu, seconds=10.0)
+    assert [(row.run_s, row.as_batch) for row in rows(["deepspeed"], asked)] == [(13.0, None), (33.0, 32)]
+
+
 def test_what_ran_out_of_memory_is_not_to_go_and_ends_the_sizes_above_it(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5", BATCH_SIZES="1,8,64")
     (one,) = planned(["transformers"], asked)
