@@ -7,8 +7,8 @@ number stands for all runs of its row that came to an end, also those that an ea
 `tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
 is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
 those in which a kernel ran on the only GPU.
-`value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the geometric
-means of two lists, as tables have ratios of times (scripts/report/file_numbers.py).
+`value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the means of two
+lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py).
 """
 
 import re
@@ -134,7 +134,7 @@ def _digits(options: Mapping[str, int]) -> Callable[[float], str]:
 
 def _of_files(kind: str, words: Sequence[str]) -> float:
     """The number that FILE PATH names, or the first over the second of two."""
-    read = _geometric_mean_at if kind == "mean_ratio" else file_numbers.at
+    read = _mean_at if kind == "mean_ratio" else file_numbers.at
     try:
         first, *others = (read(file, path) for file, path in zip(words[::2], words[1::2], strict=True))
     except FileNotFoundError as error:
@@ -144,11 +144,8 @@ def _of_files(kind: str, words: Sequence[str]) -> float:
     return first / others[0] if others else first
 
 
-def _geometric_mean_at(file: str, path: str) -> float:
-    numbers = file_numbers.all_at(file, path)
-    if min(numbers) <= 0:
-        raise ValueError(f"{file} holds {min(numbers):g} at {path}, a geometric mean is of numbers above 0")
-    return statistics.geometric_mean(numbers)
+def _mean_at(file: str, path: str) -> float:
+    return statistics.fmean(file_numbers.all_at(file, path))
 
 
 def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:

@@ -108,6 +108,11 @@ def first_lines(verdicts: ArticleVerdicts) -> list[Judged]:
     return [judged for one in verdicts.claims for judged in (one.headline, one.controlled) if judged]
 
 
+#: What stands above the claims of a variant that does not judge them.
+SECOND_LINE = Markdown(
+    "The variant published judges these claims. The words below are of the variant controlled, stand beside those verdicts and count in no total."
+)
+
 CLAIM: Column[Judged] = Column("claim", title, words=True)
 VERDICT: Column[Judged] = Column("verdict", word, words=True)
 
@@ -161,7 +166,9 @@ def of_group(group: Group, judged: Sequence[Judged], article: Article) -> Markdo
         return Markdown()
     reason = common_reason(judged)
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
-    return blocks(said_once(reason), table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged), _to_test(group, judged, article))
+    told = table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged)
+    beside = SECOND_LINE if any(one.is_controlled and not one.is_alone for one in judged) else Markdown()
+    return blocks(beside, said_once(reason), told, _to_test(group, judged, article))
 
 
 def _to_test(group: Group, judged: Sequence[Judged], article: Article) -> Markdown:

@@ -114,7 +114,7 @@ def _of_batches(timed: Sequence[Timed]) -> Markdown:
 
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ " (faster in b32: vllm-fp16 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
+    """ " (in b32 vllm-fp16 is faster: 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
     if not compared:
         return Markdown()
     best, same = _best(compared), _no_worse(timed, compared)
@@ -123,7 +123,7 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
         own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
         others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
         if own and others and (other := _best(others)).ms < _best(own).ms:
-            return Markdown(" (faster in b{}: {} {})").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
+            return Markdown(" (in b{} {} is faster: {})").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
     return Markdown()
 
 

@@ -73,7 +73,9 @@ COLUMNS: list[Column[Fused]] = [
     Column("batch", lambda fused: fused.entry["batch_size"]),
     Column("PyTorch, µs", lambda fused: _mean(fused.eager["us"]) if fused.eager else NONE),
     Column("fused, µs", lambda fused: _mean(fused.entry["us"]) if fused.eager else fused.entry["reason"] or NONE),
-    Column("times as fast (95 % interval)", lambda fused: stats.in_words(stats.ratio(fused.eager["us"], fused.entry["us"]), 2) if fused.eager else NONE),
+    Column(
+        "times as fast (95 % interval over calls)", lambda fused: stats.in_words(stats.ratio(fused.eager["us"], fused.entry["us"]), 2) if fused.eager else NONE
+    ),
     Column("published", lambda fused: NONE if fused.published is None else f"{fused.published:g}"),
     Column("GPU busy: PyTorch / fused, µs", lambda fused: fused.busy_us),
     Column("error of fused against float32, %", lambda fused: fused.error),

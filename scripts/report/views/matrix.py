@@ -92,16 +92,16 @@ def _subject(part: Part, over: str) -> str:
 
 
 def right_rows(group: Group) -> Markdown | str:
-    """ "6 of 6, 1 unsupported": of the rows that came to their end, then the others by their status; a calibration has no output."""
+    """ "6 of 6, 1 unchecked, 1 unsupported": of the checked rows that came to their end, then the others; a calibration has no output."""
     if group.key.article == CALIBRATION:
         return NONE
     ended = [row for row in group.rows if row.status == "ok"]
-    right = [row for row in ended if cells.status(row) == "ok"]
-    unchecked = sum(not row.check for row in right)
+    checked = [row for row in ended if row.check]
+    right = [row for row in checked if cells.status(row) == "ok"]
     others = collections.Counter(row.status for row in group.rows if row.status != "ok")
     words = [
-        f"{len(right)} of {len(ended)}",
-        *([f"{unchecked} of them unchecked"] if unchecked else []),
+        f"{len(right)} of {len(checked)}",
+        *([f"{len(ended) - len(checked)} unchecked"] if len(ended) > len(checked) else []),
         *(f"{count} {word}" for word, count in others.items()),
     ]
     return ", ".join(words)

@@ -68,7 +68,7 @@ def _second_line(claim: Lines) -> list[Markdown]:
     judged = claim.controlled
     if judged is None or claim.headline.verdict.word != NOT_TESTED or judged.verdict.word == NOT_TESTED:
         return []
-    words = Markdown("{} no verdict, in the variant controlled: {}: {}. Measured on {}")
+    words = Markdown("{} in the variant controlled only, counted in no total: {}: {}. Measured on {}")
     return [NESTED + words.format(SIGNS[judged.verdict.word], claims.word(judged), claims.numbers(judged), claims.setting(judged))]
 
 

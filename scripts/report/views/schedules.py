@@ -56,7 +56,7 @@ COLUMNS: list[Column[Schedule]] = [
     Column("stages", lambda schedule: schedule.entry["stages"]),
     Column("schedule", lambda schedule: schedule.entry["schedule"]),
     Column("micro-batches × sequences", lambda schedule: f"{schedule.entry['micro_batches']} × {schedule.entry['micro_batch_size']}"),
-    Column("tokens/s (slowest to fastest run)", _rate),
+    Column("tokens/s (slowest to fastest call)", _rate),
     Column("idle share of each stage, %", lambda schedule: _idle(schedule)),
     Column("sequences as in turn", lambda schedule: f"{schedule.entry['identical']} of {schedule.sequences}"),
 ]
