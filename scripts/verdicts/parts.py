@@ -22,7 +22,7 @@ class Range:
 
     def word(self, low: float, high: float) -> str:
         """The word on an interval: HOLDS inside, REFUTED outside, UNDECIDED across an end."""
-        if self._holds(low) and self._holds(high):
+        if self.holds(low) and self.holds(high):
             return HOLDS
         outside = (high <= self.least or low >= self.most) if self.is_open else (high < self.least or low > self.most)
         return REFUTED if outside else UNDECIDED
@@ -44,7 +44,8 @@ class Range:
             return f"{'above' if self.is_open else 'at least'} {least}"
         return f"{'below' if self.is_open else 'at most'} {most}"
 
-    def _holds(self, value: float) -> bool:
+    def holds(self, value: float) -> bool:
+        """Does the claim hold of this very number?"""
         return self.least < value < self.most if self.is_open else self.least <= value <= self.most
 
 

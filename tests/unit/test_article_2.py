@@ -521,7 +521,7 @@ def test_a_gain_of_kernels_is_by_the_token_and_stands_before_what_the_batch_grew
     )
     records = changed(changed(published_cells(1), "ds-zero", 1, small), "ds-zero", 128, large)
     part = judge("2.7", records).parts[0]
-    assert part.notes == ("kernels alone: 65.5", "more than the batch grew, 128 times"), "131 / 2"
+    assert part.notes == ("kernels alone: 65.5, outside of what is claimed", "more than the batch grew, 128 times"), "131 / 2"
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.81 * 128, HOLDS), (0.79 * 128, REFUTED)])

@@ -913,7 +913,7 @@ def test_a_ratio_of_runs_from_several_machines_is_told_for_the_gpus_of_each() ->
 @pytest.mark.parametrize(
     ("fast", "slow", "notes"),
     [
-        ((0.5,), (0.125,), ("kernels alone: 0.750",)),
+        ((0.5,), (0.125,), ("kernels alone: 0.750, outside of what is claimed",)),
         ((0.5,), (0.63,), ("kernels alone: 3.78",)),
         ((0.5,), (0.62,), ()),  # 3.72, and 3.75 would be 1.25 times as much
         ((0.5,), ("too-short",), ()),
@@ -926,6 +926,22 @@ def test_the_ratio_of_kernels_stands_beside_one_that_is_much_of_waiting(fast: tu
     runs = [busy(run, *shares) for one, shares in zip(rows, (fast, slow), strict=True) for run in repeated(one, scatter=0.0)]
     (part,) = judge_runs([FASTER], runs).parts
     assert (part.word, part.notes) == (HOLDS, notes)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "times", "side"),
+    [
+        (1.19, 2.79, ", within what is claimed"),
+        (2.79, 1.19, ", outside of what is claimed"),
+        (1.1, 1.2, ""),
+        (2.0, 2.8, ""),
+        (1.25, 1.26, ", within what is claimed"),
+    ],
+)
+def test_the_ratio_of_kernels_says_where_it_alone_is_what_the_claim_says(kernels: float, times: float, side: str) -> None:
+    of_kernels = pairs.OfKernels(kernels, times, "")
+    assert of_kernels.in_words(Range(most=1.25)) == f"kernels alone: {stats.significant(kernels)}{side}"
+    assert of_kernels.in_words() == f"kernels alone: {stats.significant(kernels)}"
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-320, 1e-300, 0.009])
@@ -954,7 +970,7 @@ def test_the_ratio_of_kernels_is_held_against_that_of_the_same_runs() -> None:
     told = [*(busy(run, 0.5) for run in fast[:3]), *fast[3:], *(busy(run, 0.5) for run in slow[:2]), *slow[2:]]
     assert judge_runs([FASTER], told).parts[0].notes == (), "1.5 of these runs by both, 1.98 of all"
     told = [*(busy(run, 0.5) for run in fast[:3]), *fast[3:], *(busy(run, 0.25) for run in slow[:2]), *slow[2:]]
-    assert judge_runs([FASTER], told).parts[0].notes == ("kernels alone: 0.750 of 2 and 3 runs",)
+    assert judge_runs([FASTER], told).parts[0].notes == ("kernels alone: 0.750 of 2 and 3 runs, outside of what is claimed",)
 
 
 def test_rows_on_one_machine_or_on_machines_that_ran_one_row_alone_have_one_ratio() -> None:

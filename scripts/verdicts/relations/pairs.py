@@ -16,6 +16,9 @@ from scripts.verdicts.run_facts import gpu_uuids_of, kernels_ms
 #: A note names so many sets of GPUs.
 MOST_SETS = 4
 
+#: Where every number lies.
+EVERYWHERE = Range()
+
 
 @dataclasses.dataclass(frozen=True)
 class OfKernels:
@@ -30,10 +33,11 @@ class OfKernels:
         """Do the two differ by more than SIZE_FACTOR? Then the ratio of times is much of time without a kernel."""
         return max(self.ratio, self.of_times) > SIZE_FACTOR * min(self.ratio, self.of_times)
 
-    @property
-    def in_words(self) -> str:
-        """ "kernels alone: 1.19", "kernels alone: 1.82 of 3 runs" where other runs do not tell it."""
-        return f"kernels alone: {stats.significant(self.ratio)}{self.runs and f' of {self.runs}'}"
+    def in_words(self, where: Range = EVERYWHERE) -> str:
+        """ "kernels alone: 1.19"; "kernels alone: 1.82 of 3 runs" where the others do not tell it; whether they alone lie within `where`."""
+        is_within = where.holds(self.ratio)
+        side = "" if is_within == where.holds(self.of_times) else f", {'within' if is_within else 'outside of'} what is claimed"
+        return f"kernels alone: {stats.significant(self.ratio)}{self.runs and f' of {self.runs}'}{side}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +58,21 @@ class Pair:
     of_kernels: OfKernels | None = None
     remarks: tuple[str, ...] = ()
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "kernels alone: 1.82 of 3 runs"; remarks."""
+    def notes(self, where: Range = EVERYWHERE) -> tuple[str, ...]:
+        """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "kernels alone: 1.82 of 3 runs"; remarks.
+
+        `where` a claim places the ratio: kernels alone may lie on the other side.
+        """
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
         by_gpus = [f"by GPUs: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
-        kernels = [self.of_kernels.in_words] if self.of_kernels and self.of_kernels.is_another else []
+        kernels = [self.of_kernels.in_words(where)] if self.of_kernels and self.of_kernels.is_another else []
         return (*by_gpus, *kernels, *self.remarks)
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
         rows = self.faster, self.slower
         part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
-        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes, on_gpus=self.on_gpus)
+        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes(where), on_gpus=self.on_gpus)
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
@@ -178,5 +184,5 @@ def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str
         beside.append(f"the rows differ in {parts.listed(differs)}")
     if apart(pair.faster, pair.slower):
         beside.append("on different GPUs")
-    beside += pair.notes
+    beside += pair.notes()
     return value, f" ({'; '.join(beside)})" if beside else ""
