@@ -640,6 +640,9 @@ def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -
     text = page(tmp_path, runs)
     assert "- int8 on 1: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
     assert "- int8 on 1: 2 of 3 runs are marked and count, the first: throttled: a" in text
+    wrong = synthetic.repeated(record(job("int8"), 50.0, checked=synthetic.check(0.5, passed=False)), 3)
+    wrong[0].host["conditions"] = {"marks": ["throttled: a"], "disturbed": []}
+    assert "- int8 on 1: 1 of 3 runs are marked and would count with a right output: throttled: a" in page(tmp_path / "wrong", wrong)
 
 
 def test_the_output_of_a_run_that_was_not_judged_to_its_end_is_open(tmp_path: Path) -> None:
