@@ -8,7 +8,6 @@ is a line with its reason. Every variant compiles everything anew, which takes m
 The weights are those of the kit's checkpoint to the bit, but are never written to a disk.
 """
 
-import argparse
 import collections
 import copy
 import gc
@@ -20,7 +19,7 @@ import types
 
 from bench import compat, profile
 from bench.backends import compiled
-from bench.instruments import fault_table, weights_and_times
+from bench.instruments import shared_options, weights_and_times
 from bench.job import to_json, write_whole
 from bench.measuring import measure, roof, work
 from bench.models import weights
@@ -282,9 +281,7 @@ def run(options):
         print("products alone {:.3f} ms".format(statistics.median(table["products"]["step_us"]) / 1000), flush=True)
     except Exception as error:
         table["products"] = {"reason": "{}: {}".format(type(error).__name__, error)}
-    factors = weights.factors_of(config, options.scale, weights.RECIPE)
-    model = weights_and_times.model_of(config, options.dtype, options.device, factors)
-    ids = fault_table.prompt_ids(config, fault_table.TEXT, options.prompt_tokens, options.device).repeat(options.rows, 1)
+    model, ids = weights_and_times.model_and_prompt(config, options, options.prompt_tokens)
     untouched = copy.deepcopy(model.generation_config), model.config._attn_implementation
     for name in options.only or VARIANTS:
         if time.monotonic() - began > options.limit:
@@ -302,11 +299,10 @@ def run(options):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="python -m bench.instruments.compiled_step", description="Which settings make a compiled step fastest?")
-    parser.add_argument("shape", choices=sorted(weights.SHAPES))
-    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
+    parser = shared_options.parser_of(
+        "compiled_step", "Which settings make a compiled step fastest?", dtype_help="of the model; the products alone are float16"
+    )
     parser.add_argument("--layers", type=int, default=0, help="keep the first so many layers (default: all)")
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16", help="of the model; the products alone are float16")
     parser.add_argument("--device", choices=sorted(CATEGORIES), default="cuda")
     parser.add_argument("--rows", type=int, default=1, help="the batch")
     parser.add_argument("--prompt-tokens", type=int, default=128)
@@ -316,7 +312,6 @@ def parse(arguments):
     parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help="the settings so far come first; of " + ", ".join(VARIANTS))
     parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: each variant that is faster than all before it")
     parser.add_argument("--limit", type=float, default=1e9, help="start no variant after this many seconds")
-    parser.add_argument("--out", required=True)
     return parser.parse_args(arguments)
 
 

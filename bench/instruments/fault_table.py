@@ -7,7 +7,6 @@ float32 model of the same weights judges the tokens (bench/checking/regret.py) a
 The weights are those of the kit's checkpoint to the bit, but are never written to a disk.
 """
 
-import argparse
 import json
 import os
 import re
@@ -16,7 +15,7 @@ import tempfile
 import time
 
 from bench.checking import regret
-from bench.instruments import faulty
+from bench.instruments import faulty, shared_options
 from bench.measuring import timed_tokens
 from bench.models import prompts, weights
 
@@ -193,10 +192,7 @@ def run(options):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="python -m bench.instruments.fault_table", description="Which faults does the judge see in greedy tokens?")
-    parser.add_argument("shape", choices=sorted(weights.SHAPES))
-    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16")
+    parser = shared_options.parser_of("fault_table", "Which faults does the judge see in greedy tokens?")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--candidates", nargs="+", required=True, metavar="q1.5w4")
     parser.add_argument("--text", default=TEXT)
@@ -204,7 +200,6 @@ def parse(arguments):
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--bits", nargs="*", type=int, default=[4, 8])
     parser.add_argument("--stop-after-s", type=float, default=1e9, help="start no candidate after this many seconds")
-    parser.add_argument("--out", required=True)
     return parser.parse_args(arguments)
 
 

@@ -8,12 +8,11 @@ the first call with the default cache, and the largest error of a step's logits 
 null where it is not finite).
 """
 
-import argparse
 import contextlib
 import sys
 
 from bench.checking import check
-from bench.instruments import fault_table, weights_and_times
+from bench.instruments import shared_options, weights_and_times
 from bench.job import to_json, write_whole
 from bench.models import weights
 
@@ -95,13 +94,11 @@ def run(options):
     import transformers
 
     transformers.logging.set_verbosity_error()
-    config = dict(weights.config_of(options.shape, options.scale))
+    config = weights.config_of(options.shape, options.scale)
     table = {name: value for name, value in vars(options).items() if name != "out"}
     table.update(torch=torch.__version__, transformers=transformers.__version__, ways=[])
     table["gpu"] = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    factors = weights.factors_of(config, options.scale, weights.RECIPE)
-    model = weights_and_times.model_of(config, options.dtype, options.device, factors)
-    ids = fault_table.prompt_ids(config, fault_table.TEXT, options.context_tokens, options.device).repeat(options.rows, 1)
+    model, ids = weights_and_times.model_and_prompt(config, options, options.context_tokens)
     expected = None
     for way in WAYS:
         line, expected = line_of(way, model, ids, options, expected)
@@ -112,16 +109,12 @@ def run(options):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="python -m bench.instruments.offloaded_cache", description="Does the offloaded cache answer as the default one?")
-    parser.add_argument("shape", choices=sorted(weights.SHAPES))
-    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16")
+    parser = shared_options.parser_of("offloaded_cache", "Does the offloaded cache answer as the default one?")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--rows", type=int, default=11)
     parser.add_argument("--context-tokens", type=int, default=1024)
     parser.add_argument("--new-tokens", type=int, default=5)
     parser.add_argument("--calls", type=int, default=3)
-    parser.add_argument("--out", required=True)
     return parser.parse_args(arguments)
 
 

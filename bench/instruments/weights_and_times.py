@@ -6,13 +6,12 @@ Each candidate is a model of its own in memory (factors as in fault_table.py). `
 order of the candidates is reversed from call to call.
 """
 
-import argparse
 import functools
 import json
 import statistics
 import sys
 
-from bench.instruments import fault_table
+from bench.instruments import fault_table, shared_options
 from bench.measuring import measure
 from bench.models import weights
 
@@ -27,6 +26,13 @@ def model_of(config, dtype, device, factors):
         stored = getattr(torch, config["torch_dtype"])
         parameter.data.copy_(weights.random_tensor(name, tuple(parameter.shape), 0, stored, device, times=times))
     return model
+
+
+def model_and_prompt(config, options, prompt_tokens):
+    """(a model with the kit's present random weights, the token ids [options.rows, prompt_tokens] of one prompt in every row)."""
+    factors = weights.factors_of(config, options.scale, weights.RECIPE)
+    ids = fault_table.prompt_ids(config, fault_table.TEXT, prompt_tokens, options.device)
+    return model_of(config, options.dtype, options.device, factors), ids.repeat(options.rows, 1)
 
 
 def run(options):
@@ -59,17 +65,13 @@ def _new_tokens(model, prompt, count):
 def parse(arguments):
     import time
 
-    parser = argparse.ArgumentParser(prog="python -m bench.instruments.weights_and_times", description="Do times depend on the weights?")
-    parser.add_argument("shape", choices=sorted(weights.SHAPES))
-    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16")
+    parser = shared_options.parser_of("weights_and_times", "Do times depend on the weights?")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--candidates", nargs="+", required=True, metavar="q1.5w4")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--calls", nargs="+", default=["1x1", "1x32"], metavar="BATCHxNEW_TOKENS")
     parser.add_argument("--warmup-runs", type=int, default=2)
     parser.add_argument("--timed-runs", type=int, default=10)
-    parser.add_argument("--out", required=True)
     parser.set_defaults(clock=time.perf_counter)
     return parser.parse_args(arguments)
 

@@ -43,7 +43,7 @@ class Fused:
     entry: Mapping[str, Any]
     eager: Mapping[str, Any] | None
     published: float | None
-    busy_is_least: bool = False
+    busy_is_least: bool
 
     @property
     def place(self) -> tuple[int, str, int]:
@@ -53,9 +53,11 @@ class Fused:
 
     @property
     def busy_us(self) -> str:
+        if not self.eager:
+            return NONE
         sign = "≥ " if self.busy_is_least else ""
-        told = (entry.get("device_us") for entry in (self.eager, self.entry)) if self.eager else ()
-        return cells.beside(*(NONE if us is None else f"{sign}{cells.significant(us)}" for us in told)) if self.eager else NONE
+        told = (entry.get("device_us") for entry in (self.eager, self.entry))
+        return cells.beside(*(NONE if us is None else f"{sign}{cells.significant(us)}" for us in told))
 
     @property
     def error(self) -> str:
@@ -84,14 +86,12 @@ COLUMNS: list[Column[Fused]] = [
 
 def _fused(group: Group, article: Article | None) -> Iterator[Fused]:
     for row, entries in group.figure("fusion"):
-        case = article.case(row.case) if article else None
+        case, is_least = article.case(row.case) if article else None, _is_before_nanoseconds(row.version("torch"))
         eager = {(entry["region"], entry["batch_size"]): entry for entry in entries if entry["implementation"] == "eager" and entry["us"]}
         for entry in entries:
             if entry["implementation"] != "eager":
                 published = case.published_at(f"speed_up_{entry['region']}", entry["batch_size"]) if case and not group.cannot_judge() else None
-                yield Fused(
-                    entry, eager.get((entry["region"], entry["batch_size"])) if entry["us"] else None, published, _is_before_nanoseconds(row.version("torch"))
-                )
+                yield Fused(entry, eager.get((entry["region"], entry["batch_size"])) if entry["us"] else None, published, is_least)
 
 
 def section(group: Group, article: Article | None) -> Markdown:

@@ -13,6 +13,7 @@ from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown
 from scripts.report.view import View
+from scripts.results import output
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -44,8 +45,7 @@ class Cache:
 
     @property
     def is_wrong(self) -> bool:
-        """Has it made other tokens than the default cache?"""
-        return self.entry.get("identical") not in (None, self.entry.get("batch_size"))
+        return output.answers_otherwise(self.entry)
 
     @property
     def identical(self) -> Markdown | str:

@@ -1,0 +1,15 @@
+"""What the instruments on random weights ask for alike: the model, its dtype, and where the table goes."""
+
+import argparse
+
+from bench.models import weights
+
+
+def parser_of(instrument, question, dtype_help=None):
+    """A parser with the shape, --scale, --dtype and --out; the instrument adds its own options, --device among them."""
+    parser = argparse.ArgumentParser(prog="python -m bench.instruments.{}".format(instrument), description=question)
+    parser.add_argument("shape", choices=sorted(weights.SHAPES))
+    parser.add_argument("--scale", choices=("full", "tiny"), default="full")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16", help=dtype_help)
+    parser.add_argument("--out", required=True)
+    return parser
