@@ -4,13 +4,14 @@ import glob
 import os
 import platform
 import sys
-from importlib import metadata  # Python 3.8 has it in the standard library
 
 from bench.measuring import ranks
 
 
 def packages():
     """{normalised name: version} of every installed distribution."""
+    from importlib import metadata  # with the parser of e-mail; the host imports this module, and asks for no packages
+
     versions = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]

@@ -3,6 +3,8 @@
 A runner that is killed outright leaves its container behind; the next runner removes it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import platform
@@ -15,12 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import docker
-from docker.errors import APIError, DockerException, NotFound
-from docker.models.containers import Container
-
 from scripts import surroundings
 from scripts.containers import docker_errors, gpu_requests, restrictions
+from scripts.containers.library import docker
 from scripts.machine import locks, signals
 from scripts.machine.gpus import Gpu
 from scripts.machine.lines import Lines
@@ -52,7 +51,7 @@ def connect() -> docker.DockerClient:
         context = docker.ContextAPI.get_context(variables.get("DOCKER_CONTEXT"))
         host = (context and context.Host) or "unix:///var/run/docker.sock"
         return docker.DockerClient(base_url=host, version="auto", timeout=60)
-    except (DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
+    except (docker.errors.DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
         raise docker_errors.unreachable(error, host or "its usual address") from error
 
 
@@ -80,9 +79,9 @@ def is_ours(client: docker.DockerClient, pid: int, proc: Path = Path("/proc")) -
     try:
         named = re.findall("[0-9a-f]{64}", (proc / str(pid) / "cgroup").read_text())
         labels = client.containers.get(named[-1]).labels if named else {}  # the last: an engine may run in a container itself
-    except NotFound:
+    except docker.errors.NotFound:
         return False
-    except (OSError, DockerException):
+    except (OSError, docker.errors.DockerException):
         return None
     return Path(labels.get(OWNER_LABEL, "")).name.startswith(_owner_name())
 
@@ -140,9 +139,9 @@ def run(
             with signals.held_back():
                 container = client.containers.create(image_tag, list(command), labels=labels, **settings)
             return _watch(container, timeout_s, on_line)
-        except APIError as error:
+        except docker.errors.APIError as error:
             raise docker_errors.explain(error, image_tag) from error
-        except docker_errors.SILENCE as error:
+        except docker_errors.silence() as error:
             raise docker_errors.gone(run_id) from error
         finally:
             if container:
@@ -150,7 +149,7 @@ def run(
                     _remove(container)
 
 
-def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
+def _watch(container: docker.models.containers.Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
     """Start a container and follow it until it ends or its time is up."""
     stream = container.attach(stream=True, logs=False)  # before the start: otherwise the first lines are lost
     started_at, started_monotonic = time.time(), time.monotonic()
@@ -161,11 +160,11 @@ def _watch(container: Container, timeout_s: float, on_line: Callable[[str], None
         for line in _lines(stream, deadline):
             on_line(line)
         container.wait(timeout=max(0.1, deadline - time.monotonic()))
-    except (TimeoutError, *docker_errors.SILENCE):
+    except (TimeoutError, *docker_errors.silence()):
         if time.monotonic() < deadline:
             raise
         timed_out = True
-        with contextlib.suppress(APIError):  # the container may have just ended
+        with contextlib.suppress(docker.errors.APIError):  # the container may have just ended
             container.kill()
         container.wait(timeout=60)
     finished_at = started_at + time.monotonic() - started_monotonic  # the clock may be set meanwhile
@@ -212,18 +211,18 @@ def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
         reader_left.set()
 
 
-def _remove(container: Container) -> None:
+def _remove(container: docker.models.containers.Container) -> None:
     """Remove a container, running or not, and wait until it is gone. Where Docker does not answer, the next sweep removes it."""
     try:
         for _ in range(50):
             try:
                 container.remove(force=True, v=True)
-            except NotFound:
+            except docker.errors.NotFound:
                 return
-            except APIError as error:
+            except docker.errors.APIError as error:
                 if "already in progress" not in str(error):
                     raise docker_errors.not_removed(container.short_id, str(error.explanation)) from error
             time.sleep(0.1)
-    except docker_errors.SILENCE:
+    except docker_errors.silence():
         return
     raise docker_errors.not_removed(container.short_id, "it is still there")

@@ -1,18 +1,15 @@
 """Docker's errors, each as one line with the next command."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 from collections.abc import Iterator
 
-import requests
-from docker.errors import APIError, DockerException, ImageNotFound
-
+from scripts.containers.library import docker
 from scripts.errors import KitError, NothingRuns, PreflightError
 
 TAG = re.compile(r"llm-repro/(?P<backend>[^:]+):(?P<stack>.+)-[0-9a-f]{12}")
-
-#: Errors which show that Docker itself is gone or does not answer.
-SILENCE = (requests.exceptions.ConnectionError, requests.exceptions.Timeout, requests.exceptions.ChunkedEncodingError)
 
 NO_TOOLKIT = (
     "Docker cannot give GPUs to containers: install the NVIDIA Container Toolkit, "
@@ -39,10 +36,17 @@ KNOWN = (
 )
 
 
-def explain(error: APIError, image_tag: str) -> KitError:
+def silence() -> tuple[type[Exception], type[Exception], type[Exception]]:
+    """The errors which show that Docker itself is gone or does not answer."""
+    from requests import exceptions  # with docker, when it is used
+
+    return exceptions.ConnectionError, exceptions.Timeout, exceptions.ChunkedEncodingError
+
+
+def explain(error: docker.errors.APIError, image_tag: str) -> KitError:
     """The kit's error for an error of Docker's API while a container of this image was created or started."""
     message = " ".join(str(error.explanation or error).split())
-    if isinstance(error, ImageNotFound):
+    if isinstance(error, docker.errors.ImageNotFound):
         tag = TAG.fullmatch(image_tag)
         command = f"make build-{tag['backend']} STACK={tag['stack']}" if tag else f"docker build -t {image_tag} …"
         return PreflightError(f"the image {image_tag} is not built; type {command}")
@@ -52,7 +56,7 @@ def explain(error: APIError, image_tag: str) -> KitError:
     return KitError(f"the container engine refused to run {image_tag}: {message}")
 
 
-def unreachable(error: DockerException | OSError | ValueError, host: str) -> NothingRuns:
+def unreachable(error: docker.errors.DockerException | OSError | ValueError, host: str) -> NothingRuns:
     """The error for a Docker address where no Docker answers."""
     if "Permission denied" in str(error):
         return NothingRuns(f"Docker at {host} is not open to this user; type `sudo usermod -aG docker $USER` and log in again")
@@ -67,9 +71,9 @@ def answering(doing: str) -> Iterator[None]:
     """Within the block a Docker that stops answering, or fails by itself, is one KitError; `doing` names what it was asked for."""
     try:
         yield
-    except SILENCE as error:
+    except silence() as error:
         raise gone(doing) from error
-    except APIError as error:
+    except docker.errors.APIError as error:
         raise KitError(f"Docker failed during {doing}: {' '.join(str(error.explanation or error).split())}; type the same again, or see its log") from error
 
 

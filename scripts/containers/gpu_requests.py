@@ -4,15 +4,16 @@ GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chos
 `nvidia` (the toolkit).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import docker
 import yaml
-from docker.types import DeviceRequest
 
 from scripts.containers import podman
+from scripts.containers.library import docker
 from scripts.errors import PreflightError
 from scripts.machine import allocation
 from scripts.machine.gpus import Gpu
@@ -25,7 +26,7 @@ FOLDERS_OF_PODMAN = ("/etc/cdi", "/var/run/cdi")
 GENERATE = "type `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
 
 
-def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[DeviceRequest]:
+def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto") -> list[docker.types.DeviceRequest]:
     """The device requests that show a container exactly these GPUs; [] without GPUs. Raises PreflightError."""
     if not gpus:
         return []
@@ -36,11 +37,11 @@ def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto
     if mode == "cdi" and not named:
         raise PreflightError(f"GPU_MODE=cdi: no CDI spec names GPU {', '.join(str(gpu.index) for gpu in gpus)}; {GENERATE}, or GPU_MODE=nvidia")
     if named and mode != "nvidia":
-        return [DeviceRequest(driver="cdi", device_ids=named)]
-    return [DeviceRequest(device_ids=[gpu.uuid for gpu in gpus], capabilities=[["gpu"]])]
+        return [docker.types.DeviceRequest(driver="cdi", device_ids=named)]
+    return [docker.types.DeviceRequest(device_ids=[gpu.uuid for gpu in gpus], capabilities=[["gpu"]])]
 
 
-def _request_to_podman(version: tuple[int, ...], gpus: Sequence[Gpu]) -> DeviceRequest:
+def _request_to_podman(version: tuple[int, ...], gpus: Sequence[Gpu]) -> docker.types.DeviceRequest:
     """By CDI names, because Podman ignores a request in the form of the toolkit, and starts the container without GPUs."""
     if version < podman.FIRST_WITH_GPUS:
         shown = ".".join(map(str, version))
@@ -49,7 +50,7 @@ def _request_to_podman(version: tuple[int, ...], gpus: Sequence[Gpu]) -> DeviceR
     if not named:
         indices = ", ".join(str(gpu.index) for gpu in gpus)
         raise PreflightError(f"no CDI spec in {' or '.join(FOLDERS_OF_PODMAN)} names GPU {indices}, and Podman takes GPUs by CDI names alone; {GENERATE}")
-    return DeviceRequest(driver="cdi", device_ids=named)
+    return docker.types.DeviceRequest(driver="cdi", device_ids=named)
 
 
 def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:

@@ -1,16 +1,16 @@
 """Podman's service, which speaks Docker's API: where it listens, and which version it is."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import docker
-from docker.errors import DockerException
-
 from scripts import surroundings
 from scripts.containers import restrictions
+from scripts.containers.library import docker
 from scripts.errors import NothingRuns, PreflightError
 
 #: The first version whose API heeds a request for a GPU by its CDI name; earlier versions ignore the request without an error.
@@ -28,7 +28,7 @@ def connect() -> docker.DockerClient:
     try:
         client = docker.DockerClient(base_url=host, version="auto", timeout=60)
         is_podman = bool(version(client))
-    except (DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
+    except (docker.errors.DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
         raise NothingRuns(f"no Podman answers at {host}; {START}") from error
     if not is_podman:
         raise PreflightError(f"the engine at {host} is Docker and not Podman; type ENGINE=docker, or {START}")

@@ -1,14 +1,15 @@
 """What a job's container may do: compute, write its own folder and /tmp, and nothing else."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from docker.types import LogConfig, Mount, Ulimit
-
 from scripts import surroundings
+from scripts.containers.library import docker
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.units import GIB
@@ -40,7 +41,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
     `cores` are the processor cores that it stays on, "" for all.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
-    unlimited = [Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
+    unlimited = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
     kept_on = {"cpuset_cpus": cores} if cores else {}
     return kept_on | {
         "read_only": True,
@@ -58,7 +59,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
         "working_dir": "/kit",
         "environment": ENVIRONMENT,
         "use_config_proxy": False,  # a proxy's address may hold a password
-        "log_config": LogConfig(type="none"),  # the runner reads the output while the job runs
+        "log_config": docker.types.LogConfig(type="none"),  # the runner reads the output while the job runs
     }
 
 
@@ -95,14 +96,14 @@ class Folders:
     def read_only(self) -> list[Path]:
         return [folder for folder in (self.bench, self.models, *self.linked) if folder]
 
-    def mounts(self) -> list[Mount]:
+    def mounts(self) -> list[docker.types.Mount]:
         models = [_mount("/models", self.models)] if self.models else []
         linked = [_mount(str(folder), folder) for folder in self.linked]
         return [_mount("/run/job", self.work, read_only=False), _mount("/kit/bench", self.bench), *models, *linked]
 
 
-def _mount(target: str, source: Path, read_only: bool = True) -> Mount:
-    return Mount(target, str(source.resolve()), type="bind", read_only=read_only)
+def _mount(target: str, source: Path, read_only: bool = True) -> docker.types.Mount:
+    return docker.types.Mount(target, str(source.resolve()), type="bind", read_only=read_only)
 
 
 def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), driver_libraries: str = "") -> list[str]:

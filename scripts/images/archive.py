@@ -9,17 +9,19 @@ In the folder ARCHIVES (./archives unless one is named):
     SHA256SUMS           a checksum of each of them, as `sha256sum --check` reads it
 """
 
+from __future__ import annotations
+
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, cast
 
-import docker
 import zstandard
 
 from scripts import pins
 from scripts.containers.container import connect
+from scripts.containers.library import docker
 from scripts.errors import KitError
 from scripts.images import build, offline, pieces
 from scripts.machine import checksums

@@ -1,5 +1,7 @@
 """make build-<backend>: build an image from its generated Dockerfile, then compare its content with the lock."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import json
@@ -12,11 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import docker
-from docker.errors import ImageNotFound
-
 from scripts import pins, surroundings
 from scripts.containers.container import connect
+from scripts.containers.library import docker
 from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import dockerfile, inventory, render
 from scripts.machine import locks
@@ -74,7 +74,7 @@ def _build(client: docker.DockerClient, image: Image, wheels: Path | None) -> No
 def exists(client: docker.DockerClient, tag: str) -> bool:
     try:
         client.images.get(tag)
-    except ImageNotFound:
+    except docker.errors.ImageNotFound:
         return False
     return True
 
@@ -83,7 +83,7 @@ def image_facts(client: docker.DockerClient, image: Image) -> dict[str, Any]:
     """The facts of an image that a result stores. `digest` is "" unless the image came from a registry; `stand_in`: its base is a stand-in."""
     try:
         built = client.images.get(image.tag)
-    except ImageNotFound as error:
+    except docker.errors.ImageNotFound as error:
         raise KitError(f"no image {image.tag}: type `make build-{image.backend} STACK={image.stack}`") from error
     digests = built.attrs.get("RepoDigests") or [""]
     return {

@@ -1,18 +1,17 @@
 """make images: list which images are built, their size, the layers that they share, and whether they are stale. Also the record of a full build."""
 
+from __future__ import annotations
+
 import datetime
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import docker
-import docker.models.images
-from docker.errors import ImageNotFound
-
 from bench.job import write_whole
 from scripts import paths, pins
 from scripts.containers.container import connect
+from scripts.containers.library import docker
 from scripts.errors import KitError
 from scripts.pins import Image, Pins
 from scripts.units import counted
@@ -138,7 +137,7 @@ def show() -> None:
     try:
         rows = built(client, pins.load())
         each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
-    except ImageNotFound as error:
+    except docker.errors.ImageNotFound as error:
         raise KitError(f"an image was removed meanwhile ({error.explanation}); try make images again") from error
     own, total = unique_bytes(each)
     now = datetime.datetime.now(datetime.UTC)

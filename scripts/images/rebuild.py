@@ -3,6 +3,8 @@
 The command prints both digests, and for each layer that differs the entries and the fields in which they differ.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import subprocess
@@ -11,10 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-import docker
-from docker.errors import ImageNotFound
-
 from scripts.containers.container import connect
+from scripts.containers.library import docker
 from scripts.images import build
 from scripts.pins import Image
 
@@ -132,7 +132,7 @@ def rebuild(image: Image, wheels: Path | None = None) -> list[str]:
         return lines
     finally:
         for tag in tags:
-            with contextlib.suppress(ImageNotFound):  # its build failed
+            with contextlib.suppress(docker.errors.ImageNotFound):  # its build failed
                 client.images.remove(tag, force=True)
 
 

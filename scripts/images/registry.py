@@ -4,16 +4,16 @@ docker/digests.json holds {tag: digest} of what was pushed; `make pull` takes th
 pulled images with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import docker
-from docker.errors import DockerException
-
 from bench.job import write_whole
 from scripts.containers.container import connect
+from scripts.containers.library import docker
 from scripts.errors import KitError
 from scripts.images import build, verify
 from scripts.paths import ROOT
@@ -61,7 +61,7 @@ def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
             if "error" in line:
                 raise KitError(f"{registry} does not take {image.tag}: {line['error'].strip()}; type docker login {registry.partition('/')[0]}")
             digest = line.get("aux", {}).get("Digest", digest)
-    except DockerException as error:
+    except docker.errors.DockerException as error:
         raise KitError(f"{registry} does not take {image.tag}: {error}") from error
     finally:
         client.images.remove(f"{repository}:{tag}", noprune=True)
@@ -95,7 +95,7 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     name = f"{repository}@{digest}"
     try:
         pulled = client.images.pull(repository, digest)
-    except DockerException as error:
+    except docker.errors.DockerException as error:
         raise KitError(f"{name} cannot be pulled: {error}") from error
     with contextlib.ExitStack() as unless_right:
         unless_right.callback(client.images.remove, name, force=True)

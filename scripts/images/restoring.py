@@ -5,6 +5,8 @@ and an archive of a stack may name only that stack's images and their base. Afte
 all that it holds, as in `make verify-<backend>`. An image that differs loses its tag, and the tag goes back to what had it before.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import contextlib
 import functools
@@ -16,12 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import docker
 import zstandard
-from docker.errors import DockerException, ImageNotFound
 
 from scripts import pins
 from scripts.containers import apptainer, container, docker_errors, podman
+from scripts.containers.library import docker
 from scripts.errors import KitError
 from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
 from scripts.machine import unpack
@@ -201,7 +202,7 @@ def _load(client: docker.DockerClient, files: Sequence[Path]) -> None:
         for line in client.api.load_image(pieces.joined(files)):
             if "error" in line:
                 raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
-    except (DockerException, *docker_errors.SILENCE) as error:
+    except (docker.errors.DockerException, *docker_errors.silence()) as error:
         raise KitError(f"the engine does not load {files[0]}: {error}") from error
 
 
@@ -209,7 +210,7 @@ def _id(client: docker.DockerClient, name: str) -> str:
     """The id of the image that has a name; "" where none has it."""
     try:
         return str(client.images.get(name).id)
-    except ImageNotFound:
+    except docker.errors.ImageNotFound:
         return ""
 
 

@@ -3,18 +3,18 @@
 A missing image is built first. All answers come from the image itself, in a container without a network.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re
 from typing import Any
 
-import docker
-from docker.errors import DockerException, ImageNotFound
-
 from bench.reasons import first_line
 from scripts import paths
 from scripts.containers import docker_errors
 from scripts.containers.container import connect
+from scripts.containers.library import docker
 from scripts.errors import KitError
 from scripts.images import build, dockerfile
 from scripts.pins import Image, requirement_files
@@ -125,7 +125,7 @@ def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | N
     """The Debian packages of an image's base; None where this machine does not have the base."""
     try:
         client.images.get(image.base)
-    except ImageNotFound:
+    except docker.errors.ImageNotFound:
         return None
     return sorted(build.output_of(client, image.base, BASE_PACKAGES).split())
 
@@ -141,7 +141,7 @@ def check_foreign(client: docker.DockerClient, image: Image, name: str = "") -> 
     """As `check`, of an image that another machine made: one that cannot be asked differs too."""
     try:
         return check(client, image, name)
-    except (KitError, DockerException, *docker_errors.SILENCE, ValueError, KeyError, TypeError, IndexError) as error:
+    except (KitError, docker.errors.DockerException, *docker_errors.silence(), ValueError, KeyError, TypeError, IndexError) as error:
         return [f"does not say what it holds: {first_line(error)}"]
 
 

@@ -3,18 +3,19 @@
 `scripts/run/preflight.py` asks the same of one case, once its image and its weights are known.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from docker.errors import DockerException
-
 from bench.reasons import first_line
 from scripts import articles, pins
 from scripts.articles import Article
 from scripts.containers import container, docker_errors, gpu_requests, podman
+from scripts.containers.library import docker
 from scripts.errors import KitError
 from scripts.images import build
 from scripts.machine import allocation, gpus
@@ -127,7 +128,7 @@ def _engine(usable: Sequence[Gpu]) -> Finding:
         build.require_buildx()
     except KitError as error:
         return Finding("Docker", "", f"{error}; other engines: docs/clusters.md")
-    except DockerException as error:
+    except docker.errors.DockerException as error:
         return Finding("Docker", "", f"Docker fails ({first_line(str(error))}); see its log")
     way = _way_of_gpus(info, usable) if usable else ""
     found = f"Docker {version} with buildx" + (f", which gives GPUs by {way}" if way else "")

@@ -1,16 +1,17 @@
 """The engines that run a job in a container of its pinned image: Docker, Podman, Apptainer, pyxis. A job sees the same folders in each."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import docker
-
 from bench.job import Job, Result, to_json, write_whole
 from scripts.containers import apptainer, container, docker_errors, podman, pyxis
 from scripts.containers.container import Outcome
+from scripts.containers.library import docker
 from scripts.containers.restrictions import Folders
 from scripts.errors import NothingRuns, PreflightError
 from scripts.images import build, image_files, sif, squashfs
