@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from scipy import stats
+import scipy
 
 #: Of a row with an interval.
 LEAST_RUNS = 5
@@ -144,7 +144,7 @@ def times_ms(runs: Sequence[Raw], new_tokens: int) -> dict[str, float | None]:
     means = [float(numpy.mean(calls_ms(raw, new_tokens))) for raw in timed_runs(runs, new_tokens)]
     calls = [call for raw in timed_runs(runs, new_tokens) for call in calls_ms(raw, new_tokens)]
     counted = means if len(means) > 1 else calls
-    interval = stats.ttest_1samp(means, 0.0).confidence_interval(0.95) if len(means) >= LEAST_RUNS else (None, None)
+    interval = scipy.stats.ttest_1samp(means, 0.0).confidence_interval(0.95) if len(means) >= LEAST_RUNS else (None, None)
     deciding = {"mean_ms": numpy.mean(counted), "std_ms": numpy.std(counted), "p95_ms": numpy.percentile(calls, 95)}
     return {name: float(value) for name, value in deciding.items()} | {"low_ms": interval[0], "high_ms": interval[1]}
 
@@ -155,7 +155,7 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> tuple[float, float 
     value = math.exp(float(numpy.mean(logs[0]) - numpy.mean(logs[1])))
     if min(len(above), len(below)) < LEAST_RUNS:
         return value, None, None
-    low, high = stats.ttest_ind(*logs, equal_var=False).confidence_interval(0.95)
+    low, high = scipy.stats.ttest_ind(*logs, equal_var=False).confidence_interval(0.95)
     return value, math.exp(low), math.exp(high)
 
 

@@ -5,9 +5,9 @@ import statistics
 
 import numpy
 import pytest
+import scipy  # its parts are imported at their first use, by the process that runs these tests
 from hypothesis import assume
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from scripts import stats
 from tests.properties import holds_for
@@ -31,12 +31,12 @@ def test_a_summary_is_that_of_the_standard_library_and_scipy(samples: list[float
     assert summary.mean == pytest.approx(statistics.fmean(samples))
     assert summary.std == pytest.approx(statistics.pstdev(samples), abs=1e-9 * max(samples))
     assert summary.median == pytest.approx(statistics.median(samples))
-    assert summary.p95 == pytest.approx(scipy_stats.scoreatpercentile(samples, 95, interpolation_method="fraction"))
+    assert summary.p95 == pytest.approx(scipy.stats.scoreatpercentile(samples, 95, interpolation_method="fraction"))
 
 
 @holds_for(samples=SAMPLES)
 def test_outliers_are_those_of_scipys_median_absolute_deviation(samples: list[float]) -> None:
-    spread = scipy_stats.median_abs_deviation(samples)
+    spread = scipy.stats.median_abs_deviation(samples)
     assume(spread == 0 or spread > 1e-9 * max(samples))
     scores = [0.6745 * abs(one - statistics.median(samples)) / spread if spread else 0.0 for one in samples]
     assume(not any(score == pytest.approx(3.5) for score in scores))
@@ -56,14 +56,14 @@ def test_the_interval_of_a_mean_holds_its_value_and_scales_with_the_unit(samples
 def test_the_interval_of_a_mean_is_that_of_scipys_bootstrap(seed: int, count: int, spread: float) -> None:
     """Of scattered samples: few distinct values would put both ends on steps, where any two sets of resamples differ."""
     samples = numpy.random.default_rng(seed).normal(100, 100 * spread, count).tolist()
-    theirs = scipy_stats.bootstrap((samples,), numpy.mean, method="percentile", rng=1).confidence_interval
+    theirs = scipy.stats.bootstrap((samples,), numpy.mean, method="percentile", rng=1).confidence_interval
     ours = stats.mean(samples)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.05 * (theirs.high - theirs.low))
 
 
 @holds_for(values=RUNS.filter(spreads))
 def test_the_interval_over_runs_is_that_of_scipys_t_test(values: list[float]) -> None:
-    theirs = scipy_stats.ttest_1samp(values, 0).confidence_interval(stats.CONFIDENCE)
+    theirs = scipy.stats.ttest_1samp(values, 0).confidence_interval(stats.CONFIDENCE)
     ours = stats.over_runs(values)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9 * max(values))
 
@@ -72,9 +72,9 @@ def test_the_interval_over_runs_is_that_of_scipys_t_test(values: list[float]) ->
 def test_the_interval_of_a_ratio_is_that_of_scipys_welch_test_and_of_no_unit(above: list[float], below: list[float], factor: float) -> None:
     logs = [[math.log(one) for one in values] for values in (above, below)]
     assume(all(statistics.pstdev(values) > 1e-6 for values in logs))
-    theirs = scipy_stats.ttest_ind(*logs, equal_var=False).confidence_interval(stats.CONFIDENCE)
+    theirs = scipy.stats.ttest_ind(*logs, equal_var=False).confidence_interval(stats.CONFIDENCE)
     ours = stats.ratio_over_runs(above, below)
-    assert ours.value == pytest.approx(scipy_stats.gmean(above) / scipy_stats.gmean(below))
+    assert ours.value == pytest.approx(scipy.stats.gmean(above) / scipy.stats.gmean(below))
     assert (math.log(ours.low), math.log(ours.high)) == pytest.approx((theirs.low, theirs.high), rel=1e-6, abs=1e-6)
     in_another_unit = stats.ratio_over_runs([one * factor for one in above], [one * factor for one in below])
     assert (in_another_unit.low, in_another_unit.high) == pytest.approx((ours.low, ours.high), rel=1e-6)

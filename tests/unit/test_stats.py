@@ -2,7 +2,7 @@ import math
 
 import numpy
 import pytest
-from scipy import stats as scipy_stats
+import scipy  # its parts are imported at their first use, by the process that runs these tests
 
 from scripts import stats
 from tests.synthetic import samples
@@ -24,7 +24,7 @@ def test_the_same_samples_give_the_same_interval() -> None:
 
 def test_the_interval_is_that_of_an_established_bootstrap() -> None:
     values = samples(100.0, spread=0.05, count=20)
-    theirs = scipy_stats.bootstrap((values,), numpy.mean, method="percentile", random_state=1).confidence_interval
+    theirs = scipy.stats.bootstrap((values,), numpy.mean, method="percentile", random_state=1).confidence_interval
     ours = stats.mean(values)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=1e-3)
 
@@ -35,7 +35,7 @@ def test_the_interval_of_a_ratio_is_that_of_an_established_bootstrap() -> None:
     def ratio(left: numpy.ndarray, right: numpy.ndarray, axis: int) -> numpy.ndarray:
         return left.mean(axis=axis) / right.mean(axis=axis)
 
-    theirs = scipy_stats.bootstrap((above, below), ratio, method="percentile", random_state=1).confidence_interval
+    theirs = scipy.stats.bootstrap((above, below), ratio, method="percentile", random_state=1).confidence_interval
     ours = stats.ratio(above, below)
     assert ours.value == pytest.approx(numpy.mean(above) / numpy.mean(below))
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=2e-3)
@@ -112,14 +112,14 @@ def test_decimals_asked_for_end_with_the_third_digit() -> None:
 
 
 def test_an_interval_over_runs_is_students(values: tuple[float, ...] = (16.4, 17.7, 18.0, 19.8, 21.9)) -> None:
-    theirs = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    theirs = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
     ours = stats.over_runs(values)
     assert (ours.value, ours.low, ours.high) == pytest.approx((numpy.mean(values), theirs.low, theirs.high))
 
 
 def test_the_interval_of_a_ratio_over_runs_is_welchs_on_logarithms() -> None:
     above, below = samples(53.2, spread=0.02, count=7), samples(18.8, spread=0.12, count=5)
-    theirs = scipy_stats.ttest_ind(numpy.log(above), numpy.log(below), equal_var=False).confidence_interval(0.95)
+    theirs = scipy.stats.ttest_ind(numpy.log(above), numpy.log(below), equal_var=False).confidence_interval(0.95)
     ours = stats.ratio_over_runs(above, below)
     assert (ours.low, ours.high) == pytest.approx((math.exp(theirs.low), math.exp(theirs.high)))
     turned = stats.ratio_over_runs(below, above)
