@@ -4,10 +4,11 @@ import dataclasses
 import functools
 import json
 import operator
+import pickle
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -53,7 +54,7 @@ def paths_of(value: object, path: tuple = ()) -> Iterator[tuple]:
 
 def damaged(whole: dict, path: tuple, draw: random.Random) -> dict:
     """A copy in which the string at a path is hostile, or a key of the object there."""
-    changed = json.loads(json.dumps(whole))
+    changed = pickle.loads(pickle.dumps(whole))
     *above, last = path or (None,)
     place = functools.reduce(operator.getitem, above, changed) if path else None
     value = place[last] if path else changed
@@ -85,7 +86,7 @@ def committed() -> list[dict]:
     return [json.loads(to_json(record)) for record in kinds.values()]
 
 
-def hostile_records(folder: Path, seed: int) -> list[Record]:
+def drawn(folder: Path, seed: int) -> list[Record]:
     """Each committed kind with a hostile value in every second string that the reader lets it into, of hundreds of packages in a few."""
     draw, records = random.Random(seed), []
     for whole in committed():
@@ -101,6 +102,12 @@ def hostile_records(folder: Path, seed: int) -> list[Record]:
     name = '](javascript:evil) "<b>|-01'
     assert read(folder, name, {**committed()[0], "id": name}) is None
     return records
+
+
+@pytest.fixture(scope="module")
+def hostile_records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Record]]:
+    """The records of a seed, which take seconds to draw."""
+    return functools.cache(lambda seed: drawn(tmp_path_factory.mktemp("hostile"), seed))
 
 
 class Seen(HTMLParser):
@@ -137,8 +144,8 @@ def pages_of(records: list[Record]) -> tuple[dict[str, str], list[Skipped]]:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.full), pytest.param(2, marks=pytest.mark.full)])
-def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(tmp_path: Path, seed: int) -> None:
-    texts, skipped = pages_of(hostile_records(tmp_path, seed))
+def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(hostile_records: Callable[[int], list[Record]], seed: int) -> None:
+    texts, skipped = pages_of(hostile_records(seed))
     assert not skipped and "evil" in "".join(texts.values())
     known_targets = {reference for article in articles.load_all().values() for reference in article.references} | {
         "FINDINGS.md",
@@ -148,7 +155,7 @@ def test_nothing_of_a_hostile_result_becomes_a_tag_an_attribute_a_link_or_a_row(
         *texts,
     }
     known = articles.load_all()
-    rows = row_pages.made(row_groups.build(hostile_records(tmp_path / "rows", seed), known), known, "runs")
+    rows = row_pages.made(row_groups.build(hostile_records(seed), known), known, "runs")
     assert rows.texts
     for picture in rows.pictures.values():
         ElementTree.fromstring(picture)
@@ -196,12 +203,10 @@ def nothing_becomes_more_than_text(text: str, known_targets: set[str]) -> None:
 
 
 @pytest.mark.slow
-def test_plots_of_hostile_results_are_whole(tmp_path: Path) -> None:
+def test_plots_of_hostile_results_are_whole(hostile_records: Callable[[int], list[Record]]) -> None:
     known = articles.load_all()
     forms = {"batch", "padded-sentences", "generate"}
-    content = document.judged(
-        [record for record, whole in zip(hostile_records(tmp_path, 0), committed(), strict=False) if whole["job"]["form"] in forms], known
-    )
+    content = document.judged([record for record, whole in zip(hostile_records(0), committed(), strict=False) if whole["job"]["form"] in forms], known)
     pictures = document.drawn(content.groups, known)
     assert pictures
     for picture in pictures.values():
