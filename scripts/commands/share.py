@@ -9,9 +9,8 @@ from scripts.commands import values
 from scripts.commands.values import RUNS, option
 from scripts.errors import UsageError
 from scripts.machine import checksums
-from scripts.share import bundle as bundles
+from scripts.share import BUNDLE
 from scripts.share import publish as publishing
-from scripts.share import verified
 
 
 @click.command
@@ -32,19 +31,23 @@ def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out:
 @option("OUT", values.folder(), "the folder of the archive; by default the current one")
 def bundle(out: Path | None) -> None:
     """Pack results, report, pins and locks into one archive with checksums."""
+    from scripts.share import bundle as bundles  # these import the whole report, which a wrong value of publish need not wait for
+
     if out and not out.is_dir():
         raise UsageError(f"OUT is {str(out)!r}, which is no folder, allowed is a folder that exists; try OUT={out.parent if out.parent.is_dir() else '.'}")
-    path = (out or Path.cwd()) / f"{bundles.NAME}.tar.gz"
+    path = (out or Path.cwd()) / f"{BUNDLE}.tar.gz"
     count = bundles.write(path)
     size_mb = path.stat().st_size / 1e6
     print(f"{path}: {count} files, {size_mb:.1f} MB, sha256 {checksums.digest_of(path)}")
 
 
 @click.command(name="verify-bundle")
-@option("BUNDLE", values.folder(), "the archive to check", Path(f"{bundles.NAME}.tar.gz"))
+@option("BUNDLE", values.folder(), "the archive to check", Path(f"{BUNDLE}.tar.gz"))
 @option("FORMAT", values.choice("md", "json"), "json prints the verdict as one line for a program", "md")
 def verify_bundle(bundle: Path, format: str) -> int:
     """Check such an archive: its files, its results, and that its report follows from them."""
+    from scripts.share import verified
+
     if format == "json":
         verdict = verified.verdict(bundle)
         print(verdict.as_json(bundle))

@@ -5,7 +5,7 @@ Checksums show damage. They do not show who made the files: whoever changes a fi
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from scripts.errors import KitError
@@ -20,11 +20,16 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def text(digests: Mapping[str, str]) -> str:
-    """The text of SHA256SUMS from {path: sha256}; raises KitError for a name that has no line of its own."""
-    for name in digests:
+def refuse_names(names: Iterable[str]) -> None:
+    """Raise KitError for a name that has no line of its own in SHA256SUMS."""
+    for name in names:
         if not name.isprintable():
             raise KitError(f"the name {name!r} cannot stand in {NAME}; rename the file, or remove it")
+
+
+def text(digests: Mapping[str, str]) -> str:
+    """The text of SHA256SUMS from {path: sha256}; raises KitError as `refuse_names`."""
+    refuse_names(digests)
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 

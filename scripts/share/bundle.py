@@ -21,9 +21,9 @@ from scripts.errors import KitError
 from scripts.machine import checksums
 from scripts.paths import ROOT
 from scripts.results import door
-from scripts.share import rebuilt, ro_crate, secrets_scan
+from scripts.share import BUNDLE, rebuilt, ro_crate, secrets_scan
 
-NAME = "llm-repro-bundle"
+NAME = BUNDLE
 
 #: What git tracks of these, and the results even where they are not committed yet.
 PATHS = (
@@ -42,7 +42,9 @@ def holds(name: str) -> bool:
 
 
 def files(root: Path = ROOT) -> list[Path]:
-    """The files of a bundle relative to the root, sorted; KitError where one is a link, for that may lead to any file of this machine."""
+    """The files of a bundle relative to the root, sorted; KitError where one is a link, for that may lead to any file of this machine, or has no name
+    for a line of checksums.
+    """
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PATHS]
     done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape")
     if done.returncode != 0:
@@ -53,6 +55,7 @@ def files(root: Path = ROOT) -> list[Path]:
     links = [path for path in found if not door.is_plain(root / path)]
     if links:
         raise KitError(f"no bundle was written because {str(links[0])!r} is a link; replace the link by a file")
+    checksums.refuse_names(path.as_posix() for path in found)
     return [path for path in found if (root / path).is_file()]
 
 

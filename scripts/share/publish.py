@@ -15,8 +15,7 @@ from pathlib import Path
 
 from scripts.containers import programs
 from scripts.errors import KitError, UsageError
-from scripts.report import document
-from scripts.share import secrets_scan, site
+from scripts.share import secrets_scan
 
 #: Lies in every branch that the kit has written.
 MARKER = ".llm-repro"
@@ -115,6 +114,9 @@ def publish(remote: str, branch: str, runs: Path, out: Path, take_branch: bool =
     if re.search(r"\s|[^ -~]", remote) and re.search("@|://", remote):
         raise UsageError("REMOTE is an address with a space or a special character, which may be a part of a password; type %20 and the like in its place")
     must_be_branch(branch)
+    from scripts.report import document  # these import what takes longer than all above, where a wrong value has ended
+    from scripts.share import site
+
     site.place_in(out, runs)
     with tempfile.TemporaryDirectory() as clone:
         fetch(Path(clone), remote, branch, take_branch)  # before the report and its site are made
