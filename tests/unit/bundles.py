@@ -38,6 +38,6 @@ def sum_anew(folder: Path) -> None:
 
 
 def repack(folder: Path, path: Path) -> Path:
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:  # nobody keeps it
         archive.add(folder, bundle.NAME)
     return path

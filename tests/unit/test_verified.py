@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import surroundings
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums
 from scripts.share import bundle, verified
@@ -261,10 +263,14 @@ def test_an_archive_of_nothing_but_an_empty_list_of_checksums_is_no_bundle(tmp_p
         ("no checksum", "is no checksum with a file's name"),
     ],
 )
-def test_a_line_of_checksums_that_is_no_such_line_is_named(unpacked: Path, line: str, words: str) -> None:
-    with (unpacked / checksums.NAME).open("a") as stream:
+def test_a_line_of_checksums_that_is_no_such_line_is_named(tmp_path: Path, line: str, words: str) -> None:
+    folder = tmp_path / bundle.NAME  # of one file: nothing else of it is looked at
+    folder.mkdir()
+    (folder / "LICENSE").write_text("as it is")
+    bundles.sum_anew(folder)
+    with (folder / checksums.NAME).open("a") as stream:
         stream.write(line + "\n")
-    said = refused(unpacked)
+    said = refused(folder)
     assert "SHA256SUMS: damaged: line " in said and words in said
 
 
@@ -275,19 +281,6 @@ def test_a_folder_beside_that_of_the_bundle_is_named(unpacked: Path, tmp_path: P
         archive.add(unpacked / "docs", "extra")
     with pytest.raises(KitError, match="  extra: beside the folder llm-repro-bundle"):
         verified.verify(path)
-
-
-def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(unpacked: Path, tmp_path: Path) -> None:
-    with (unpacked / "bench/articles/inference-tools.toml").open("a") as stream:
-        stream.write("# a comment\n")
-    bundles.sum_anew(unpacked)
-    said = "\n".join(verified.verify(bundles.repack(unpacked, tmp_path / "other.tar.gz")))
-    assert "not checked: the bundle's articles and pins differ from this kit's in bench/articles/inference-tools.toml" in said
-
-
-def test_a_price_of_this_shell_is_no_part_of_a_bundle_s_report(unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COST_PER_GPU_HOUR", "2.5")
-    verified.verify(bundles.repack(unpacked, tmp_path / "priced.tar.gz"))
 
 
 QUOTING = ["docs/limits.md", "docs/method.md", "docs/readings.md", "reports/FINDINGS.md"]
@@ -312,11 +305,32 @@ def hostile(folder: Path, places: tuple[str, ...], ran: Path) -> None:
     bundles.sum_anew(folder)
 
 
-def test_no_code_of_a_bundle_runs(unpacked: Path, tmp_path: Path) -> None:
-    places = ("bench/job.py", "bench/sitecustomize.py", "scripts/requirements/stats.py", "docker/__init__.py", "docker/json.so")
-    hostile(unpacked, places, tmp_path / "ran")
-    verified.verify(bundles.repack(unpacked, tmp_path / "hostile.tar.gz"))
-    assert not list((tmp_path / "ran").iterdir())
+@pytest.fixture(scope="module")
+def with_code(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[verified.Verdict, Path]:
+    """The verdict on a bundle with another article and with code where a bundle has files, checked by somebody who typed a price; where the code leaves
+    its files.
+    """
+    folder = tmp_path_factory.mktemp("with-code")
+    unpacked, ran = bundles.unpack(packed, folder), folder / "ran"
+    with (unpacked / "bench/articles/inference-tools.toml").open("a") as stream:
+        stream.write("# a comment\n")
+    hostile(unpacked, ("bench/job.py", "bench/sitecustomize.py", "scripts/requirements/stats.py", "docker/__init__.py", "docker/json.so"), ran)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("COST_PER_GPU_HOUR", "2.5")
+        patched.setattr(surroundings, "current", lambda: surroundings.Surroundings(os.environ))
+        return verified.verdict(bundles.repack(unpacked, folder / "with-code.tar.gz")), ran
+
+
+def test_no_code_of_a_bundle_runs(with_code: tuple[verified.Verdict, Path]) -> None:
+    assert not list(with_code[1].iterdir())
+
+
+def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(with_code: tuple[verified.Verdict, Path]) -> None:
+    assert "not checked: the bundle's articles and pins differ from this kit's in bench/articles/inference-tools.toml" in "\n".join(with_code[0].checked)
+
+
+def test_a_price_of_this_shell_is_no_part_of_a_bundle_s_report(with_code: tuple[verified.Verdict, Path]) -> None:
+    assert with_code[0].problems == []
 
 
 def test_code_where_no_bundle_has_files_is_refused_and_does_not_run(unpacked: Path, tmp_path: Path) -> None:
