@@ -25,11 +25,15 @@ def apart():
     return recomputation.everything(REPORTS / "without-containers")
 
 
+@pytest.fixture(scope="module")
+def reports():
+    return recomputation.Reports(REPORTS)
+
+
 @pytest.fixture
-def small(tmp_path):
+def small(reports, tmp_path):
     """A copy of the lines and runs of one setting whose rows have five runs each, and of its page."""
-    page = next(line["page"] for line in recomputation.Reports(REPORTS).lines if line["low_ms"])
-    reports = recomputation.Reports(REPORTS)
+    page = next(line["page"] for line in reports.lines if line["low_ms"])
     lines = [line for line in reports.lines if line["page"] == page]
     with (tmp_path / "results.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, lines[0].keys())
@@ -69,8 +73,8 @@ def _sentences(page, of_ratio, in_table):
     return of_ratio.findall("\n".join(lines))
 
 
-def test_every_ratio_behind_a_claim_takes_part(numbers):
-    pages = [REPORTS / page for page in {line["page"] for line in recomputation.Reports(REPORTS).lines}] + list(REPORTS.glob("article-*.md"))
+def test_every_ratio_behind_a_claim_takes_part(numbers, reports):
+    pages = [REPORTS / page for page in {line["page"] for line in reports.lines}] + list(REPORTS.glob("article-*.md"))
     of_ratio = re.compile(r"\S+ on \d+ GPUs? in \S+ is [0-9.]+ times as fast as [^)]*|makes [0-9.]+ times the items/s of [^)]*")
     told = {in_table: [sentence for page in pages for sentence in _sentences(page, of_ratio, in_table)] for in_table in (True, False)}
     assert sum(", ratio: " in number.place for number in numbers["ratios"]) == len(told[True])
