@@ -35,9 +35,9 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
         raise results.no_run_in("RUNS", str(runs), runs)
     folder = out or results.report_of(shown)
     if format == "html":
-        from scripts.share import site  # its libraries serve nothing else
+        from scripts.share import runs_place, site  # its libraries serve nothing else
 
-        site.place_in(folder, shown)  # refused before anything is written
+        runs_place.within(folder, shown)  # refused before anything is written
     path = document.write(shown, folder, with_rows=rows)
     if not runs and results.any_run(results.TRIALS):
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)

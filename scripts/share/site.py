@@ -5,7 +5,6 @@ elsewhere, so it opens from a disk without a network.
 """
 
 import html
-import os
 import re
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from scripts.errors import KitError
 from scripts.machine import locks
 from scripts.report import pages, row_pages
 from scripts.results import door
-from scripts.share import rebuilt, ro_crate
+from scripts.share import rebuilt, ro_crate, runs_place
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
@@ -117,17 +116,9 @@ def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
             shutil.copyfile(path, target / path.name, follow_symlinks=False)
 
 
-def place_in(report: Path, runs: Path) -> Path:
-    """Where the links of a report's pages lead to: the place of its runs relative to them. KitError where a site could not hold these runs."""
-    place_of_runs = Path(os.path.relpath(runs, report))
-    if ".." in place_of_runs.parts:
-        raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} with this command")
-    return place_of_runs
-
-
 def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> None:
     """Put everything that a site is made of into `docs`."""
-    place_of_runs = place_in(report, runs)
+    place_of_runs = runs_place.within(report, runs)
     rows = row_pages.of_runs(runs, place_of_runs.as_posix())
     for name, text in [*texts.items(), *rows.texts.items(), (row_pages.ALL, rows.overview)]:
         (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
