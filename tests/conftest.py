@@ -42,6 +42,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """pytest ends with five searches for garbage, for the warnings of finalizers: one goes through everything, and the five through what that left."""
+    gc.collect()
+    gc.freeze()
+
+
 class ByFile(LoadScopeScheduling):
     """Two test files at a time, for the tests of one share what they set up; never two that use the Docker engine."""
 
