@@ -276,8 +276,12 @@ def test_joules_of_several_answers_to_one_text_are_of_all_their_tokens():
     run.guest.figures["pipeline"] = {"sequences": 4}
     of_further_calls = energy.Spent(row_groups.build([run], {})[0].rows[0], 128, [{"code": "ok", "joules": 5120.0}], calls=10)
     assert of_further_calls.per_token() == 1.0
-    _, long = cells_of(energy.section(group_of(run), None), "deepspeed")
+    section = energy.section(group_of(run), None)
+    assert energy.ALL_SEQUENCES in section
+    _, long = cells_of(section, "deepspeed")
     assert long["J a token"] == "0.500", "four answers of 128 tokens a call"
+    run.guest.figures["pipeline"] = {"sequences": 1}
+    assert energy.ALL_SEQUENCES not in energy.section(group_of(run), None)
 
 
 def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():

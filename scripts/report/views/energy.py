@@ -64,6 +64,7 @@ class Spent:
 
 
 ALL_GPUS = Markdown("All GPUs of a row count, also those that hold no part of its model.")
+ALL_SEQUENCES = Markdown("*New tokens* are those of one sequence; the energy is divided by the tokens of all sequences of the calls.")
 
 
 def spent(row: Row) -> list[Spent]:
@@ -89,7 +90,11 @@ def section(group: Group, article: Article | None) -> Markdown:
     ]
     beside = ", or of further calls where these are too short" if any(one.calls for one in rows) else ""
     words = Markdown("Energy of the timed calls{}; of several runs, of the one that took the middle time:").format(beside)
-    return blocks(words, table(columns, rows), ALL_GPUS if any(one.row.empty_devices for one in rows) else Markdown()) if rows else Markdown()
+    notes = (
+        ALL_SEQUENCES if any(one.row.sequences > 1 for one in rows) else Markdown(),
+        ALL_GPUS if any(one.row.empty_devices for one in rows) else Markdown(),
+    )
+    return blocks(words, table(columns, rows), *notes) if rows else Markdown()
 
 
 def _price(one: Spent, per_gpu_hour: float | None) -> str:
