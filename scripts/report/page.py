@@ -72,6 +72,7 @@ class Body:
 
     whole: Mapping[str, Markdown]
     index: Mapping[str, object]
+    rows: Markdown
     runs: Markdown
 
 
@@ -93,13 +94,13 @@ def body(content: Content, runs_link: str) -> Body:
         with failures.part(f"the environment of {group.heading}", runs_of([group])):
             whole[pages.of_environment(group)] = provenance.environment(group, article)
     with failures.part("the tables of all runs", content.records):
-        index, runs = index_parts(content), provenance.runs_table(content.records, runs_link)
+        index, rows, runs = index_parts(content), provenance.rows_tables(content.groups), provenance.runs_table(content.records, runs_link)
         whole |= {pages.METHOD: method_page(content.records)} if content.records else {}
     if profiled := [record for record in sorted(content.records, key=lambda record: record.id) if record.job.kind == "profile"]:
         sections = blocks(*(_profile(record, content.known.get(record.job.article)) for record in profiled))
         whole[pages.PROFILES] = render("profiles", profiles=sections)
         index["profiles"] = True
-    made = Body(whole, index, runs)
+    made = Body(whole, index, rows, runs)
     with failures.part("the links between the pages", content.records):
         texts(made, [], with_findings=False)
     return made
@@ -110,7 +111,7 @@ def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[s
     index = render("index", **body.index, skipped_count=sum(skip.is_run for skip in skipped), with_findings=with_findings)
     every = {pages.INDEX: index, **body.whole}
     if body.index["any_run"] or skipped:
-        every[pages.RUNS] = render("runs", runs=body.runs, skipped=provenance.skipped_list(skipped))
+        every[pages.RUNS] = render("runs", rows=body.rows, runs=body.runs, skipped=provenance.skipped_list(skipped))
     return pages.linked(every)
 
 

@@ -178,6 +178,27 @@ def _means(record: Record) -> str:
     return "; ".join(f"{stats.significant(statistics.fmean(timed[count]))} ({count})" for count in sorted(timed)) or NONE
 
 
+def rows_tables(groups: Sequence[Group]) -> Markdown:
+    """Of each setting its rows: how many runs each has, on how many GPUs and on which days."""
+    columns = [
+        Column[Row]("row", cells.on, words=True),
+        Column[Row]("status", cells.status, words=True),
+        Column[Row]("runs that count", lambda row: len(row.counted_runs)),
+        Column[Row]("disturbed, not counted", lambda row: len(row.ok_runs) - len(row.counted_runs) or NONE),
+        Column[Row]("failed", lambda row: len(row.failed_runs) or NONE),
+        Column[Row]("different GPUs", lambda row: len(run_facts.uuids_of_runs(row.ok_runs)) or NONE),
+        Column[Row]("days, UTC", _days, words=True),
+    ]
+    return blocks(
+        *(blocks(Markdown("### {}: {}").format(group.key.article, link(group.heading, f"#{group.slug}")), table(columns, group.rows)) for group in groups)
+    )
+
+
+def _days(row: Row) -> str:
+    """ "2026-11-24, 2026-11-26"."""
+    return ", ".join(sorted({run.host["started_at"][:10] for run in row.runs}))
+
+
 def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:
     """Every run with a link to its raw result; `runs_link` leads from the report to the runs folder."""
     columns = [
