@@ -4,21 +4,24 @@ The form searches the largest batch that fits with `context_tokens` per sequence
 offloaded cache (`cache_implementation="offloaded"`: each layer's cache is copied to the GPU before it is used). It then times both caches
 with the largest batch that fits with both. `memory_limit_bytes` makes a large GPU behave like a smaller one: torch may not reserve more.
 
-options: context_tokens, most_sequences (the end of the search), memory_limit_bytes (optional), new_tokens (of a timed call).
+options: context_tokens, most_sequences (the end of the search), memory_limit_bytes (optional), new_tokens (of a timed call), copies_wait
+(optional, a remedy beside the library's own cache: each copy waits for the model's work before it, see bench/models/offloaded_cache.py).
 
 figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
 first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`; `identical`
 counts the sequences with the same tokens as with the default cache.
 """
 
+import contextlib
 import gc
 
 from bench import compat
 from bench.measuring import measure
+from bench.models import offloaded_cache
 
-OPTIONS = dict.fromkeys(("context_tokens", "most_sequences", "memory_limit_bytes", "new_tokens"), ())
+OPTIONS = dict.fromkeys(("context_tokens", "most_sequences", "memory_limit_bytes", "new_tokens", "copies_wait"), ())
 
-CACHES = ("default", "offloaded")
+DEFAULT, OFFLOADED, WAITING = "default", "offloaded", "offloaded, copies wait"
 
 
 def unsupported(job):
@@ -52,7 +55,7 @@ def run(job, loaded, say):
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), loaded.device)
     context, new_tokens = options["context_tokens"], options["new_tokens"]
     rows = []
-    for cache in CACHES:
+    for cache in (DEFAULT, WAITING if options.get("copies_wait") else OFFLOADED):
 
         def fits(sequences, cache=cache):
             say(run=cache, sequences=sequences)
@@ -93,8 +96,9 @@ def _generate(loaded, prompt, cache, new_tokens):
     """The new tokens [sequences, new_tokens], greedy, on the CPU."""
     import torch
 
-    arguments = {} if cache == "default" else {"cache_implementation": cache}
-    with torch.no_grad():
+    arguments = {} if cache == DEFAULT else {"cache_implementation": "offloaded"}
+    copies = offloaded_cache.copies_that_wait() if cache == WAITING else contextlib.nullcontext()
+    with torch.no_grad(), copies:
         output = loaded.model.generate(prompt, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_new_tokens=new_tokens, **arguments)
     return output[:, prompt.shape[1] :].cpu()
 

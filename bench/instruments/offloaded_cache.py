@@ -8,24 +8,17 @@ the first call with the default cache, and the largest error of a step's logits 
 null where it is not finite).
 """
 
-import contextlib
 import sys
 
 from bench.checking import check
 from bench.instruments import shared_options, weights_and_times
 from bench.job import to_json, write_whole
 from bench.models import weights
+from bench.models.offloaded_cache import after_what_was_asked_for, before_each_copy
 
 
 def at_once(cache):
     """As transformers has it."""
-
-
-def after_what_was_asked_for(cache):
-    """The stream of the copies waits for the stream of the model: for the copy to the host, and for all that still reads the memory it gets."""
-    import torch
-
-    cache.prefetch_stream.wait_stream(torch.cuda.current_stream())
 
 
 def after_all_work(cache):
@@ -41,22 +34,6 @@ WAYS = {
     "waiting": ("offloaded", after_what_was_asked_for),
     "synchronized": ("offloaded", after_all_work),
 }
-
-
-@contextlib.contextmanager
-def before_each_copy(cache_class, wait):
-    """`wait(cache)` comes before each `prefetch` of a class of caches, until the context ends."""
-    prefetch = cache_class.prefetch
-
-    def waiting(cache, *arguments, **named):
-        wait(cache)
-        return prefetch(cache, *arguments, **named)
-
-    cache_class.prefetch = waiting
-    try:
-        yield
-    finally:
-        cache_class.prefetch = prefetch
 
 
 def answer(model, ids, new_tokens, implementation):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from bench.instruments import compiled_step, offloaded_cache
+from bench.instruments import compiled_step
+from bench.models import offloaded_cache
 
 
 def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(guest, checkpoints):
