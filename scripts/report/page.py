@@ -94,7 +94,7 @@ def body(content: Content, runs_link: str) -> Body:
         with failures.part(f"the environment of {group.heading}", runs_of([group])):
             whole[pages.of_environment(group)] = provenance.environment(group, article)
     with failures.part("the tables of all runs", content.records):
-        index, rows, runs = index_parts(content), provenance.rows_tables(content.groups), provenance.runs_table(content.records, runs_link)
+        index, rows, runs = index_parts(content), provenance.rows_tables(content.groups, content.records), provenance.runs_table(content.records, runs_link)
         whole |= {pages.METHOD: method_page(content.records)} if content.records else {}
     if profiled := [record for record in sorted(content.records, key=lambda record: record.id) if record.job.kind == "profile"]:
         sections = blocks(*(_profile(record, content.known.get(record.job.article)) for record in profiled))

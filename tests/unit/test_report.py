@@ -246,15 +246,19 @@ def test_a_run_with_newer_pins_that_failed_is_its_row_and_hides_no_run(tmp_path:
     assert all(run.id in (tmp_path / "runs.md").read_text() for run in [*older, newer])
 
 
-def test_the_page_of_runs_tells_how_many_runs_of_a_row_count_on_how_many_gpus_and_on_which_days(tmp_path: Path) -> None:
+def test_the_page_of_runs_tells_how_the_runs_of_a_row_ended_and_on_which_gpus_and_days_the_good_ones_ran(tmp_path: Path) -> None:
     runs = synthetic.repeated(record(job("int8"), 50.0), 5)
+    runs[0].guest.check = synthetic.check(passed=False)
     runs[1].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
-    for run in runs[2:]:
+    for run in runs[2:4]:
         run.host["gpus"][0]["uuid"] = "GPU-of-another-day"
         run.host["started_at"] = "2026-11-27T04:10:00Z"
     runs.append(record(job("int8"), status="failed", reason="no such library", number=6, started_at="2026-11-20T04:10:00Z"))
-    page(tmp_path, runs)
-    assert "| int8 on 1 | ok | 4 | 1 | 1 | 2 | 2026-11-20, 2026-11-21, 2026-11-22, 2026-11-27 |" in (tmp_path / "runs.md").read_text()
+    runs.append(record(job("int8"), status="oom", reason="full", number=7, started_at="2026-11-20T05:10:00Z"))
+    earlier = record(dataclasses.replace(job("int8"), load={"dtype": "float16"}), 40.0, number=8, started_at="2026-11-19T04:10:00Z")
+    text = page(tmp_path, [*runs, dataclasses.replace(earlier, id="of-earlier-settings-01")])
+    assert "| int8 on 1 | 3 | 1 | 1 | 1 | 1 | 2 | 2026-11-25, 2026-11-27 |" in text
+    assert "\n- of-earlier-settings: 1 run\n" in text
 
 
 @pytest.mark.parametrize("status", ["oom", "timeout", "unsupported"])

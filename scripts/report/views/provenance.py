@@ -1,5 +1,6 @@
 """What stood behind the numbers: the environment of each group, and the runs themselves."""
 
+import collections
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, code, folded, lines, link
 from scripts.report.views import around
 from scripts.results import Record, Skipped
+from scripts.units import counted
 from scripts.verdicts import run_facts
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
@@ -178,25 +180,41 @@ def _means(record: Record) -> str:
     return "; ".join(f"{stats.significant(statistics.fmean(timed[count]))} ({count})" for count in sorted(timed)) or NONE
 
 
-def rows_tables(groups: Sequence[Group]) -> Markdown:
-    """Of each setting its rows: how many runs each has, on how many GPUs and on which days."""
+def rows_tables(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
+    """Of each setting its rows: how its runs ended, and on how many GPUs and which days the good ones ran. Behind them the measuring runs in no row."""
     columns = [
         Column[Row]("row", cells.on, words=True),
-        Column[Row]("status", cells.status, words=True),
-        Column[Row]("runs that count", lambda row: len(row.counted_runs)),
-        Column[Row]("disturbed, not counted", lambda row: len(row.ok_runs) - len(row.counted_runs) or NONE),
+        Column[Row]("good runs", lambda row: len(_good(row))),
+        Column[Row]("wrong output", lambda row: len(row.wrong_runs) or NONE),
+        Column[Row]("disturbed", lambda row: len(row.ok_runs) - len(row.undisturbed()) or NONE),
         Column[Row]("failed", lambda row: len(row.failed_runs) or NONE),
-        Column[Row]("different GPUs", lambda row: len(run_facts.uuids_of_runs(row.ok_runs)) or NONE),
+        Column[Row]("no memory, no time, unsupported", lambda row: len(row.runs) - len(row.ok_runs) - len(row.failed_runs) or NONE),
+        Column[Row]("sets of GPUs", lambda row: len({frozenset(run_facts.gpu_uuids_of(run)) for run in _good(row)}) or NONE),
         Column[Row]("days, UTC", _days, words=True),
     ]
-    return blocks(
-        *(blocks(Markdown("### {}: {}").format(group.key.article, link(group.heading, f"#{group.slug}")), table(columns, group.rows)) for group in groups)
-    )
+    tables = (blocks(Markdown("### {}: {}").format(group.key.article, link(group.heading, f"#{group.slug}")), table(columns, group.rows)) for group in groups)
+    return blocks(*tables, _of_earlier_jobs(groups, records))
+
+
+def _good(row: Row) -> Sequence[Record]:
+    """The undisturbed runs with the right output, or with none that a check reads."""
+    return [run for run in row.undisturbed() if run not in row.wrong_runs]
 
 
 def _days(row: Row) -> str:
-    """ "2026-11-24, 2026-11-26"."""
-    return ", ".join(sorted({run.host["started_at"][:10] for run in row.runs}))
+    """ "2026-11-24, 2026-11-26": of the good runs, or of all where none is good."""
+    return ", ".join(sorted({run.host["started_at"][:10] for run in _good(row) or row.runs}))
+
+
+def _of_earlier_jobs(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
+    """The measuring runs in no row, because a later run of their case measured another job."""
+    in_rows = {run.id for group in groups for row in group.rows for run in row.runs}
+    earlier = collections.Counter(run.id.rpartition("-")[0] for run in records if run.job.kind == "measure" and run.id not in in_rows)
+    items = [Markdown("- {}: {}").format(name, counted(count, "run")) for name, count in sorted(earlier.items())]
+    words = Markdown(
+        "### Runs of earlier jobs\n\nThese runs are in no row: a later run of the same case measured another job, for example with other settings."
+    )
+    return blocks(words, lines(*items)) if items else Markdown()
 
 
 def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:
