@@ -103,9 +103,9 @@ def test_caches_are_compared_with_the_default_one_and_a_failure_is_a_line(guest,
     done = guest.command("-m", "bench.instruments.offloaded_cache", "bloom-7b1", *small, str(out))
     assert done.returncode == 0, done.stderr
     table = json.loads(out.read_text())
-    default, *others = table["ways"]
-    assert (default["rows_alike"], default["logits_error"]) == ([3, 3], [0.0, 0.0])
-    assert [line["way"] for line in others] == ["offloaded", "waiting", "synchronized"]
+    default, *others, again = table["ways"]
+    assert (default["rows_alike"], default["logits_error"]) == (again["rows_alike"], again["logits_error"]) == ([3, 3], [0.0, 0.0])
+    assert [line["way"] for line in others] == ["offloaded", "waiting", "synchronized", "offloaded again"]
     assert all(line["reason"] and not line["rows_alike"] for line in others), "a CPU has no stream of copies"
 
 
@@ -117,6 +117,16 @@ def test_a_cache_that_answers_otherwise_is_seen(guest):
     )
     line = guest.code(code)
     assert (line["rows_alike"], line["logits_error"]) == ([1], [pytest.approx(0.5)])
+
+
+def test_logits_are_compared_as_long_as_the_tokens_before_them_are_the_same(guest):
+    code = (
+        "import json, torch; from bench.instruments.offloaded_cache import largest_error as e; tokens = torch.tensor([[1, 2, 3], [1, 2, 3]]); "
+        "ones = torch.ones(3, 2, 5); other = ones.clone(); other[2, 1] = 9; one = torch.tensor([[1, 2, 3], [1, 8, 3]]); both = torch.tensor([[7, 2, 3]] * 2); "
+        "print(json.dumps([e((one, other), (tokens, ones)), e((both, other), (tokens, ones)), e((tokens, other), (tokens, ones))]))"
+    )
+    one_row_parts, both_part_at_once, same_tokens = guest.code(code)
+    assert (one_row_parts, both_part_at_once) == (0.0, 0.0) and same_tokens == pytest.approx(8 / 2**0.5)
 
 
 def test_a_copy_waits_for_the_work_before_it_and_no_longer_once_the_way_was_tried():
