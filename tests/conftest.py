@@ -1,6 +1,5 @@
 """Fixtures that several test files share, the order of the tests, and what is told of those that were skipped."""
 
-import gc
 import os
 import subprocess
 from pathlib import Path
@@ -35,17 +34,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     order = ("unit", "site", "guest", "images")
     items.sort(key=lambda item: (order.index(item.path.parent.name), item.path.name in LONGEST), reverse=hasattr(config, "workerinput"))
-
-
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end, so no search for garbage goes through its million objects again."""
-    gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    """pytest ends with five searches for garbage, for the warnings of finalizers: one goes through everything, and the five through what that left."""
-    gc.collect()
-    gc.freeze()
 
 
 class ByFile(LoadScopeScheduling):

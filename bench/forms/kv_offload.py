@@ -96,7 +96,7 @@ def _generate(loaded, prompt, cache, new_tokens):
     """The new tokens [sequences, new_tokens], greedy, on the CPU."""
     import torch
 
-    arguments = {} if cache == DEFAULT else {"cache_implementation": "offloaded"}
+    arguments = {} if cache == DEFAULT else {"cache_implementation": OFFLOADED}
     copies = offloaded_cache.copies_that_wait() if cache == WAITING else contextlib.nullcontext()
     with torch.no_grad(), copies:
         output = loaded.model.generate(prompt, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_new_tokens=new_tokens, **arguments)

@@ -54,11 +54,11 @@ def largest_error(found, expected):
     """Of the logits of two answers, while their tokens are the same; None where an error is not finite."""
     (tokens, logits), (expected_tokens, expected_logits) = found, expected
     alike = (tokens == expected_tokens).cumprod(dim=1).bool()
-    errors = []
+    errors, rows = [], slice(None)
     for step in range(tokens.shape[1]):
-        rows = alike[:, step - 1] if step else slice(None)
         errors.append(check.tensor_error(logits[step][rows], expected_logits[step][rows]))
-        if not alike[:, step].any():
+        rows = alike[:, step]
+        if not rows.any():
             break
     return None if None in errors else max(errors)
 

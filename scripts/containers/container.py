@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scripts import surroundings
 from scripts.containers import docker_errors, gpu_requests, restrictions
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.machine import locks, signals
 from scripts.machine.gpus import Gpu
 from scripts.machine.lines import Lines

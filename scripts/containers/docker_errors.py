@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError, NothingRuns, PreflightError
 
 TAG = re.compile(r"llm-repro/(?P<backend>[^:]+):(?P<stack>.+)-[0-9a-f]{12}")

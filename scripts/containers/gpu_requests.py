@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from scripts.containers import podman
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import PreflightError
 from scripts.machine import allocation
 from scripts.machine.gpus import Gpu

@@ -10,7 +10,7 @@ from typing import Any
 
 from scripts import surroundings
 from scripts.containers import restrictions
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import NothingRuns, PreflightError
 
 #: The first version whose API heeds a request for a GPU by its CDI name; earlier versions ignore the request without an error.

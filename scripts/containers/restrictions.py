@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import surroundings
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.units import GIB

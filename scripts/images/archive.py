@@ -21,7 +21,7 @@ import zstandard
 
 from scripts import pins
 from scripts.containers.container import connect
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import build, offline, pieces
 from scripts.machine import checksums

@@ -16,7 +16,7 @@ from typing import Any
 
 from scripts import pins, surroundings
 from scripts.containers.container import connect
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import dockerfile, inventory, render
 from scripts.machine import locks

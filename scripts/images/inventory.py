@@ -11,7 +11,7 @@ from typing import Any
 from bench.job import write_whole
 from scripts import paths, pins
 from scripts.containers.container import connect
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.pins import Image, Pins
 from scripts.units import counted

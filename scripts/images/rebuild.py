@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from scripts.containers.container import connect
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.images import build
 from scripts.pins import Image
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.job import write_whole
 from scripts.containers.container import connect
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import build, verify
 from scripts.paths import ROOT

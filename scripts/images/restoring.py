@@ -22,7 +22,7 @@ import zstandard
 
 from scripts import pins
 from scripts.containers import apptainer, container, docker_errors, podman
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
 from scripts.machine import unpack

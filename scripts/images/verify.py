@@ -14,7 +14,7 @@ from bench.reasons import first_line
 from scripts import paths
 from scripts.containers import docker_errors
 from scripts.containers.container import connect
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import build, dockerfile
 from scripts.pins import Image, requirement_files

@@ -47,7 +47,7 @@ def judged(records: Sequence[Record], known: Mapping[str, Article], beside: Besi
 
 
 def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen], beside: Collection[str]) -> ArticleVerdicts:
-    with failures.part(f"the verdicts on {article.slug}", page.runs_of(groups)):
+    with failures.part(f"the verdicts on {article.slug}", row_groups.runs_of(groups)):
         return judging.judge_article(groups, article, earlier, beside)
 
 
@@ -69,7 +69,7 @@ def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, st
     plots = [(view.name, view.plot) for view in VIEWS if view.plot]
     pictures = {}
     for group, (name, plot) in itertools.product(groups, plots):
-        with failures.part(f"the plot {name} of {group.heading}", page.runs_of([group])):
+        with failures.part(f"the plot {name} of {group.heading}", row_groups.runs_of([group])):
             picture = plot(group, known.get(group.key.article))
         if picture:
             pictures[f"{group.slug}-{name}"] = picture

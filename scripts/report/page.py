@@ -15,7 +15,7 @@ from scripts.report.view import View
 from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
 from scripts.units import counted
-from scripts.verdicts import calibration, lookup
+from scripts.verdicts import calibration, lookup, row_groups
 from scripts.verdicts.calibration import Calibration
 from scripts.verdicts.judging import ArticleVerdicts
 from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR, listed
@@ -76,22 +76,17 @@ class Body:
     runs: Markdown
 
 
-def runs_of(groups: Sequence[Group]) -> list[Record]:
-    """Every run that groups are made of."""
-    return [record for group in groups for row in group.rows for record in row.runs]
-
-
 def body(content: Content, runs_link: str) -> Body:
     """The pages of these results; `runs_link` leads from the report to the runs."""
     whole: dict[str, Markdown] = {}
     for slug in content.by_article:
-        with failures.part(f"the page of {slug}", runs_of(content.by_article[slug])):
+        with failures.part(f"the page of {slug}", row_groups.runs_of(content.by_article[slug])):
             whole[pages.of_article(slug)] = article_page(slug, content)
     calibrations = calibration.of_groups(content.groups)
     for group in content.groups:
         article, verdicts = content.known.get(group.key.article), content.verdicts.get(group.key.article)
         whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures, calibrations)
-        with failures.part(f"the environment of {group.heading}", runs_of([group])):
+        with failures.part(f"the environment of {group.heading}", row_groups.runs_of([group])):
             whole[pages.of_environment(group)] = provenance.environment(group, article)
     with failures.part("the tables of all runs", content.records):
         index, rows, runs = index_parts(content), provenance.rows_tables(content.groups, content.records), provenance.runs_table(content.records, runs_link)
@@ -238,7 +233,7 @@ def setting_page(
     group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str], calibrations: Sequence[Calibration]
 ) -> Markdown:
     """One group: its plots, its main table, what failed, its verdicts, and every other number behind a click."""
-    runs, cannot_judge = runs_of([group]), group.cannot_judge()
+    runs, cannot_judge = row_groups.runs_of([group]), group.cannot_judge()
     folds = []
     for view in VIEWS:
         with failures.part(f"the view {view.name} of {group.heading}", runs):

@@ -15,7 +15,7 @@ from bench.reasons import first_line
 from scripts import articles, pins
 from scripts.articles import Article
 from scripts.containers import container, docker_errors, gpu_requests, podman
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import build
 from scripts.machine import allocation, gpus

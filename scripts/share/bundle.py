@@ -23,8 +23,6 @@ from scripts.paths import ROOT
 from scripts.results import door
 from scripts.share import BUNDLE, rebuilt, ro_crate, secrets_scan
 
-NAME = BUNDLE
-
 #: What git tracks of these, and the results even where they are not committed yet.
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", ".zenodo.json", "compose.yaml"),
@@ -85,7 +83,7 @@ def write(path: Path, root: Path = ROOT) -> int:
         with whole_file(path) as stream, gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 for name, content in [(checksums.NAME, sums.encode()), *chosen.items()]:
-                    entry = tarfile.TarInfo(f"{NAME}/{name}")
+                    entry = tarfile.TarInfo(f"{BUNDLE}/{name}")
                     entry.size, entry.mode = len(content), 0o644
                     archive.addfile(entry, io.BytesIO(content))
     except OSError as error:

@@ -18,8 +18,8 @@ from scripts import __version__, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
-from scripts.share import meaning, rebuilt, ro_crate
-from scripts.share.bundle import NAME, holds
+from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
+from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
 
 #: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
@@ -70,7 +70,7 @@ def verdict(path: Path) -> Verdict:
             unpack.unpack(archive, unpacked, LIMIT_BYTES)
         if found := list(_problems(unpacked, again)):
             return Verdict(found, [], None)
-        folder = unpacked / NAME
+        folder = unpacked / BUNDLE
         told = meaning.of([record for of_folder in rebuilt.held(folder).values() for record in of_folder], pins.load(folder))
         return Verdict([], _checked(folder, told), told)
 
@@ -85,13 +85,13 @@ def _refuse_no_archive(path: Path) -> None:
     except IsADirectoryError:
         fault = "is a folder, allowed is an archive of make bundle"
     if fault:
-        raise UsageError(f"BUNDLE is {str(path)!r}, which {fault}; type make bundle, which writes {NAME}.tar.gz, or BUNDLE=/path/to/an/archive")
+        raise UsageError(f"BUNDLE is {str(path)!r}, which {fault}; type make bundle, which writes {BUNDLE}.tar.gz, or BUNDLE=/path/to/an/archive")
 
 
 def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     """What is wrong with an unpacked bundle, a line each; `again` is an empty folder."""
-    yield from (f"{path.name}: beside the folder {NAME}" for path in sorted(unpacked.iterdir()) if path.name != NAME)
-    folder = unpacked / NAME
+    yield from (f"{path.name}: beside the folder {BUNDLE}" for path in sorted(unpacked.iterdir()) if path.name != BUNDLE)
+    folder = unpacked / BUNDLE
     try:
         listed = checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:

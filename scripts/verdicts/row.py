@@ -152,6 +152,12 @@ class Row:
         """The runs that ended well and whose output failed its check: one of them makes the row's output wrong."""
         return [run for run in self.ok_runs if (check := check_of(run)) and not check.get("passed")]
 
+    @functools.cached_property
+    def good_runs(self) -> Sequence[Record]:
+        """The undisturbed ok runs whose output did not fail its check."""
+        wrong = {run.id for run in self.wrong_runs}
+        return [run for run in self._undisturbed if run.id not in wrong]
+
     @property
     def output_run(self) -> Record:
         """The run whose output stands for the row's: the first that is wrong, else the median run."""

@@ -7,7 +7,7 @@ different groups are never compared.
 import collections
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.models import weights
@@ -113,6 +113,11 @@ class Group:
                 return row
         where = f"in this setting (stack {self.key.stack})"  # another setting may have the row
         return f"{case} ran on {gpus(rows[0].count)} {where}, not on {count}" if rows else f"{case} was not run {where}"
+
+
+def runs_of(groups: Sequence[Group]) -> list[Record]:
+    """Every run that groups are made of."""
+    return [record for group in groups for row in group.rows for record in row.runs]
 
 
 def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Group]:

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 from scripts.machine import checksums
-from scripts.share import bundle
+from scripts.share import BUNDLE, bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def make_kit(folder: Path) -> Path:
 def unpack(path: Path, folder: Path) -> Path:
     """Into a folder, as `tar -x` does; what it holds was packed here."""
     subprocess.run(["tar", "-xzf", str(path), "-C", str(folder)], check=True)
-    return folder / bundle.NAME
+    return folder / BUNDLE
 
 
 def sum_anew(folder: Path) -> None:
@@ -39,5 +39,5 @@ def sum_anew(folder: Path) -> None:
 
 def repack(folder: Path, path: Path) -> Path:
     with tarfile.open(path, "w:gz", compresslevel=0) as archive:  # nobody keeps it
-        archive.add(folder, bundle.NAME)
+        archive.add(folder, BUNDLE)
     return path

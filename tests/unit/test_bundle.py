@@ -11,7 +11,7 @@ import pytest
 
 from scripts.errors import KitError
 from scripts.machine import checksums
-from scripts.share import bundle
+from scripts.share import BUNDLE, bundle
 from tests.unit import bundles
 
 pytestmark = pytest.mark.slow  # each bundle writes a report, each check another
@@ -43,7 +43,7 @@ def command(*arguments, **typed):
 
 def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_path):
     done = command("bundle", OUT=str(tmp_path))
-    path = tmp_path / f"{bundle.NAME}.tar.gz"
+    path = tmp_path / f"{BUNDLE}.tar.gz"
     assert done.returncode == 0 and hashlib.sha256(path.read_bytes()).hexdigest() in done.stdout, done.stderr
     unpacked = bundles.unpack(path, tmp_path)
     for name in (
@@ -74,7 +74,7 @@ def test_the_kit_s_own_bundle_holds_its_results_and_the_committed_report(tmp_pat
 def test_the_kit_s_own_bundle_is_a_good_one(tmp_path):
     assert command("bundle", OUT=str(tmp_path)).returncode == 0
     bare = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    typed = ["make", "--no-print-directory", "verify-bundle", f"BUNDLE={tmp_path / f'{bundle.NAME}.tar.gz'}"]
+    typed = ["make", "--no-print-directory", "verify-bundle", f"BUNDLE={tmp_path / f'{BUNDLE}.tar.gz'}"]
     done = subprocess.run(typed, cwd=ROOT, env=bare, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "is what it says" in done.stdout and "not checked: who made the bundle" in done.stdout

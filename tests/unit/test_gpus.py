@@ -290,7 +290,7 @@ def test_memory_peaks_are_told_apart_by_gpu_and_phase(machine: Machine) -> None:
     process = machine.start(SAMPLE, gpus=2)
     step(process, "load")
     machine.used.write_text("5000\n200\n")
-    time.sleep(0.2)
+    time.sleep(1.0)  # for the samples below on a busy machine too
     machine.used.write_text("1000\n200\n")
     proceed(process)
     step(process, "measure")
@@ -300,7 +300,7 @@ def test_memory_peaks_are_told_apart_by_gpu_and_phase(machine: Machine) -> None:
     assert (first["uuid"], first["index"], first["baseline_bytes"], first["peak_used_bytes"]) == (uuid(0), 0, 100, 5000)
     assert first["peak_by_phase"] == {"load": 5000, "measure": 1000}
     assert second["peak_by_phase"] == {"load": 200, "measure": 7000}
-    assert first["samples"] >= 3 and first["error"] is None
+    assert first["samples"] > 20 and first["error"] is None
 
 
 def test_a_driver_that_fails_in_mid_run_is_recorded_and_the_rest_kept(machine: Machine) -> None:

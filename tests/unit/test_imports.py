@@ -19,6 +19,6 @@ def test_docker_s_library_waits_until_docker_is_asked(verb):
 def test_it_is_docker_s_own_all_the_same():
     import docker
 
-    from scripts.containers import library
+    from scripts.containers import docker_library
 
-    assert library.docker.errors.NotFound is docker.errors.NotFound and library.docker.from_env is docker.from_env
+    assert docker_library.docker.errors.NotFound is docker.errors.NotFound and docker_library.docker.from_env is docker.from_env

@@ -12,35 +12,16 @@ from scripts.images import marked_sections, pin_tables, render
 from scripts.pins import resolve
 
 
-@pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that rendering reads and writes, as the last test left them."""
-    root = tmp_path_factory.mktemp("kit")
-    shutil.copytree(paths.ROOT / "docker", root / "docker")
-    shutil.copytree(paths.ROOT / "scripts/requirements", root / "scripts/requirements")
-    (root / "reports").mkdir()
-    for name in ("compose.yaml", "reports/images.json"):
-        shutil.copy2(paths.ROOT / name, root / name)
-    return root
-
-
 @pytest.fixture
-def copy(spoilt: Path) -> Path:
-    """The files that rendering reads and writes, to spoil: copying all takes longer than most tests, so those that differ are copied anew."""
-    for path in sorted(spoilt.rglob("*"), reverse=True):
-        kept = paths.ROOT / path.relative_to(spoilt)
-        if not kept.exists():
-            path.rmdir() if path.is_dir() else path.unlink()
-    for kept in [path for name in ("docker", "scripts/requirements", "compose.yaml", "reports/images.json") for path in files(paths.ROOT / name)]:
-        path = spoilt / kept.relative_to(paths.ROOT)
-        if not path.exists() or (path.stat().st_size, path.stat().st_mtime_ns) != (kept.stat().st_size, kept.stat().st_mtime_ns):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(kept, path)
-    return spoilt
-
-
-def files(place: Path) -> list[Path]:
-    return [path for path in place.rglob("*") if path.is_file()] if place.is_dir() else [place]
+def copy(tmp_path: Path) -> Path:
+    """The files that rendering reads and writes, to spoil."""
+    shutil.copytree(paths.ROOT / "docker", tmp_path / "docker")
+    shutil.copytree(paths.ROOT / "scripts/requirements", tmp_path / "scripts/requirements")
+    (tmp_path / "reports").mkdir()
+    for name in ("compose.yaml", "reports/images.json"):
+        if (paths.ROOT / name).exists():
+            shutil.copy(paths.ROOT / name, tmp_path / name)
+    return tmp_path
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from scripts import surroundings
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums
-from scripts.share import bundle, verified
+from scripts.share import BUNDLE, bundle, verified
 from tests.unit import bundles
 
 pytestmark = pytest.mark.slow  # each check writes a report
@@ -246,7 +246,7 @@ def test_each_change_with_checksums_made_anew_is_named(unpacked: Path, changes: 
 
 
 def test_an_archive_of_nothing_but_an_empty_list_of_checksums_is_no_bundle(tmp_path: Path) -> None:
-    folder = tmp_path / bundle.NAME
+    folder = tmp_path / BUNDLE
     folder.mkdir()
     (folder / checksums.NAME).write_text("")
     said = refused(folder)
@@ -264,7 +264,7 @@ def test_an_archive_of_nothing_but_an_empty_list_of_checksums_is_no_bundle(tmp_p
     ],
 )
 def test_a_line_of_checksums_that_is_no_such_line_is_named(tmp_path: Path, line: str, words: str) -> None:
-    folder = tmp_path / bundle.NAME  # of one file: nothing else of it is looked at
+    folder = tmp_path / BUNDLE  # of one file: nothing else of it is looked at
     folder.mkdir()
     (folder / "LICENSE").write_text("as it is")
     bundles.sum_anew(folder)
@@ -277,7 +277,7 @@ def test_a_line_of_checksums_that_is_no_such_line_is_named(tmp_path: Path, line:
 def test_a_folder_beside_that_of_the_bundle_is_named(unpacked: Path, tmp_path: Path) -> None:
     path = tmp_path / "bad.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
-        archive.add(unpacked, bundle.NAME)
+        archive.add(unpacked, BUNDLE)
         archive.add(unpacked / "docs", "extra")
     with pytest.raises(KitError, match="  extra: beside the folder llm-repro-bundle"):
         verified.verify(path)
@@ -368,7 +368,7 @@ def test_a_signature_as_the_docs_show_it_tells_a_bundle_from_a_changed_one(tmp_p
     commands = [
         line.partition("  #")[0].replace("~/.ssh/id_ed25519", "key") for line in shown[1].splitlines() if "ssh-keygen" in line or "allowed_signers" in line
     ]
-    path = tmp_path / f"{bundle.NAME}.tar.gz"
+    path = tmp_path / f"{BUNDLE}.tar.gz"
     path.write_bytes(b"a bundle")
     for command in commands:
         subprocess.run(command, shell=True, cwd=tmp_path, check=True)

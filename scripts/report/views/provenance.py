@@ -16,7 +16,7 @@ from scripts.report.text import Markdown, anchor, blocks, code, folded, lines, l
 from scripts.report.views import around
 from scripts.results import Record, Skipped
 from scripts.units import counted
-from scripts.verdicts import run_facts
+from scripts.verdicts import row_groups, run_facts
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -184,31 +184,26 @@ def rows_tables(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
     """Of each setting its rows: how its runs ended, and on how many GPUs and which days the good ones ran. Behind them the measuring runs in no row."""
     columns = [
         Column[Row]("row", cells.on, words=True),
-        Column[Row]("good runs", lambda row: len(_good(row))),
+        Column[Row]("good runs", lambda row: len(row.good_runs)),
         Column[Row]("wrong output", lambda row: len(row.wrong_runs) or NONE),
         Column[Row]("disturbed", lambda row: len(row.ok_runs) - len(row.undisturbed()) or NONE),
         Column[Row]("failed", lambda row: len(row.failed_runs) or NONE),
         Column[Row]("no memory, no time, unsupported", lambda row: len(row.runs) - len(row.ok_runs) - len(row.failed_runs) or NONE),
-        Column[Row]("sets of GPUs", lambda row: len({frozenset(run_facts.gpu_uuids_of(run)) for run in _good(row)}) or NONE),
+        Column[Row]("sets of GPUs", lambda row: len({frozenset(run_facts.gpu_uuids_of(run)) for run in row.good_runs}) or NONE),
         Column[Row]("days, UTC", _days, words=True),
     ]
     tables = (blocks(Markdown("### {}: {}").format(group.key.article, link(group.heading, f"#{group.slug}")), table(columns, group.rows)) for group in groups)
     return blocks(*tables, _of_earlier_jobs(groups, records))
 
 
-def _good(row: Row) -> Sequence[Record]:
-    """The undisturbed runs with the right output, or with none that a check reads."""
-    return [run for run in row.undisturbed() if run not in row.wrong_runs]
-
-
 def _days(row: Row) -> str:
     """ "2026-11-24, 2026-11-26": of the good runs, or of all where none is good."""
-    return ", ".join(sorted({run.host["started_at"][:10] for run in _good(row) or row.runs}))
+    return ", ".join(sorted({run.host["started_at"][:10] for run in row.good_runs or row.runs}))
 
 
 def _of_earlier_jobs(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
     """The measuring runs in no row, because a later run of their case measured another job."""
-    in_rows = {run.id for group in groups for row in group.rows for run in row.runs}
+    in_rows = {run.id for run in row_groups.runs_of(groups)}
     earlier = collections.Counter(run.id.rpartition("-")[0] for run in records if run.job.kind == "measure" and run.id not in in_rows)
     items = [Markdown("- {}: {}").format(name, counted(count, "run")) for name, count in sorted(earlier.items())]
     words = Markdown(

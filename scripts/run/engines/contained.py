@@ -11,7 +11,7 @@ from typing import Any
 from bench.job import Job, Result, to_json, write_whole
 from scripts.containers import apptainer, container, docker_errors, podman, pyxis
 from scripts.containers.container import Outcome
-from scripts.containers.library import docker
+from scripts.containers.docker_library import docker
 from scripts.containers.restrictions import Folders
 from scripts.errors import NothingRuns, PreflightError
 from scripts.images import build, image_files, sif, squashfs
