@@ -81,7 +81,7 @@ serve() { # SOCKET [COMMAND…]
     rm -f "$socket"
     # shellcheck disable=SC2086
     env -u CONTAINER_HOST setsid nohup $enter "$@" podman system service --time=0 "unix://$socket" > "$log" 2>&1 < /dev/null &
-    for _ in $(seq 100); do answers "$socket" && return; sleep 0.2; done
+    for _ in $(seq 300); do answers "$socket" && return; sleep 0.2; done  # a busy machine may take many seconds
     tail -20 "$log" >&2
     say "Podman's service did not start; its log is $log"
     exit 1
