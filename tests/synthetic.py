@@ -151,7 +151,15 @@ def guest(asked: Job, means_ms: tuple[float, ...], checked: dict | None, spread:
         check=checked,
         used={"dtype": "float32"},
         environment={"python": "3.12.0", "packages": PACKAGES, "torch": {"version": "9.9.9"}},
+        figures={"cycles": cycles(asked)} if asked.form == "padded-sentences" else {},
     )
+
+
+def cycles(asked: Job) -> dict[str, int]:
+    """What the form `padded-sentences` counts of one call, where no answer ends early."""
+    sequences = asked.prompt.get("batch_size") or 1
+    tokens = sequences * asked.runs[-1]["new_tokens"]
+    return {"sequences": sequences, "counted_tokens": tokens, "real_tokens": tokens, "ranks": 1}
 
 
 def record(

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import click
 
-from scripts import articles, pins
+from scripts import articles, pins, results
 from scripts.errors import KitError, PreflightError
 from scripts.machine import locks, signals
 from scripts.paths import ROOT
 from scripts.report import document
+from scripts.results.output import check_of
 from scripts.run import clocks as comparing
 from scripts.run import plan
 from scripts.run.engines import demo_environments
@@ -43,8 +44,13 @@ def _alone() -> Iterator[None]:
         yield
 
 
+def _is_bad(record: results.Record) -> bool:
+    """A job that this machine does not support is none: the README names those."""
+    return record.status in ("failed", "timeout", "oom") or (check_of(record) or {}).get("passed") is False
+
+
 def run_demo() -> None:
-    """Run the demo; raises KitError after the last job where some jobs could not run."""
+    """Run the demo; raises KitError after the last job where some jobs could not run, failed, or gave a wrong output."""
     if (DEMO / "REPORT.md").exists():
         print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
     shutil.rmtree(DEMO, ignore_errors=True)
@@ -64,8 +70,10 @@ def run_demo() -> None:
     able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
         print(f"{counted(len(able), 'job')} on this machine's CPU", file=sys.stderr)
-        plan.run_all(able, options, keep_going=True)
+        records = plan.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
+        if bad := [record for record in records if _is_bad(record)]:
+            raise KitError(f"{counted(len(bad), 'job')} of {len(able)} failed or gave a wrong output; the report says why: {DEMO / 'REPORT.md'}")
     for failure in errors.values():
         words = f"{failure}; {len(planned) - len(able)} of {len(planned)} jobs were left out"
         if not able or not isinstance(failure, PreflightError):

@@ -59,7 +59,7 @@ def build(image: Image, wheels: Path | None = None) -> bool:
 
 
 def _build(client: docker.DockerClient, image: Image, wheels: Path | None) -> None:
-    unchecked = f"{image.tag}-unchecked-{os.getuid()}"  # the lock is that of one user
+    unchecked = f"{image.tag}{inventory.UNCHECKED}{os.getuid()}"  # the lock is that of one user
     run_buildx(image, unchecked, wheels=wheels)
     try:
         lines = differences(image, ask(client, unchecked))

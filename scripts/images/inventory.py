@@ -113,9 +113,13 @@ def record_lines(loaded: Pins) -> list[str]:
     return [*lines, "", summary + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
+#: In the tag of an image that is not held against its lock yet.
+UNCHECKED = "-unchecked-"
+
+
 def built(client: docker.DockerClient, loaded: Pins) -> list[dict[str, Any]]:
     """The kit's images that this Docker holds, and the images of pins.toml that it lacks."""
-    tags = {tag: image for image in client.images.list("llm-repro/*") for tag in image.tags if not tag.endswith("-unchecked")}
+    tags = {tag: image for image in client.images.list("llm-repro/*") for tag in image.tags if UNCHECKED not in tag}
     pinned = [image.tag for image in loaded.images()]
     rows = [{"tag": tag, "state": "built" if tag in pinned else "stale", "image": image} for tag, image in sorted(tags.items())]
     return rows + [{"tag": tag, "state": "not built", "image": None} for tag in pinned if tag not in tags]

@@ -27,7 +27,7 @@ MIXTURE = Markdown(
 def section(group: Group, known: Sequence[Calibration], judged: Sequence[Judged]) -> Markdown:
     """The noise floor of the group's machine where `make calibrate` measured it, and each undecided direction with what would decide it; may be empty."""
     of_machine = calibration.of_machine(known, group)
-    return blocks(_floor(of_machine, group) if of_machine else Markdown(), lines(*_too_noisy(group, judged)))
+    return blocks(_floor(of_machine, group) if of_machine else Markdown(), lines(*_too_noisy(judged)))
 
 
 def _floor(of_machine: Calibration, group: Group) -> Markdown:
@@ -46,21 +46,19 @@ def _floor(of_machine: Calibration, group: Group) -> Markdown:
     return words.format(where, percent(floor), of_machine.runs, spread, calibrated)
 
 
-def _too_noisy(group: Group, judged: Sequence[Judged]) -> Iterator[Markdown]:
+def _too_noisy(judged: Sequence[Judged]) -> Iterator[Markdown]:
     for claim in judged:
         for part in claim.verdict.parts:
-            yield from _what_would_decide(group, claim, part)
+            yield from _what_would_decide(claim, part)
 
 
-def _what_would_decide(group: Group, claim: Judged, part: Part) -> Iterator[Markdown]:
+def _what_would_decide(claim: Judged, part: Part) -> Iterator[Markdown]:
     if part.word != UNDECIDED or not (part.ratio and part.cases and part.where):
         return
     if part.is_of_a_mixture:
         yield MIXTURE.format(claim.claim["id"], part.name, len(part.on_gpus), SIZE_FACTOR)
         return
-    rows = [row for row in group.rows if row.case in part.cases and row.runs_of(claim.new_tokens)]
-    runs = min((len(row.undisturbed(claim.new_tokens)) for row in rows), default=0)
-    needed = stats.runs_to_decide(part.ratio, runs, part.where.ends)
+    needed = stats.runs_to_decide(part.ratio, part.runs, part.where.ends)
     if needed:
         how = f"about REPEATS={needed}" if needed <= MOST_RUNS else f"only more than {MOST_RUNS:,} runs"
-        yield TOO_FEW.format(claim.claim["id"], part.name, runs, how)
+        yield TOO_FEW.format(claim.claim["id"], part.name, part.runs, how)

@@ -38,6 +38,8 @@ def read(path: Path) -> Result:
         raise InvalidDocument(f"its status is {result.status} and its reason is empty")
     if result.check:
         result.check.pop("judged", None)  # the judge's word, and no guest's
+        if result.check.get("reason"):
+            result.check["reason"] = one_line(result.check["reason"])
     return result
 
 
@@ -67,16 +69,44 @@ def disagreement(job: Job, result: Result, seen: Seen) -> str:
 def contradiction(job: Job, result: Result) -> str:
     """How parts of the answer to a job contradict each other, in words; "" where they agree."""
     figures = result.figures
-    faults = [_of_calls(result), _of_padding(figures.get("padding")), *map(_of_schedule, figures.get("schedules") or [])]
+    faults = [
+        _of_calls(job, result),
+        _of_cycles(job, figures.get("cycles")),
+        _of_padding(figures.get("padding")),
+        *map(_of_schedule, figures.get("schedules") or []),
+    ]
     faults += [*(_of_window(job, calls) for calls in result.measurements), _of_token_times(figures.get("token_times") or {}), *_of_longer(result)]
     return "; ".join(fault for fault in faults if fault)
 
 
-def _of_calls(result: Result) -> str:
+def _of_calls(job: Job, result: Result) -> str:
+    """Rates divide by these counts: they are of the calls that it timed, and no row of a call has more tokens than were asked for."""
     figure = result.figures.get("calls")
+    if figure is None:
+        return ""
     timed = [(calls["new_tokens"], len(calls["timed_ms"])) for calls in result.measurements]
-    tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure or []]
-    return "" if figure is None or tokens == timed else f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+    tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure]
+    if tokens != timed:
+        return f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+    rows = job.options.get("rows") or job.prompt.get("batch_size") or 1
+    much = next((call for call in figure if max(call["timed_tokens"], default=0) > rows * call["new_tokens"]), None)
+    return f"a call of {rows} x {much['new_tokens']} tokens made {max(much['timed_tokens'])} by its count" if much else ""
+
+
+def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:
+    """ms/token divide by these counts, so they follow from the job: the clock takes no call of fewer tokens (bench/measuring/measure.py)."""
+    if job.form != "padded-sentences" or job.kind != "measure":
+        return ""
+    if figure is None:
+        return "it counts no tokens of its calls"
+    batch_size = job.prompt.get("batch_size") or 1
+    counted = batch_size * max(run["new_tokens"] for run in job.runs)
+    if (figure["sequences"], figure["counted_tokens"]) != (batch_size, counted):
+        return f"it counts {figure['counted_tokens']} tokens of {figure['sequences']} sequences, its job makes {counted} of {batch_size}"
+    if figure["real_tokens"] > counted:
+        return f"{figure['real_tokens']} of its {counted} tokens are real by its own count"
+    processes = {1, job.device_count}
+    return "" if figure["ranks"] in processes else f"{figure['ranks']} processes ran its sentences, allowed are {' and '.join(map(str, sorted(processes)))}"
 
 
 def _of_window(job: Job, measurement: dict[str, Any]) -> str:

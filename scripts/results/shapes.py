@@ -13,6 +13,7 @@ from bench.job import InvalidDocument
 from scripts import names
 from scripts.names import NAME, RUN_ID
 
+#: The digits alone; whether there is such a moment, the store sees.
 MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z"
 
 #: What a text has to be, in words, in place of the expression that says so.
@@ -191,6 +192,7 @@ class Options(Shape):
 
     profiler: Name | None = None
     items: AtLeastOne | None = None
+    rows: AtLeastOne | None = None
     tokens_times_ranks: bool | None = None
 
 

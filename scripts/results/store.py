@@ -8,12 +8,13 @@ came out). result.json is written whole or not at all and never again; a folder 
 
 import contextlib
 import dataclasses
+import datetime
 import gc
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,7 @@ def record_of(fields: object) -> Record:
     shapes.check(fields, shapes.Record)
     job = job_of(compact.with_shared(fields["job"], *_SHARED_OF_JOB))
     host = compact.with_shared(fields["host"], *_SHARED_OF_HOST)
+    _expect_a_span(host)
     _expect(job.kind != "profile" or job.options.get("profiler"), "a profile's job names no profiler")
     guest = None if fields.get("guest") is None else _guest(fields["guest"])
     record = Record(**{**fields, "job": job, "host": host, "guest": guest, "schema": SCHEMA})
@@ -281,6 +283,15 @@ def record_of(fields: object) -> Record:
     if record.status == "ok":
         _expect_measured(job, guest)
     return record
+
+
+def _expect_a_span(host: Mapping[str, Any]) -> None:
+    """The job's beginning is a moment of the calendar, and so is its end: pages and bundles tell both."""
+    began, wall_s = host["started_at"], host.get("wall_s") or 0
+    try:
+        datetime.datetime.fromisoformat(began) + datetime.timedelta(seconds=wall_s)
+    except (ValueError, OverflowError) as error:
+        raise InvalidDocument(f"started_at is {began!r} with wall_s {wall_s:g}, allowed are moments of the calendar: {error}") from None
 
 
 def _expect_measured(job: Job, guest: Result | None) -> None:

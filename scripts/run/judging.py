@@ -12,6 +12,7 @@ from bench.reasons import first_line
 from scripts import articles
 from scripts.errors import KitError
 from scripts.results import door, shapes
+from scripts.results.answers import one_line
 from scripts.run import checkpoints, jobs, told_tokens
 from scripts.run.engines import Engine
 
@@ -73,6 +74,7 @@ def _verdict(engine: Engine, job: Job, dtype: str, answers: list[Path], kept: Pa
         door.keep(answers[0], kept)
         verdict = checkpoints.judgement(engine, job, dtype, floors_of(dtype), answers, on_line)
         shapes.check(verdict, shapes.Judged, "verdict")
+        verdict["reason"] = one_line(verdict["reason"])
     except InvalidDocument as error:
         return _not_passed(error)
     except (KitError, OSError) as error:

@@ -124,8 +124,8 @@ def _timed(job: Job, readable: str, runs: Path) -> list[tuple[results.Record, fl
     """Some stored runs of a job under this prefix, each with its seconds."""
     folders = dict.fromkeys((runs, *(results.runs_for(job.model["scale"], job.device, engine) for engine in ("docker", "host"))))
     alike = (record for folder in folders for record in results.ended_like(readable, folder) if _asks_the_same(record.job, job))
-    timed = ((record, cost.whole_s(record)) for record in itertools.islice(alike, RUNS_OF_ESTIMATE))
-    return [(record, run_s) for record, run_s in timed if run_s is not None]
+    timed = ((record, run_s) for record in alike if (run_s := cost.whole_s(record)) is not None)
+    return list(itertools.islice(timed, RUNS_OF_ESTIMATE))
 
 
 def _asks_the_same(earlier: Job, job: Job) -> bool:

@@ -14,6 +14,8 @@ from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks, temporary_folders
 from scripts.machine.steps import Steps
 from scripts.names import nearest
+from scripts.results import answers
+from scripts.results.marks import marks_of
 from scripts.results.output import check_of
 from scripts.run import checkpoints, claimed, cost, engines, run_folders, runner
 from scripts.run.options import Options
@@ -136,7 +138,11 @@ def sizes_and_sized(planned: Planned, asked: Options) -> tuple[Sequence[int] | M
 
 
 def line_of(record: results.Record) -> str:
-    """A result, as one line for the terminal."""
+    """A result, as one line for the terminal: a stored one may be of another kit, which let names and reasons of any characters in."""
+    return answers.one_line(_words_of(record))
+
+
+def _words_of(record: results.Record) -> str:
     if record.status != "ok" or record.guest is None:
         return f"{record.status}: {record.reason}"
     from scripts.stats import summarise  # which imports numpy: a sixth of a second that most commands need not wait for
@@ -191,7 +197,7 @@ class _Sitting:
         return record.status
 
     def _tell(self, record: results.Record) -> None:
-        marks = [f"note: {mark}" for mark in (record.host.get("conditions") or {}).get("marks", [])]
+        marks = [f"note: {mark}" for mark in marks_of(record)]
         lines = [line_of(record), log_line(record, self.asked.runs), cost.line(record), *marks, str(self.asked.runs / record.id / "result.json")]
         print("\n".join(f"  {line}" for line in lines if line), flush=True)
 

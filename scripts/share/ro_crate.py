@@ -78,8 +78,8 @@ def _ended_at(record: Record) -> str | None:
     """The end of the job's process or container, to the second as its beginning."""
     if (wall_s := record.host.get("wall_s")) is None:
         return None
-    began = datetime.datetime.strptime(record.host["started_at"], "%Y-%m-%dT%H:%M:%SZ")
-    return f"{(began + datetime.timedelta(seconds=round(wall_s))).isoformat()}Z"
+    began = datetime.datetime.fromisoformat(record.host["started_at"])
+    return (began + datetime.timedelta(seconds=round(wall_s))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _backend_id(record: Record) -> str:

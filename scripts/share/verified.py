@@ -18,6 +18,7 @@ from scripts import __version__, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
+from scripts.results import door
 from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
@@ -139,7 +140,7 @@ def _runs(folder: Path) -> Iterator[str]:
         place = path.parent.relative_to(folder).as_posix()
         try:
             record = results.load(path.parent)
-            of_result = json.loads(path.read_text(encoding="utf-8"))["job"]
+            of_result = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=door.fields)["job"]
         except (InvalidDocument, *UNREADABLE) as error:
             yield f"{place}: {error}"
             continue

@@ -90,6 +90,7 @@ class Part:
     notes     what else stands beside the number
     on_gpus   the ratio on each set of GPUs with runs of both rows, where these are several
     compared  the comparisons of an "every" part
+    runs      the fewest undisturbed runs of a compared row
     """
 
     name: str
@@ -105,6 +106,7 @@ class Part:
     notes: tuple[str, ...] = ()
     on_gpus: tuple[OnGpus, ...] = ()
     compared: tuple["Part", ...] = ()
+    runs: int = 0
 
     @property
     def is_of_a_mixture(self) -> bool:

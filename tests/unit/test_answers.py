@@ -183,6 +183,7 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"environment": {"packages": {"torch": 2}}}, "Expected `str`, got `int`"),
         ({"figures": None}, "figures: Expected `object`, got `null`"),
         ({"figures": {"calls": [{"new_tokens": 1, "timed_tokens": [1] * 9}]}}, r"other calls, \[\(1, 9\)\], than it timed, \[\(1, 10\)\]"),
+        ({"figures": {"calls": [{"new_tokens": 1, "timed_tokens": [1] * 9 + [3]}]}}, r"a call of 1 x 1 tokens made 3 by its count"),
         ({"figures": {"padding": padding([0.1], [])}}, r"the counts of texts in a padded batch are \[1, 1, 1, 1, 0\]"),
         ({"figures": {"padding": padding([], [])}}, "the counts of texts in a padded batch"),
         ({"figures": {"schedules": [schedule([1.0], [[1.0]])]}}, r"2 stages in 1 runs of a schedule have \[1\] busy times"),
@@ -202,6 +203,37 @@ def test_an_answer_that_contradicts_its_job_itself_or_the_host_fails_with_the_re
     assert status == "failed"
     with pytest.raises(AssertionError, match=why):
         raise AssertionError(reason)
+
+
+def cycles(**changes: int) -> dict:
+    """The figure of two sentences with four new tokens each."""
+    return {"sequences": 2, "counted_tokens": 8, "real_tokens": 7, "ranks": 1, **changes}
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        (cycles(), ""),
+        (cycles(ranks=2), ""),
+        (None, "it counts no tokens of its calls"),
+        (cycles(counted_tokens=24), "it counts 24 tokens of 2 sequences, its job makes 8 of 2"),
+        (cycles(sequences=1), "it counts 8 tokens of 1 sequences, its job makes 8 of 2"),
+        (cycles(real_tokens=9), "9 of its 8 tokens are real by its own count"),
+        (cycles(ranks=3), "3 processes ran its sentences, allowed are 1 and 2"),
+    ],
+)
+def test_the_tokens_that_times_are_divided_by_are_those_of_the_job(figure: dict | None, said: str) -> None:
+    runs = [{"new_tokens": 4, "arguments": {}}]
+    job = a_job(form="padded-sentences", prompt={"text": "a", "texts": ["a", "b"], "batch_size": 2}, runs=runs)
+    assert answers.contradiction(job, a_result(measurements=[], figures={"cycles": figure} if figure else {})) == said
+
+
+def test_rows_of_a_call_are_its_texts_or_its_batch() -> None:
+    calls = {"calls": [{"new_tokens": 4, "timed_tokens": [64] * 10}]}
+    result = a_result(measurements=[{"new_tokens": 4, "timed_ms": [1.0] * 10}], figures=calls)
+    assert answers.contradiction(a_job(options={"rows": 16}), result) == ""
+    assert answers.contradiction(a_job(prompt={"text": "a", "batch_size": 16}), result) == ""
+    assert answers.contradiction(a_job(options={"rows": 15}), result) == "a call of 15 x 4 tokens made 64 by its count"
 
 
 def test_an_answer_from_before_a_crash_does_not_count(tmp_path: Path) -> None:

@@ -502,6 +502,35 @@ def test_int8_is_slower_at_one_and_near_at_128(int8_at_1: float, int8_at_128: fl
     assert [part.word for part in verdict.parts] == words
 
 
+def without_count(record: Record) -> Record:
+    record.guest.figures = {}
+    return record
+
+
+def test_rows_of_which_some_count_tokens_and_others_do_not_are_not_compared() -> None:
+    records = changed(published_cells(), "accelerate-fp16", 128, without_count(cell("accelerate-fp16", 128, 1.0)))
+    verdict = judge("2.5", records)
+    assert verdict.parts[0].word == NOT_TESTED and verdict.parts[0].why == "accelerate-fp16 b128 has a run without a count of its tokens"
+    assert [part.word for part in verdict.parts[1:]] == [HOLDS, HOLDS]
+    gain_over = judge("2.7", records).parts[1]
+    assert gain_over.word == NOT_TESTED and "without a count" in gain_over.why, "of four rows, too, no two are compared by the call"
+
+
+def test_calls_of_other_batch_sizes_are_not_compared_without_a_count() -> None:
+    records = published_cells()
+    for size in (32, 128):
+        records = changed(records, "accelerate-fp16", size, without_count(cell("accelerate-fp16", size, 1.0)))
+    part = judge("2.5", records).parts[0]
+    assert (part.word, part.why) == (NOT_TESTED, "accelerate-fp16 b32, accelerate-fp16 b128 differ in their batch sizes and count no tokens")
+
+
+def test_a_part_knows_the_fewest_runs_of_the_rows_that_it_compares() -> None:
+    assert [part.runs for claim in ("2.4", "2.5", "2.7") for part in judge(claim, published_cells(), runs=6).parts] == [6] * 6
+    records = [run for record in published_cells() for run in synthetic.repeated(record, 9 if record.job.prompt["batch_size"] == 128 else 7, 0.001)]
+    claim = next(one for one in ARTICLE.claims if one["id"] == "2.5")
+    assert [part.runs for part in rules.judge(claim, group_of(records), ARTICLE, claim["new_tokens"]).parts] == [7, 7, 7]
+
+
 def test_a_gain_beyond_what_the_batch_grew_says_so() -> None:
     def part(gain: float) -> Part:
         return judge("2.7", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 145.6 / gain))).parts[0]

@@ -12,6 +12,7 @@ from scripts.machine import locks
 from scripts.report import document
 from scripts.run import plan
 from scripts.run.engines import demo_environments
+from tests import synthetic
 
 KNOWN = pins.load()
 BACKENDS = [name for name, table in KNOWN.backends.items() if "demo" in table["stacks"]]
@@ -24,7 +25,7 @@ def ran(monkeypatch, tmp_path):
     """The cases that a demo would run, without running them."""
     cases = []
     monkeypatch.setattr(demo, "DEMO", tmp_path / "demo")
-    monkeypatch.setattr(plan, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned))
+    monkeypatch.setattr(plan, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned) or [])
     monkeypatch.setattr(document, "write", lambda runs, out: cases.append("report"))
     return cases
 
@@ -45,6 +46,30 @@ def test_every_environment_is_made_once_before_the_first_job(monkeypatch, ran):
     asked = refuse(monkeypatch, {})
     demo.run_demo()
     assert asked == ["common", "tensor-parallel"] and len(ran) == ALL + 1 and ran[-1] == "report"
+
+
+@pytest.mark.parametrize(
+    ("made", "bad"),
+    [
+        ({"status": "failed"}, True),
+        ({"status": "timeout"}, True),
+        ({"status": "unsupported"}, False),
+        ({"checked": synthetic.check(0.5, passed=False)}, True),
+        ({"checked": synthetic.check()}, False),
+        ({"unchecked": True}, False),
+    ],
+)
+def test_a_job_that_failed_or_whose_output_is_wrong_is_an_error_after_the_report(monkeypatch, ran, made, bad):
+    refuse(monkeypatch, {})
+    good = synthetic.record(synthetic.job("int8"), 90.0)
+    monkeypatch.setattr(plan, "run_all", lambda *_, **__: [good, synthetic.record(synthetic.job("int8"), 90.0, **made)])
+    if not bad:
+        demo.run_demo()
+    else:
+        with pytest.raises(KitError, match=f"^1 job of {ALL} failed or gave a wrong output; the report says why: .*REPORT.md$") as error:
+            demo.run_demo()
+        assert error.value.exit_code == 1
+    assert ran == ["report"]
 
 
 def test_without_any_environment_nothing_is_tried_and_the_first_reason_ends_it(monkeypatch, ran):

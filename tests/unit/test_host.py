@@ -15,6 +15,7 @@ from scripts.errors import KitError, PreflightError
 from scripts.run import engines
 from scripts.run.engines import host
 from scripts.run.options import Options
+from tests.samples import a_result
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(sys.executable)
@@ -186,6 +187,15 @@ def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_p
     bare.chmod(0o755)
     with pytest.raises(PreflightError, match="has no torch and transformers"):
         host.must_have_torch(bare, PreflightError)
+
+
+@pytest.mark.parametrize("told", [{}, {"packages": None}, {"packages": {}}])
+@pytest.mark.parametrize("stack", ["demo", "current"])
+def test_a_guest_that_names_no_packages_is_not_taken_for_one_as_pinned(told, stack):
+    engine = object.__new__(host.HostEngine)
+    engine.image = pins.load().image("transformers", stack)
+    assert engine.differences(a_result(environment=told)) == ["the guest names no packages"]
+    assert engine.differences(None) == []
 
 
 def test_differences_from_the_pins_are_listed_one_a_line():

@@ -133,3 +133,22 @@ def test_a_reason_is_one_line_that_a_terminal_can_show(folder: Path) -> None:
     record = measured(folder, "write(status='failed', reason='a' + chr(27) + '[2Jb' + chr(10) + 'c' + 'x' * 50_000)")
     assert record.status == "failed" and record.reason.startswith("a?[2Jb c") and len(record.reason) <= 2000
     assert json.loads((folder / "runs" / record.id / "result.json").read_text())["guest"]["reason"] == record.reason
+
+
+def test_names_and_words_of_a_guest_move_no_cursor(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "'x' + chr(27) + '[2J' + chr(10) + 'row: ok'"
+    attack = f"write(figures=dict(good['figures'], **{{{hostile}: 1}}), check={{'passed': False, 'reason': {hostile}, 'tolerance': job['tolerance']}})"
+    record = measured(folder, attack)
+    told = capsys.readouterr().out
+    assert "\x1b" not in told and "\n  row" not in told and "\nrow" not in told
+    assert record.status == "failed" or record.guest.check["reason"] == "x?[2J row: ok"
+    assert "x?[2J row: ok" in told
+
+
+def test_a_stored_run_without_marks_is_told_as_measured_before(folder: Path) -> None:
+    run = measured(folder, "write()")
+    path = folder / "runs" / run.id / "result.json"
+    told = json.loads(path.read_text())
+    told["host"]["conditions"] = {"marks": None}
+    path.write_text(json.dumps(told))
+    assert measured(folder, "sys.exit(1)").id == run.id

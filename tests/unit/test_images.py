@@ -23,6 +23,19 @@ def test_a_layer_that_two_images_have_is_counted_once():
     assert total == 157
 
 
+def test_an_image_that_is_not_checked_yet_is_not_among_the_kit_s():
+    loaded = pins.load()
+    tag = loaded.image("int8", "2023-02").tag
+    held = [
+        types.SimpleNamespace(tags=[tag]),
+        types.SimpleNamespace(tags=[f"{tag}{inventory.UNCHECKED}0"]),
+        types.SimpleNamespace(tags=["llm-repro/int8:old-0"]),
+    ]
+    client = types.SimpleNamespace(images=types.SimpleNamespace(list=lambda _: held))
+    rows = [(row["tag"], row["state"]) for row in inventory.built(client, loaded) if row["image"]]
+    assert sorted(rows) == sorted([(tag, "built"), ("llm-repro/int8:old-0", "stale")])
+
+
 def test_an_age_is_in_its_largest_unit():
     now = datetime.datetime(2026, 1, 10, 12, 0, tzinfo=datetime.UTC)
     assert inventory.age("2026-01-08T12:00:00.123456789Z", now) == "2 days"

@@ -49,6 +49,11 @@ def test_a_verdict_against_the_tokens_fails_the_row_with_its_reason(monkeypatch,
     assert asked["dtype"] == "float16" and asked["floors"] == judging.floors_of("float16")
 
 
+def test_a_verdict_s_reason_is_one_line_that_a_terminal_can_show(monkeypatch, work):
+    check, _ = judged(monkeypatch, work, {"passed": False, "reason": "bad\x1b[2J\nrow: ok"})
+    assert check["reason"] == check["judged"]["reason"] == "bad?[2J row: ok"
+
+
 def test_a_verdict_for_the_tokens_leaves_the_check_as_it_is_and_stands_in_it(monkeypatch, work):
     verdict = {"passed": True, "reason": ""}
     assert judged(monkeypatch, work, verdict)[0] == {"passed": True, "reason": "", "judged": verdict}

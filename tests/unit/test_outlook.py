@@ -65,6 +65,16 @@ def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
     assert (anew.done, anew.to_go, anew.run_s) == (0, 5, 23.0)
 
 
+def test_runs_of_a_kit_that_told_no_times_do_not_hide_later_ones_that_do(tmp_path, monkeypatch):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="9")
+    (one,) = planned(["transformers"], asked)
+    monkeypatch.setattr(outlook, "RUNS_OF_ESTIMATE", 2)
+    for number, seconds in enumerate((None, None, 20.0, 22.0, 90.0), 1):
+        stored(one, asked, number, seconds=seconds)
+    (row,) = rows(["transformers"], asked)
+    assert (row.done, row.run_s) == (5, 24.0)
+
+
 def test_a_run_on_another_kind_of_machine_is_to_go_here_and_tells_how_long_it_takes(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path))
     (one,) = planned(["transformers"], asked)

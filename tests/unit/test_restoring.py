@@ -107,7 +107,7 @@ def test_a_second_index_is_refused_wherever_it_lies(tmp_path: Path, place: str, 
     ("name", "text", "words"),
     [
         ("manifest.json", '[{"RepoTags": ["OURS"], "repotags": ["nginx:latest"]}]', "the key 'repotags' in place of 'RepoTags'"),
-        ("manifest.json", '[{"RepoTags": ["nginx:latest"], "RepoTags": ["OURS"]}]', "has a key twice"),
+        ("manifest.json", '[{"RepoTags": ["nginx:latest"], "RepoTags": ["OURS"]}]', "the key 'RepoTags' comes twice"),
         ("index.json", '{"manifests": [], "Manifests": [{}]}', "the key 'Manifests' in place of 'manifests'"),
         ("index.json", '{"manifests": [{"Annotations": {"io.containerd.image.name": "nginx"}}]}', "the key 'Annotations'"),
         ("manifest.json", "[" * 100_000, "recursion"),

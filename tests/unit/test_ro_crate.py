@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
+from bench.job import InvalidDocument, to_json
+from scripts.results.store import record_of
 from scripts.share import ro_crate
+from tests import synthetic
 from tests.synthetic import job, record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +61,17 @@ def test_the_end_of_a_run_is_its_beginning_and_its_length() -> None:
     one.host["started_at"], one.host["wall_s"] = "2026-11-20T23:59:50Z", 20.4
     (action,) = (entity for entity in entities([one]).values() if entity["@type"] == "CreateAction")
     assert action["endTime"] == "2026-11-21T00:00:10Z"
+
+
+@pytest.mark.parametrize(
+    ("began", "wall_s"), [("2026-02-30T10:00:00Z", 5.0), ("2026-13-45T99:99:99Z", 5.0), ("2026-11-21T04:10:00Z", 1e17), ("9999-12-31T23:59:59Z", 5.0)]
+)
+def test_a_run_whose_times_are_no_moments_is_let_in_nowhere(began: str, wall_s: float) -> None:
+    fields = json.loads(to_json(synthetic.record(synthetic.job("int8"), 90.0)))
+    assert record_of(fields).host["started_at"]
+    fields["host"] |= {"started_at": began, "wall_s": wall_s}
+    with pytest.raises(InvalidDocument, match="allowed are moments of the calendar"):
+        record_of(fields)
 
 
 def test_zenodo_is_told_what_the_citation_says() -> None:

@@ -158,6 +158,12 @@ def a_job_with_a_key_twice(folder: Path) -> str:
     return f"reports/runs/{a_run(folder).name}/job.json: another job than that of result.json"
 
 
+def a_result_with_a_key_twice(folder: Path) -> str:
+    path = sorted(folder.glob("reports/runs/*/result.json"))[1]
+    path.write_text(path.read_text().replace('"status": ', '"status": "failed", "status": ', 1))
+    return f"reports/runs/{path.parent.name}: the key 'status' comes twice"
+
+
 def a_job_with_true_for_one(folder: Path) -> str:
     path = a_run(folder) / "job.json"
     path.write_text(path.read_text().replace('"device_count": 1', '"device_count": true'))
@@ -226,7 +232,7 @@ OF_THE_REPORT: list[Change] = [
     a_site,
     a_repository,
 ]
-OF_RUNS: list[Change] = [another_report, a_warm_up_less, a_job_with_a_key_twice]
+OF_RUNS: list[Change] = [another_report, a_warm_up_less, a_job_with_a_key_twice, a_result_with_a_key_twice]
 OF_NEEDED: list[Change] = [a_lock_less, no_runs]
 TOGETHER = (OF_THE_REPORT, OF_RUNS, OF_NEEDED)
 ALONE: list[Change] = [halve_times, a_run_less, no_job]

@@ -69,11 +69,15 @@ class HostEngine:
 
     def differences(self, result: Result | None) -> list[str]:
         """Where the interpreter's packages differ from the pins."""
-        installed = result.environment.get("packages", {}) if result else {}
+        if result is None:
+            return []
+        installed = result.environment.get("packages")
+        if not installed:
+            return ["the guest names no packages"]
         locked = self.image.locked()
         if self.image.engine == "host":
             locked = {name: version for name, version in locked.items() if name in installed or name in self.image.pins}
-        return differences(installed, locked) if installed else []
+        return differences(installed, locked)
 
 
 def environment(gpu_uuids: list[str]) -> dict[str, str]:

@@ -84,13 +84,14 @@ class GainOver(Relation, frozen=True, kw_only=True):
 
     def parts(self, rows: Rows) -> list[Part]:
         small, large, slow_small, slow_large = (rows.usable(*named) for named in self.rows())
-        small_ms, large_ms = pairs.comparable_ms([small, large], rows.new_tokens)
-        slow_small_ms, slow_large_ms = pairs.comparable_ms([slow_small, slow_large], rows.new_tokens)
+        compared = [small, large, slow_small, slow_large]
+        small_ms, large_ms, slow_small_ms, slow_large_ms = pairs.comparable_ms(compared, rows.new_tokens)
         ratio = stats.quotient_over_runs([small_ms, slow_large_ms], [large_ms, slow_small_ms])
         differs = tuple(pairs.differences(small, slow_small))
         published = f" (published {self.ratio:g})" if self.ratio is not None else ""
         words = f"the gain of {pairs.on(small)} from batch {self.from_batch} to {self.to_batch} is {stats.in_words(ratio, least=2)} times that of "
         words += f"{pairs.on(slow_small)}{published}, the bound is {self.at_least:g}"
         words += f"; the rows differ in {parts.listed(differs)}" if differs else ""
-        why = lookup.why_not([small, large, slow_small, slow_large], rows.new_tokens)
-        return [pairs.judged(Range(least=self.at_least), ratio, why, words, (self.case, self.gains_more_than), differs)]
+        why = lookup.why_not(compared, rows.new_tokens)
+        part = pairs.judged(Range(least=self.at_least), ratio, why, words, (self.case, self.gains_more_than), differs)
+        return [dataclasses.replace(part, runs=lookup.fewest_runs(compared, rows.new_tokens))]

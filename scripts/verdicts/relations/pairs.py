@@ -46,7 +46,7 @@ class Pair:
 
     `on_gpus` are the ratios on each set of GPUs that ran both rows, where these are several: then the ratio of all runs is that of a mixture.
     `of_kernels` is the ratio of the times in which a kernel ran; None where that is not known of a run of each row, each on one GPU.
-    `remarks` are what a relation adds to it.
+    `runs` is the number of undisturbed runs of the row that has fewest. `remarks` are what a relation adds to it.
     """
 
     faster: Row
@@ -56,6 +56,7 @@ class Pair:
     why_not: str
     on_gpus: tuple[OnGpus, ...] = ()
     of_kernels: OfKernels | None = None
+    runs: int = 0
     remarks: tuple[str, ...] = ()
 
     def notes(self, where: Range = EVERYWHERE) -> tuple[str, ...]:
@@ -72,7 +73,7 @@ class Pair:
         """The part of a claim that places the ratio in this range."""
         rows = self.faster, self.slower
         part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
-        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes(where), on_gpus=self.on_gpus)
+        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes(where), on_gpus=self.on_gpus, runs=self.runs)
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
@@ -99,7 +100,8 @@ def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[floa
     spread = (min(above) / max(below), max(above) / min(below))
     timed = [list(zip(row.runs_of(new_tokens), times_ms, strict=True)) for row, times_ms in ((slower, above), (faster, below))]
     ratio, why_not = stats.ratio_over_runs(above, below), lookup.why_not([faster, slower], new_tokens)
-    return Pair(faster, slower, ratio, spread, why_not, _by_gpus(*timed), _of_kernels(timed, new_tokens))
+    runs = lookup.fewest_runs([faster, slower], new_tokens)
+    return Pair(faster, slower, ratio, spread, why_not, _by_gpus(*timed), _of_kernels(timed, new_tokens), runs)
 
 
 def _of_kernels(timed: Sequence[Sequence[tuple[Record, float]]], new_tokens: int) -> OfKernels | None:
@@ -139,11 +141,18 @@ def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Reco
 
 
 def comparable_ms(rows: Sequence[Row], new_tokens: int) -> Sequence[Sequence[float]]:
-    """The time of each run of each row: ms/token by the article's formula, or ms a call where any of the rows has no count of tokens."""
+    """The time of each run of each row: ms/token by the article's formula, or ms a call where no run of the rows counts tokens.
+
+    Raises NotTested where some runs count tokens and others do not, and where calls of other batch sizes would be compared without a count.
+    """
     tokens = [[token_times.tokens_of_run(run, "article") for run in row.runs_of(new_tokens)] for row in rows]
     means = [row.run_means_ms(new_tokens) for row in rows]
-    if not all(all(of_row) for of_row in tokens):
+    if not any(any(of_row) for of_row in tokens):
+        if len({row.batch_size for row in rows}) > 1:
+            raise NotTested(f"{', '.join(row.name for row in rows)} differ in their batch sizes and count no tokens")
         return means
+    if uncounted := next((row for row, of_row in zip(rows, tokens, strict=True) if not all(of_row)), None):
+        raise NotTested(f"{uncounted.name} has a run without a count of its tokens")
     return [[ms / count for ms, count in zip(*of_row, strict=True)] for of_row in zip(means, tokens, strict=True)]
 
 
