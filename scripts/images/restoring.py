@@ -20,14 +20,13 @@ from typing import Any
 
 import zstandard
 
-from scripts import pins
+from scripts import json_objects, pins
 from scripts.containers import apptainer, container, docker_errors, podman
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
 from scripts.machine import unpack
 from scripts.pins import Image, Pins
-from scripts.results import door
 
 #: {engine that images are restored for: what says whether it is there}
 ENGINES: dict[str, Callable[[], Any]] = {"docker": container.connect, "podman": podman.connect, "apptainer": apptainer.program, "pyxis": lambda: None}
@@ -140,7 +139,7 @@ def _index(packed: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object. ValueError for ambiguous keys: Docker ignores the case of letters, and takes the last of two equal keys."""
-    fields = door.fields(pairs)
+    fields = json_objects.unambiguous(pairs)
     for key in fields:
         if KEYS.get(key.casefold(), key) != key:
             raise ValueError(f"its index has the key {key!r} in place of {KEYS[key.casefold()]!r}")

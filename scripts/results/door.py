@@ -10,7 +10,7 @@ import errno
 import functools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from io import RawIOBase
 from pathlib import Path
 from typing import Annotated, Any, NewType
@@ -125,15 +125,6 @@ def parse(data: bytes, name: str = "result.json") -> Any:
         return _decoder(str).decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"damaged {name}: {_in_words(error)}") from None
-
-
-def fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, as json's object_pairs_hook. ValueError for a key that comes twice, of which programs take different ones; `parse` takes the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise ValueError(f"the key {twice[:60]!r} comes twice")
-    return found
 
 
 def _in_words(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """The JSON Schema (draft 2020-12) of result.json and job.json, made of scripts/results/shapes.py: for readers with other tools than this kit.
 
-What no schema can say stands in scripts/results/door.py: sizes of files, numbers of 1e18 and more, a key that comes twice (a bundle has none).
+What no schema can say stands in scripts/results/door.py: sizes of files, numbers of 1e18 and more. A key comes once (scripts/share/verified.py).
 """
 
 import dataclasses

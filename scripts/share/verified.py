@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.job import InvalidDocument, to_json
-from scripts import __version__, pins, results
+from scripts import __version__, json_objects, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
-from scripts.results import door
 from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
@@ -140,7 +139,7 @@ def _runs(folder: Path) -> Iterator[str]:
         place = path.parent.relative_to(folder).as_posix()
         try:
             record = results.load(path.parent)
-            of_result = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=door.fields)["job"]
+            of_result = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=json_objects.unambiguous)["job"]
         except (InvalidDocument, *UNREADABLE) as error:
             yield f"{place}: {error}"
             continue
