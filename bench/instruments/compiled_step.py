@@ -274,8 +274,7 @@ def run(options):
     table = {name: value for name, value in vars(options).items() if name not in ("out", "only")}
     table.update(torch=torch.__version__, transformers=transformers.__version__, variants=[])
     table["began_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    table["gpu"] = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    table["gpu_uuid"] = "GPU-{}".format(torch.cuda.get_device_properties(0).uuid) if options.device == "cuda" else ""
+    table.update(shared_options.device_of(options))
     try:
         table["products"] = roof.products_alone(work.model_of(config), options.rows, options.device)
         print("products alone {:.3f} ms".format(statistics.median(table["products"]["step_us"]) / 1000), flush=True)

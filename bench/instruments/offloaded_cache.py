@@ -89,8 +89,7 @@ def run(options):
     config = weights.config_of(options.shape, options.scale)
     table = {name: value for name, value in vars(options).items() if name != "out"}
     table.update(torch=torch.__version__, transformers=transformers.__version__, ways=[])
-    table["gpu"] = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    table["gpu_uuid"] = str(torch.cuda.get_device_properties(0).uuid) if options.device == "cuda" else ""
+    table.update(shared_options.device_of(options))
     model, ids = weights_and_times.model_and_prompt(config, options, options.context_tokens)
     expected = None
     for way in WAYS:

@@ -13,3 +13,12 @@ def parser_of(instrument, question, dtype_help=None):
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16", help=dtype_help)
     parser.add_argument("--out", required=True)
     return parser
+
+
+def device_of(options):
+    """{gpu, gpu_uuid} for a table: the model of the GPU, and its UUID as NVML and the results write it; "cpu" and "" without one."""
+    if options.device != "cuda":
+        return {"gpu": "cpu", "gpu_uuid": ""}
+    import torch
+
+    return {"gpu": torch.cuda.get_device_name(), "gpu_uuid": "GPU-{}".format(torch.cuda.get_device_properties(0).uuid)}

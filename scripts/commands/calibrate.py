@@ -34,6 +34,8 @@ def calibrate(slug: str, asked: Options) -> int:
     for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
         if names:
             raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")
+    if asked.article not in ("", CALIBRATION):
+        raise UsageError(f"ARTICLE is {asked.article!r} with calibrate, allowed is {CALIBRATION!r}; leave ARTICLE out")
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)

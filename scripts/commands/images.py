@@ -84,7 +84,9 @@ def verify(images: list[Image]) -> None:
 def rebuild(images: list[Image], wheels: Path | None) -> None:
     """Build an image twice without a cache and compare the two builds, layer by layer."""
     if sum(_differs(image, rebuilding.rebuild(image, wheels), "the same to the byte in two builds without a cache") for image in images):
-        raise KitError("two builds of the same files differ, as listed above")
+        raise KitError(
+            f"two builds of the same files differ, as listed above; type make verify-{images[0].backend} STACK={images[0].stack} to compare one with its pins"
+        )
 
 
 def _differs(image: Image, lines: list[str], if_none: str) -> bool:

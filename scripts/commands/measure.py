@@ -145,6 +145,8 @@ def bench(backend: str, asked: Options) -> int:
 @measuring
 def article(slug: str, asked: Options) -> int:
     """Run all cases of an article in all variants."""
+    if asked.article not in ("", slug):
+        raise UsageError(f"ARTICLE is {asked.article!r} with article-{slug}, allowed is its own name; try make article-{asked.article}")
     backends = list(dict.fromkeys(case.backend for case in articles.find(slug).cases))
     return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
 
@@ -210,6 +212,8 @@ def profile(backend: str, asked: Options) -> int:
         raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with profile, which profiles one call of each case; try CASES in its place")
     if asked.items:
         raise UsageError(f"ITEMS is {asked.items} with profile, which profiles one call; leave ITEMS out")
+    if asked.repeats > 1:
+        raise UsageError(f"REPEATS is {asked.repeats} with profile, which profiles one call; leave REPEATS out")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]

@@ -63,8 +63,9 @@ def _install(group: str, loaded: pins.Pins) -> None:
 
 
 def _is_current(group: str, loaded: pins.Pins) -> bool:
-    marker, lock = VENV / f".{group}", loaded.host_lock(group)
-    return marker.exists() and marker.stat().st_mtime_ns > lock.stat().st_mtime_ns
+    """Is what is installed of the lock that is there? The group run brings the installer itself along."""
+    marker, groups = VENV / f".{group}", ("installer", group) if group == "run" else (group,)
+    return marker.exists() and marker.stat().st_mtime_ns > max(loaded.host_lock(one).stat().st_mtime_ns for one in groups)
 
 
 def _make_environment(lock: Path) -> None:

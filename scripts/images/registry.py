@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.job import write_whole
+from bench.reasons import first_line
 from scripts.containers.container import connect
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
@@ -62,7 +63,7 @@ def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
                 raise KitError(f"{registry} does not take {image.tag}: {line['error'].strip()}; type docker login {registry.partition('/')[0]}")
             digest = line.get("aux", {}).get("Digest", digest)
     except docker.errors.DockerException as error:
-        raise KitError(f"{registry} does not take {image.tag}: {error}") from error
+        raise KitError(f"{registry} does not take {image.tag}: {first_line(error)}; look at the registry and type make push again") from error
     finally:
         client.images.remove(f"{repository}:{tag}", noprune=True)
     if not digest:
@@ -82,7 +83,9 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
             print(f"{image.tag}: {f'{len(lines)} differences, removed' if lines else 'pulled, and holds what its lock says'}", flush=True)
     if wrong:
         raise KitError(
-            f"{registry} gave images that differ from docker/pins.toml or do not say what they hold, and they were removed:\n  " + "\n  ".join(wrong)
+            f"{registry} gave images that differ from docker/pins.toml or do not say what they hold, and they were removed:\n  "
+            + "\n  ".join(wrong)
+            + f"\nType make build-{images[0].backend} STACK={images[0].stack}, or make push where right images are."
         )
     if missing:
         listed = ", ".join(image.name for image in missing)
@@ -96,7 +99,7 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     try:
         pulled = client.images.pull(repository, digest)
     except docker.errors.DockerException as error:
-        raise KitError(f"{name} cannot be pulled: {error}") from error
+        raise KitError(f"{name} cannot be pulled: {first_line(error)}; look at the registry and type make pull again, or make build-{image.backend}") from error
     with contextlib.ExitStack() as unless_right:
         unless_right.callback(client.images.remove, name, force=True)
         lines = verify.check_foreign(client, image, name)

@@ -79,7 +79,9 @@ def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
             try:
                 return [results.load(path)]
             except InvalidDocument as error:
-                raise KitError(f"{name}: {path}: {error}") from error
+                raise KitError(
+                    f"{name} is {typed!r}, whose result cannot be read: {error}; allowed is a whole result; try {name}={results.RUNS.relative_to(ROOT)}"
+                ) from error
         if path.is_dir() and not results.any_run(path):
             raise results.no_run_in(name, typed, path)
         if path.is_dir():

@@ -307,14 +307,17 @@ def _median_run(runs: tuple[Record, ...]) -> Record:
     """The median of the undisturbed runs by the mean of its longest calls; of an even number of runs the later of the two in the middle. `runs`: oldest first.
 
     A single run on a busy machine then does not decide a row. Where the latest run ran out of memory or time, or is unsupported, it counts. A run that
-    failed counts only where all failed.
+    failed counts only where all failed. Runs that timed other things than calls have no median: the latest undisturbed one counts.
     """
-    timed = [record for record in runs if record.status == "ok" and series(record)]
     latest = next((run for run in reversed(runs) if run.status != "failed"), runs[-1])
-    if latest not in timed:
+    if latest.status != "ok":
         return latest
-    ended = [record for record in timed if not disturbed_by(record)] or timed
-    return median(ended, lambda record: statistics.fmean(series(record)[max(series(record))]))
+    ended = [record for record in runs if record.status == "ok"]
+    counted = [record for record in ended if not disturbed_by(record)] or ended
+    timed = [record for record in counted if series(record)]
+    if not timed:
+        return counted[-1]
+    return median(timed, lambda record: statistics.fmean(series(record)[max(series(record))]))
 
 
 def median(items: Sequence[Item], key: Callable[[Item], float]) -> Item:

@@ -717,6 +717,16 @@ def test_efficiency_falls_where_more_gpus_help_less() -> None:
     assert re.search(r"\| ds-inference \| 1 \| 100 \| 2 \| .* \| 1\.(60|59).* \| 80 \|", text) and re.search(r"\| 4 \| .* \| (2.00|1.99).* \| 50 \|", text)
 
 
+def test_a_row_with_a_wrong_output_has_no_efficiency() -> None:
+    wrong = cell("ds-inference", 1, 10.0, count=4, checked=synthetic.check(0.5, passed=False))
+    text = section_of(cell("ds-inference", 1, 20.0, count=1), cell("ds-inference", 1, 12.5, count=2), wrong)
+    assert "| ds-inference | 1 | 100 | 2 |" in text and "| ds-inference | 1 | 100 | 4 |" not in text
+
+
+def test_vllm_cuts_each_layer_over_its_gpus_too() -> None:
+    assert "| vllm-fp16 | 1 | 100 | 2 |" in section_of(cell("vllm-fp16", 1, 4.9, count=1), cell("vllm-fp16", 1, 3.5, count=2))
+
+
 def test_a_row_without_a_timed_call_is_kept_and_has_no_line_among_the_times(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [measured("fusion-deepspeed", FUSION), measured("schedule-2", SCHEDULES), measured("kv-offload", CACHES)])
     records, skipped = results.load_all(tmp_path / "runs")

@@ -355,6 +355,18 @@ def test_the_batches_of_a_workload_are_no_calls_to_wait_for(page: str) -> None:
     assert timed == ["workload-naive", "workload-continuous"]
 
 
+def test_rows_on_other_numbers_of_gpus_are_lines_of_their_own() -> None:
+    two = [dataclasses.replace(one, job=dataclasses.replace(one.job, device_count=2)) for one in sweep(2.0, 3.0)]
+    group = group_of([*sweep(1.0, 1.5), *two])
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in rate_view.section(group, ARTICLE).splitlines() if line.startswith("| batch")]
+    assert [(line[0], line[1], line[4].split()[0]) for line in lines] == [
+        ("batch", "1", "1.00"), ("batch b2", "1", "1.50"), ("batch", "2", "2.00"), ("batch b2", "2", "3.01"),
+    ]  # fmt: skip
+    picture = throughput.draw(group)
+    assert picture and "batch ×1" in picture and "batch ×2 makes most items a second in batch 2" in picture
+    assert "×" not in (throughput.draw(group_of(sweep(1.0, 1.5))) or "")
+
+
 def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:
     group = group_of(whole())
     picture = throughput.draw(group)

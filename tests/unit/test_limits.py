@@ -407,6 +407,13 @@ def test_a_published_time_is_of_one_token_that_was_made_once(case, published):
     assert same_work.Line(group, group.rows[0], article).published == published
 
 
+def test_a_published_time_of_one_text_is_of_no_batch():
+    article = articles.find("deepspeed-inference")
+    asked = job("gptj-transformers", article=article.slug, new_tokens=(100,))
+    group = group_of(record(dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": 8}), 5000.0))
+    assert same_work.Line(group, group.rows[0], article).published == "—"
+
+
 def test_a_published_time_of_a_prompt_and_one_token_is_of_no_step():
     group = group_of(record(job("deepspeed", 2), 10.0))
     assert same_work.Line(group, group.rows[0], articles.find("inference-tools")).published == "—"

@@ -181,6 +181,20 @@ def test_the_median_run_is_chosen_by_its_longest_calls():
     assert row.record.number == 3
 
 
+def test_a_row_that_timed_no_calls_shows_its_latest_undisturbed_run():
+    def run(number, **host):
+        one = synthetic.record(job("fusion-compile", article="deepspeed-inference"), number=number)
+        one.guest.measurements, one.guest.figures = [], {"fusion": [{"region": "mlp", "implementation": "eager", "batch_size": 1, "us": [1.0], "reason": ""}]}
+        one.host.update({"started_at": f"2026-11-2{number}T04:10:00Z", **host})
+        return one
+
+    disturbed = {"conditions": {"marks": ["foreign load"], "disturbed": ["foreign load"]}}
+    (row,) = group_of([run(1), run(2), run(3, **disturbed)]).rows
+    assert row.record.number == 2 and [one.number for one in row.counted_runs] == [1, 2]
+    (row,) = group_of([run(1, **disturbed), run(2, **disturbed)]).rows
+    assert row.record.number == 2
+
+
 def test_where_each_run_was_disturbed_all_of_them_are_shown():
     runs = runs_of()
     tell(runs, load_s=[25.0, 20.0, 15.0])

@@ -5,6 +5,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,20 @@ def test_tools_that_are_installed_need_no_lock(of_old_tools, monkeypatch):
     (of_old_tools / ".venv" / ".run").touch()
     monkeypatch.setattr(tools.locks, "held", lambda *_, **__: pytest.fail("no lock is needed"))
     tools.install("run")
+
+
+def test_a_new_pin_of_the_installer_makes_the_tools_anew(of_old_tools, monkeypatch):
+    locks_of = {name: of_old_tools / f"{name}.txt" for name in ("installer", "run", "dev")}
+    for path in locks_of.values():
+        path.touch()
+        os.utime(path, (1, 1))
+    for group in ("run", "dev"):
+        (of_old_tools / ".venv" / f".{group}").touch()
+        os.utime(of_old_tools / ".venv" / f".{group}", (5, 5))
+    loaded = types.SimpleNamespace(host_lock=locks_of.__getitem__)
+    assert tools._is_current("run", loaded) and tools._is_current("dev", loaded)
+    os.utime(locks_of["installer"], (9, 9))
+    assert not tools._is_current("run", loaded) and tools._is_current("dev", loaded)
 
 
 def test_tools_that_another_make_installed_meanwhile_are_not_installed_twice(of_old_tools, monkeypatch):

@@ -20,9 +20,11 @@ def draw(group: Group, article: Article | None = None) -> str | None:
 
 
 def _points(group: Group) -> dict[str, dict[int, stats.Estimate]]:
-    """{case: {batch size: items/s}}, from the smallest batch up."""
+    """{case, with its number of devices where these differ: {batch size: items/s}}, from the smallest batch up."""
+    rows = sorted(rates.rows_of(group, rates.CALL_FORMS), key=lambda row: row.batch_size)
+    one_number = len({row.count for row in rows}) == 1
     points: dict[str, dict[int, stats.Estimate]] = {}
-    for row in sorted(rates.rows_of(group, rates.CALL_FORMS), key=lambda row: row.batch_size):
+    for row in rows:
         if rate := rates.items_per_s(row):
-            points.setdefault(row.case, {})[row.batch_size] = rate
+            points.setdefault(row.case if one_number else f"{row.case} ×{row.count}", {})[row.batch_size] = rate
     return points

@@ -68,7 +68,7 @@ COLUMNS: list[Column[Cache]] = [
     Column("most sequences", lambda cache: cache.most),
     Column("sequences × context", lambda cache: cache.entry["most_sequences"] * cache.figure["context_tokens"]),
     Column("timed with sequences", lambda cache: NONE if cache.entry.get("batch_size") is None else cache.entry["batch_size"]),
-    Column("further token, ms (95 % interval)", lambda cache: cache.further_token),
+    Column("further token, ms (95 % interval over calls)", lambda cache: cache.further_token),
     Column("sequences as with the default", lambda cache: cache.identical),
 ]
 

@@ -42,15 +42,21 @@ MEMORY: list[Column[Row]] = [
 ]
 
 
-def columns(published: Mapping[Place, str]) -> list[Column[Row]]:
+def columns(group: Group, rows: Sequence[Row], published: Mapping[Place, str]) -> list[Column[Row]]:
     return [
         Column("form", cells.case, words=True),
+        *devices(group, rows),
         Column("status", cells.status, words=True),
         Column("batch size", lambda row: row.batch_size),
         *rate_columns("tokens/s"),
         Column("published", lambda row: published.get(row.place, NONE), when=bool(published)),
         *MEMORY,
     ]
+
+
+def devices(group: Group, rows: Sequence[Row]) -> list[Column[Row]]:
+    """The number of devices of each row, where these differ."""
+    return [Column(cells.devices(group), lambda row: row.count, when=len({row.count for row in rows}) > 1)]
 
 
 def published_minutes(article: Article | None, case_name: str) -> float | None:
@@ -76,7 +82,7 @@ def section(group: Group, article: Article | None) -> Markdown:
     published = _beside(rows, article) if not group.cannot_judge() else {}
     words = "Items a second, timed from texts to texts with tokenizing and decoding, and how long the article's 10,000 items take at that rate"
     words += " (it names no batch size: its time stands beside the nearest):" if published else ":"
-    return blocks(Markdown(words), table(columns(published), rows)) if rows else Markdown()
+    return blocks(Markdown(words), table(columns(group, rows, published), rows)) if rows else Markdown()
 
 
 VIEW = View("throughput", section, summary="Items a second", plot=throughput.draw, title="Items a second over the batch size")

@@ -84,7 +84,8 @@ class Line:
         if not case or self.row.record.job.variant != "published":
             return NONE
         per_token, minutes = case.published_at("ms_per_token", self.row.batch_size), case.published_at("minutes_per_10000_items", 0)
-        mean_ms = case.published_at("mean_ms", 0) if self.new_tokens > 1 else None
+        is_of_its_batch = self.row.batch_size == self.article.prompt_of(case)["batch_size"]
+        mean_ms = case.published_at("mean_ms", 0) if self.new_tokens > 1 and is_of_its_batch else None
         if per_token:
             return f"{cells.significant(per_token * self.row.batch_size * case.times_counted)} ms"
         if mean_ms:

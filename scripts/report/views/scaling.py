@@ -14,9 +14,9 @@ from scripts.verdicts.row import Row, apart
 from scripts.verdicts.row_groups import Group
 
 #: Backends that cut each layer over their devices.
-CUTTING = ("deepspeed", "tensor-parallel")
+CUTTING = ("deepspeed", "tensor-parallel", "vllm")
 
-NOTES = Markdown("Efficiency: how many times as fast, over how many times as many devices.")
+NOTES = Markdown("Efficiency: how many times as fast, over how many times as many devices. A row with a wrong output has no line.")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def columns(group: Group) -> list[Column[Scaled]]:
 def _scaled(group: Group) -> Iterator[Scaled]:
     by_question: dict[tuple[str, int, int], list[Row]] = {}
     for row in group.rows:
-        if row.status == "ok" and row.new_tokens and row.record.job.backend in CUTTING:
+        if row.status == "ok" and not row.wrong_runs and row.new_tokens and row.record.job.backend in CUTTING:
             by_question.setdefault((row.case, row.batch_size, row.new_tokens[-1]), []).append(row)
     for (_, _, new_tokens), rows in by_question.items():
         fewest, *others = sorted(rows, key=lambda row: row.count)

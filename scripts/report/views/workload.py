@@ -9,7 +9,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
-from scripts.report.views.rate import MEMORY, rate_columns
+from scripts.report.views.rate import MEMORY, devices, rate_columns
 from scripts.verdicts import rates
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
@@ -31,7 +31,6 @@ def missing_share(part: float, whole: float) -> str:
 
 
 COLUMNS: list[Column[Row]] = [
-    Column("workload", cells.case, words=True),
     Column("texts at once", lambda row: row.batch_size),
     Column("items", _of(lambda done: f"{done['items']:,}")),
     *rate_columns("wanted tokens/s"),
@@ -44,7 +43,8 @@ COLUMNS: list[Column[Row]] = [
 
 def section(group: Group, article: Article | None) -> Markdown:
     rows = [row for row in rates.rows_of(group, rates.WORKLOAD_FORMS) if rates.figure(row, "workload")]
-    return blocks(WORDS, table(COLUMNS, rows)) if rows else Markdown()
+    columns = [Column[Row]("workload", cells.case, words=True), *devices(group, rows), *COLUMNS]
+    return blocks(WORDS, table(columns, rows)) if rows else Markdown()
 
 
 VIEW = View("workload", section, summary="Workloads of uneven texts")
