@@ -34,6 +34,11 @@ $(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variab
 STRAY := $(firstword $(filter $(OPTIONS),$(MAKECMDGOALS)))
 $(if $(STRAY),$(error error: $(STRAY) is a variable and no target; type $(STRAY)=value, without blanks))
 
+# Beside another target a word that is none would be told of at the end, when that one has run: `REPEATS= 5`, or `demo extra`.
+TARGETS = $(shell sed -n 's/^\([a-z.][a-zA-Z%./ _-]*\):\([^=].*\)*$$/\1/p' $(firstword $(MAKEFILE_LIST)))
+NO_TARGET := $(if $(word 2,$(MAKECMDGOALS)),$(firstword $(filter-out $(TARGETS),$(MAKECMDGOALS))))
+$(if $(NO_TARGET),$(error $(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$(NO_TARGET))')))
+
 # The verb of a single target refuses a variable that it does not read. ARCHIVES also serves the installation of the tools.
 export KIT_TYPED := $(if $(word 2,$(MAKECMDGOALS)),,$(filter-out ARCHIVES,$(filter $(OPTIONS),$(TYPED))))
 

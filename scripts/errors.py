@@ -7,6 +7,7 @@ KitError            exit 1   something failed while it ran
 """
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -38,6 +39,8 @@ def shown(text: object) -> str:
 
 def run_command(command: Callable[[], int | None]) -> None:
     """Run a command and end the process with its exit code. Errors are printed here and nowhere else."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no ± shows ? in its place
     try:
         code = command() or 0
         if sys.stdout:  # None where the user closed it

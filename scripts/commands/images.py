@@ -119,6 +119,8 @@ def images() -> None:
 @_of_named_images
 def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], archives: Path) -> None:
     """Archive the built images, the files of their locks, the tools and the kit in a folder."""
+    if there := next((path for path in (archives, *archives.parents) if path.exists() and not path.is_dir()), None):
+        raise UsageError(f"ARCHIVES is {str(archives)!r}, and {there} is a file, allowed is a folder; try ARCHIVES={there.parent / 'archives'}")
     keeping.archive(archives, images, only or keeping.PARTS, pieces, pythons)
 
 

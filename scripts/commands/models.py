@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from scripts import articles
 from scripts.commands import values
 from scripts.commands.values import MODELS, option
 from scripts.errors import KitError, UsageError
@@ -30,7 +31,7 @@ def models(article: str, models: Path) -> None:
                 held = conversion.loadable(model, held, Options(models=models), display.line)
         print(f"{model.name} at {held.commit[:12]}: {held.folder}")
 
-    _for_each(article_models.of_articles(article), fetch)
+    _for_each(_of_articles(article), fetch)
 
 
 @click.command
@@ -46,7 +47,7 @@ def verify_models(article: str, models: Path) -> None:
         verified.extend([model.name] if held else [])
         print(f"{model.name} at {held.commit[:12]}: every file is right" if held else f"{model.name} is not on this machine; make models fetches it")
 
-    _for_each(article_models.of_articles(article), verify)
+    _for_each(_of_articles(article), verify)
     if not verified:
         raise UsageError(f"MODELS is {str(models)!r}, which holds no model to check; type make models, or MODELS=/another/folder")
 
@@ -55,6 +56,14 @@ def verify_models(article: str, models: Path) -> None:
 def lock_models() -> None:
     """Ask the hub for the files of each model's commit and write them into docker/models.json; needs the network."""
     _for_each(article_models.of_articles(), lambda model: print(locking.lock(model)))
+
+
+def _of_articles(slug: str) -> Sequence[ArticleModel]:
+    """The models of an article; UsageError where it has none with real weights."""
+    if slug and not articles.find(slug).hardware:
+        named = [article.slug for article in articles.load_all().values() if article.hardware]
+        raise UsageError(f"ARTICLE is {slug!r}, whose model has random weights alone, allowed are {', '.join(named)}; try ARTICLE={named[0]}")
+    return article_models.of_articles(slug)
 
 
 def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], None]) -> None:

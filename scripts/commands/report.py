@@ -28,16 +28,17 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
         document.check_pages()
         return
     surroundings.current().cost_per_gpu_hour  # noqa: B018  a wrong price is told before anything is read
-    if runs and not runs.is_dir():
-        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
+    if runs:
+        results.must_hold_runs(runs)
     shown = runs or results.RUNS
-    if runs and not results.any_run(runs):
-        raise results.no_run_in("RUNS", str(runs), runs)
     folder = out or results.report_of(shown)
+    if folder.resolve().is_relative_to(shown.resolve()):
+        raise UsageError(f"OUT is {str(folder)!r}, which lies among the runs {shown}, allowed is a folder outside of them; try OUT={shown.parent}")
     if format == "html":
         from scripts.share import runs_place, site  # its libraries serve nothing else
 
         runs_place.within(folder, shown)  # refused before anything is written
+        site.refuse_foreign(folder)
     path = document.write(shown, folder, with_rows=rows)
     if not runs and results.any_run(results.TRIALS):
         print(f"trials are not in this report; {results.where_shown(results.TRIALS)}", file=sys.stderr)

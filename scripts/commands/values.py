@@ -86,10 +86,10 @@ def names(*words: str) -> Value:
 
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(name.strip() for name in _short(text).split(",") if name.strip())
-        return names if not words or set(names) <= set(words) else _wrong()
+        return names if (names or not text) and (not words or set(names) <= set(words)) else _wrong()
 
-    allowed = f"allowed are {', '.join(words) if words else f'{LONGEST_CHARACTERS:,} characters'}"
-    return Value("name,name,…", parse, allowed, lambda text: words[0] if words else "fewer names")
+    allowed = f"allowed are {', '.join(words) if words else f'names with commas, {LONGEST_CHARACTERS:,} characters'}"
+    return Value("name,name,…", parse, allowed, lambda text: words[0] if words else "one,another")
 
 
 def folder() -> Value:

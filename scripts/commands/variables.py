@@ -12,4 +12,5 @@ def advice(name: str, variables: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that has no … shows ? in its place
     print(advice(sys.argv[1], sys.argv[2:]))

@@ -31,8 +31,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    if _in_a_finaliser(frame):
-        # Python drops an exception of `__del__`, and the command would go on as if nobody had stopped it.
+    if _would_be_dropped(frame):
         threading.Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()
         return
     if number == signal.SIGINT:
@@ -40,9 +39,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _in_a_finaliser(frame: FrameType | None) -> bool:
+def _would_be_dropped(frame: FrameType | None) -> bool:
+    """Python drops an exception of `__del__`, and in an import some or makes others of them: the command would go on as if nobody had stopped it."""
     while frame:
-        if frame.f_code.co_name == "__del__":
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename.startswith("<frozen importlib."):
             return True
         frame = frame.f_back
     return False

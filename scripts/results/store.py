@@ -94,6 +94,14 @@ def no_run_in(name: str, typed: str, folder: Path) -> UsageError:
     return UsageError(f"{name} is {typed!r}, which holds no run; try {name}={better}")
 
 
+def must_hold_runs(runs: Path) -> None:
+    """UsageError where RUNS leads to no folder, or to one without a run: a report on it would show nothing."""
+    if not runs.is_dir():
+        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
+    if not any_run(runs):
+        raise no_run_in("RUNS", str(runs), runs)
+
+
 def _from_here(path: Path) -> Path:
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 

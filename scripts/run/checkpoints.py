@@ -13,7 +13,9 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ from scripts.models import article_models, place, store
 from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
+
+#: What a checkpoint of random weights holds of itself.
+FACTS = "checkpoint.json"
 
 #: How the names of work folders begin; whoever holds the lock of the models' folder has the only living one.
 WORK = ".work-"
@@ -84,19 +89,45 @@ def _random_path(model: dict[str, Any], root: Path) -> Path:
     return root / "random" / f"{model['shape']}-{model['scale']}-s{model['seed']}-r{weights.recipe_of(model)}"
 
 
+def _sizes(folder: Path) -> dict[str, int]:
+    """{name: bytes} of the files of a checkpoint, beside the facts about it."""
+    return {path.name: path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file() and path.name != FACTS}
+
+
+def _sizes_as_recorded(folder: Path) -> bool:
+    """Have the files of a checkpoint the sizes that they were written with? An earlier kit wrote no sizes down."""
+    try:
+        recorded = json.loads((folder / FACTS).read_text(encoding="utf-8")).get("files")
+    except (ValueError, AttributeError):
+        return False
+    except FileNotFoundError:
+        return True
+    return recorded is None or recorded == _sizes(folder)
+
+
+def _is_damaged(path: Path, is_whole: Callable[[Path], bool]) -> bool:
+    """Is what the kit once wrote cut off? It is told of, and made anew: a job would end with an error of a library, and the next one too."""
+    if is_whole(path):
+        return False
+    print(f"note: {path} is damaged, and is made anew", file=sys.stderr)
+    return True
+
+
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, path = job.model, _random_path(job.model, engine.models)
     with work_folder(engine.models, path) as work:
-        if path.exists():
+        if path.exists() and not _is_damaged(path, _sizes_as_recorded):
             return path
+        removal.remove(path)
         made = work / "checkpoint"
         made.mkdir()
         made.chmod(0o777)  # the container's user is not this one
         writing = dataclasses.replace(job, kind="weights", id="weights", backend="transformers", model={**model, "path": engine.guest_path(made, work)})
         facts = must_answer(engine, writing, work, on_line).used
         door.check_folder(made)
-        (made / "checkpoint.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        facts = {**facts, "files": _sizes(made)}
+        (made / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
         permissions.open_to_all(made)
         made.rename(path)
     return path
@@ -106,7 +137,7 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
     path = engine.models / "references" / f"{jobs.reference_key(job)}.npz"
     with work_folder(engine.models, path) as work:
-        if path.exists():
+        if path.exists() and not _is_damaged(path, zipfile.is_zipfile):
             return path
         made = work / "reference.npz"
         must_answer(engine, dataclasses.replace(jobs.reference_job(job), reference=engine.guest_path(made, work)), work, on_line)
@@ -121,7 +152,8 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
         made = work / path.name
         for file in answers:
             door.keep(file, work / file.name)
-        if path.exists() and path.stat().st_size <= door.READINGS_BYTES // 2:  # a larger file begins anew, or the door would refuse it one day
+        is_whole = path.exists() and not _is_damaged(path, zipfile.is_zipfile)
+        if is_whole and path.stat().st_size <= door.READINGS_BYTES // 2:  # a larger file begins anew, or the door would refuse it one day
             shutil.copy(path, made)
         judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
         verdict = must_answer(engine, judging, work, on_line).check

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scripts import results
 from scripts.containers import programs
 from scripts.errors import KitError, UsageError
 from scripts.share import runs_place, secrets_scan
@@ -114,12 +115,14 @@ def publish(remote: str, branch: str, runs: Path, out: Path, take_branch: bool =
     if re.search(r"\s|[^ -~]", remote) and re.search("@|://", remote):
         raise UsageError("REMOTE is an address with a space or a special character, which may be a part of a password; type %20 and the like in its place")
     must_be_branch(branch)
+    results.must_hold_runs(runs)
     runs_place.within(out, runs)
     with tempfile.TemporaryDirectory() as clone:
         fetch(Path(clone), remote, branch, take_branch)  # before the report and its site are made
     from scripts.report import document  # these import what takes longer than all above, where a wrong value has ended
     from scripts.share import site
 
+    site.refuse_foreign(out)
     with contextlib.redirect_stdout(io.StringIO()):
         path = document.write(runs, out)
     print("publish: making the site, about 10 s", file=sys.stderr, flush=True)

@@ -135,11 +135,19 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     for run in runs.iterdir():
         if run.is_dir():
             _shown(run, docs / place_of_runs / run.name, OF_RUNS)
-    shutil.copytree(FILES, docs / "site_files")
+    shutil.copytree(FILES, docs / FILES.name)
+
+
+def refuse_foreign(report: Path) -> None:
+    """KitError where the folder of the site holds something else than a site of the kit, which a new site would replace."""
+    out = report / "site"
+    if out.is_symlink() or (out.exists() and not (out / FILES.name).is_dir()):
+        raise KitError(f"{out} was not written by the kit, and the site has this place; type OUT=/another/folder, or move it away")
 
 
 def build(report: Path, runs: Path) -> Path:
     """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one, of one process at a time."""
+    refuse_foreign(report)
     out = report / "site"
     with locks.held(report / ".site.lock"), _work_folder(report) as work:
         docs, made = Path(work, "docs"), Path(work, "site")

@@ -78,6 +78,8 @@ def verdict(path: Path) -> Verdict:
 def _refuse_no_archive(path: Path) -> None:
     """Raise UsageError where BUNDLE is no file, or one that no .tar.gz begins like."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise FileNotFoundError(path)  # a pipe, which would be waited for
         with path.open("rb") as file:
             fault = "" if file.read(len(GZIP)) == GZIP else "is no .tar.gz, allowed is an archive of make bundle"
     except (FileNotFoundError, NotADirectoryError):

@@ -121,3 +121,10 @@ def _output_of(exit_code: int) -> str:
 )
 def test_what_another_program_says_in_other_bytes_than_utf_8_is_told_and_is_no_traceback(program: str, tmp_path: Path, call: Callable, word: str) -> None:
     assert word in _told(lambda: call(program, tmp_path / "folder"))
+
+
+def test_a_terminal_without_a_character_shows_another_one() -> None:
+    told = "from scripts.errors import run_command\nrun_command(lambda: print('5 \u00b1 1 \u2014 ok'))"
+    for program in (["-c", told], ["-m", "scripts.commands.targets", "a" * 80]):
+        done = subprocess.run([sys.executable, *program], cwd=paths.ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr and ("5 ? 1 ? ok" in done.stdout or "a?" in done.stdout), done

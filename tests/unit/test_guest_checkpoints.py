@@ -13,6 +13,9 @@ from scripts.errors import KitError
 from scripts.run import checkpoints, judging
 from tests.samples import a_job, a_result
 
+#: The smallest archive of arrays: an empty one.
+READINGS = b"PK\x05\x06" + bytes(18)
+
 
 class Engine:
     """An engine of which `leave(job)` is the guest: what that leaves besides an answer that is ok."""
@@ -55,6 +58,35 @@ def test_a_right_answer_that_is_a_file_is_kept_for_every_user(tmp_path: Path) ->
     assert path.read_bytes() == b"logits" and path.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_right_answer_that_was_cut_off_is_made_anew_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = Engine(tmp_path / "models", lambda job: Path(job.reference).write_bytes(READINGS))
+    path = checkpoints.reference(engine, a_job(), print)
+    path.write_bytes(READINGS[:-1])
+    assert checkpoints.reference(engine, a_job(), print) == path and path.read_bytes() == READINGS
+    assert capsys.readouterr().err == f"note: {path} is damaged, and is made anew\n"
+    engine.leave = lambda job: pytest.fail("it is there")
+    assert checkpoints.reference(engine, a_job(), print) == path
+
+
+@pytest.mark.parametrize("damage", [lambda path: (path / "shard").write_bytes(b"we"), lambda path: (path / "shard").unlink()])
+def test_weights_that_were_cut_off_are_made_anew_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object]) -> None:
+    engine = Engine(tmp_path / "models", lambda job: (Path(job.model["path"]) / "shard").write_bytes(b"weights"))
+    path = checkpoints.random_checkpoint(engine, a_job(), print)
+    damage(path)
+    assert checkpoints.random_checkpoint(engine, a_job(), print) == path and (path / "shard").read_bytes() == b"weights"
+    assert capsys.readouterr().err == f"note: {path} is damaged, and is made anew\n"
+    engine.leave = lambda job: pytest.fail("it is there")
+    assert checkpoints.random_checkpoint(engine, a_job(), print) == path
+
+
+def test_weights_of_an_earlier_kit_which_wrote_no_sizes_down_count(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "models", lambda job: (Path(job.model["path"]) / "shard").write_bytes(b"weights"))
+    path = checkpoints.random_checkpoint(engine, a_job(), print)
+    (path / "checkpoint.json").write_text('{"seed": 0}')
+    engine.leave = lambda job: pytest.fail("it is there")
+    assert checkpoints.random_checkpoint(engine, a_job(), print) == path
+
+
 @pytest.mark.parametrize("name", ["shard", "checkpoint.json", "folder/shard"])
 def test_a_checkpoint_with_a_link_in_it_is_refused_and_nothing_is_written_through_it(tmp_path: Path, secret: Path, name: str) -> None:
     def leave(job: Job) -> None:
@@ -75,22 +107,38 @@ def test_readings_that_are_a_link_are_refused_and_the_earlier_ones_stay(tmp_path
     def judged(leave: Callable[[Job], None]) -> dict:
         return checkpoints.judgement(Engine(tmp_path / "models", leave), a_job(), "float16", {}, [tokens], print)
 
-    assert judged(lambda job: Path(job.reference).write_bytes(b"readings"))["passed"]
+    assert judged(lambda job: Path(job.reference).write_bytes(READINGS))["passed"]
     (kept,) = (tmp_path / "models" / "readings").iterdir()
 
     def replace(job: Job) -> None:
-        assert Path(job.reference).read_bytes() == b"readings", "what was read before goes to the judge"
+        assert Path(job.reference).read_bytes() == READINGS, "what was read before goes to the judge"
         Path(job.reference).unlink()
         Path(job.reference).symlink_to(secret)
 
     with pytest.raises(KitError, match="is a symbolic link"):
         judged(replace)
-    assert kept.read_bytes() == b"readings" and not kept.is_symlink()
+    assert kept.read_bytes() == READINGS and not kept.is_symlink()
 
 
-@pytest.mark.parametrize(("size", "goes_on"), [(8, True), (50, True), (51, False), (100, False)])
+def test_readings_that_were_cut_off_begin_anew_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens, found = tmp_path / "tokens.json", []
+    tokens.write_text("{}")
+
+    def read(job: Job) -> None:
+        found.append(Path(job.reference).exists())
+        Path(job.reference).write_bytes(READINGS)
+
+    engine = Engine(tmp_path / "models", read)
+    checkpoints.judgement(engine, a_job(), "float16", {}, [tokens], print)
+    (kept,) = (tmp_path / "models" / "readings").iterdir()
+    kept.write_bytes(READINGS[:-1])
+    checkpoints.judgement(engine, a_job(), "float16", {}, [tokens], print)
+    assert found == [False, False] and f"note: {kept} is damaged, and is made anew" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("size", "goes_on"), [(80, True), (500, True), (501, False), (1000, False)])
 def test_readings_that_half_fill_what_the_door_allows_begin_anew(tmp_path: Path, monkeypatch, size: int, goes_on: bool) -> None:
-    monkeypatch.setattr(checkpoints.door, "READINGS_BYTES", 100)
+    monkeypatch.setattr(checkpoints.door, "READINGS_BYTES", 1000)
     tokens = tmp_path / "tokens.json"
     tokens.write_text("{}")
     found = []
@@ -98,7 +146,7 @@ def test_readings_that_half_fill_what_the_door_allows_begin_anew(tmp_path: Path,
     def read(job: Job) -> None:
         made = Path(job.reference)
         found.append(made.exists())
-        made.write_bytes(b"r" * size)
+        made.write_bytes(READINGS.rjust(size, b"r"))
 
     for _ in range(2):
         assert checkpoints.judgement(Engine(tmp_path / "models", read), a_job(), "float16", {}, [tokens], print)["passed"]

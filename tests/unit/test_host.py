@@ -11,7 +11,7 @@ import pytest
 
 from scripts import pins
 from scripts.containers import process
-from scripts.errors import KitError, PreflightError
+from scripts.errors import KitError, PreflightError, UsageError
 from scripts.run import engines
 from scripts.run.engines import host
 from scripts.run.options import Options
@@ -196,6 +196,13 @@ def test_a_guest_that_names_no_packages_is_not_taken_for_one_as_pinned(told, sta
     engine.image = pins.load().image("transformers", stack)
     assert engine.differences(a_result(environment=told)) == ["the guest names no packages"]
     assert engine.differences(None) == []
+
+
+def test_an_interpreter_beside_a_stack_that_brings_its_own_is_refused():
+    engine = object.__new__(host.HostEngine)
+    engine.image, engine.asked = pins.load().image("transformers", "demo"), Options(engine="host", python_host="/usr/bin/python3")
+    with pytest.raises(UsageError, match="PYTHON_HOST is '/usr/bin/python3' with STACK=demo, which brings its own interpreter; leave one of them out"):
+        engine.prepare()
 
 
 def test_differences_from_the_pins_are_listed_one_a_line():

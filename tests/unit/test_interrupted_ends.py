@@ -22,3 +22,12 @@ def test_a_second_one_at_the_end_of_the_interpreter_shows_no_traceback(tmp_path:
         [sys.executable, "-m", "scripts", "--version"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_one_that_python_would_drop_in_an_import_ends_the_command_too(tmp_path: Path) -> None:
+    """An exception of a weak reference's callback is printed and dropped, as one of the import system's own callbacks."""
+    dropped = "import os, signal, weakref\nclass Gone: pass\none = Gone()\n"
+    dropped += "kept = weakref.ref(one, lambda _: (os.kill(os.getpid(), signal.SIGINT), [0 for _ in range(100_000)]))\ndel one\n"
+    (tmp_path / "click.py").write_text(dropped)
+    done = subprocess.run([sys.executable, "-m", "scripts", "images"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -197,7 +197,15 @@ def test_a_secret_in_a_result_stops_it(remote, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("typed", "told"), [({}, "REMOTE is missing"), ({"REMOTE": "x", "BRANCH": "a..b"}, "BRANCH is 'a..b', allowed is")])
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ({}, "REMOTE is missing"),
+        ({"REMOTE": "x", "RUNS": "/nope"}, "RUNS is '/nope', which is not a folder"),
+        ({"REMOTE": "x", "RUNS": str(ROOT / "docs")}, "docs', which holds no run; try RUNS="),
+        ({"REMOTE": "x", "BRANCH": "a..b"}, "BRANCH is 'a..b', allowed is"),
+    ],
+)
 def test_a_wrong_value_explains_itself(typed, told):
     done = run(**typed)
     assert done.returncode == 2 and told in done.stderr

@@ -162,3 +162,9 @@ def test_the_command_ends_with_3_where_something_is_missing(ready, capsys):
 def test_docker_gives_gpus_by_cdi_or_by_the_toolkit_or_not_at_all(monkeypatch, info, way):
     monkeypatch.setattr(readiness, "TOOLKIT", ())
     assert readiness._way_of_gpus(info, [gpu()]) == way
+
+
+def test_a_file_in_place_of_a_folder_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    told = {finding.about: finding.remedy for finding in readiness._room(tmp_path / "models", tmp_path / "file" / "runs")}
+    assert told["RUNS"] == f"{tmp_path / 'file'} is a file in place of a folder; type RUNS=/another/folder" and "MODELS" not in told

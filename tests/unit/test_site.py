@@ -144,3 +144,17 @@ def test_a_folder_or_a_page_beside_the_report_that_is_a_link_stays_out_of_the_si
     (tmp_path / "out" / "instruments").symlink_to(tmp_path / "secret")
     made = site.build(tmp_path / "out", tmp_path / "out" / "runs").parent
     assert not [path for path in made.rglob("*") if path.is_file() and b"TOP SECRET" in path.read_bytes()]
+
+
+def test_a_folder_of_others_in_the_place_of_the_site_stays(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [synthetic.record(synthetic.job("int8"))])
+    precious = tmp_path / "site" / "precious.txt"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts", "report", "--runs", tmp_path / "runs", "--format", "html"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and re.fullmatch(r"error: .*/site was not written by the kit, .*; type OUT=/another/folder, or move it away\n", done.stderr)
+    assert precious.read_text() == "mine" and not (tmp_path / "REPORT.md").exists()
+    with pytest.raises(KitError, match="was not written by the kit"):
+        site.build(tmp_path, tmp_path / "runs")

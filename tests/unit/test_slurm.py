@@ -246,3 +246,15 @@ def test_a_machine_from_which_slurm_does_not_answer_is_told_apart_from_a_refusal
     assert "SLURM refuses the job: invalid partition specified: x; look at PARTITION" in str(
         client.refused("sbatch: error: invalid partition specified: x\n", 1)
     )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[NaN]", "[" * 5000, '{"tasks": [{}], "site": {}}'])
+def test_a_damaged_submission_is_named_and_hides_no_other(watched, capsys, text):
+    damaged = watched.submission.folder.with_name(watched.submission.folder.name + "x")
+    damaged.mkdir()
+    (damaged / "tasks.json").write_text(text)
+    pipe = watched.submission.folder.with_name(watched.submission.folder.name + "y")
+    pipe.mkdir()
+    os.mkfifo(pipe / "tasks.json")
+    assert [found.name for found in submissions.load_all(watched.runs)] == [watched.submission.name]
+    assert f"note: {damaged / 'tasks.json'} is damaged and left out: " in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -110,3 +111,15 @@ def test_a_signal_that_comes_while_an_object_is_finalised_stops_the_command_a_mo
     with signals.raised(), pytest.raises(KeyboardInterrupt):
         Dying()
         time.sleep(5)
+
+
+def test_a_signal_that_comes_within_an_import_stops_the_command_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    told = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10_000): pass\nWHOLE = True\n"
+    (tmp_path / "imported_while_stopping.py").write_text(told)
+    with signals.raised(), pytest.raises(KeyboardInterrupt):
+        import imported_while_stopping  # type: ignore[import-not-found]
+
+        assert imported_while_stopping.WHOLE
+        time.sleep(5)
+    assert sys.modules["imported_while_stopping"].WHOLE

@@ -349,11 +349,18 @@ def test_code_where_no_bundle_has_files_is_refused_and_does_not_run(unpacked: Pa
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [("README.md", "is no .tar.gz, allowed is an archive"), ("folder", "is a folder, allowed is"), ("README.md/x", "is no file"), ("none", "is no file")],
+    [
+        ("README.md", "is no .tar.gz, allowed is an archive"),
+        ("folder", "is a folder, allowed is"),
+        ("README.md/x", "is no file"),
+        ("none", "is no file"),
+        ("pipe", "is no file"),
+    ],
 )
 def test_what_is_no_archive_is_a_wrong_value(tmp_path: Path, name: str, fault: str) -> None:
     (tmp_path / "README.md").write_text("# The kit")
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match=f"BUNDLE is '.*{name}', which {fault}.*; type make bundle, .*BUNDLE="):
         verified.verdict(tmp_path / name)
 

@@ -46,6 +46,10 @@ class HostEngine:
 
     def prepare(self) -> None:
         if self.image.engine == "host":
+            if self.asked.python_host:
+                raise UsageError(
+                    f"PYTHON_HOST is {self.asked.python_host!r} with STACK={self.image.stack}, which brings its own interpreter; leave one of them out"
+                )
             self.python = demo_environments.ensure(self.image.environment)
         else:
             # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from bench.job import write_whole
+from bench.reasons import first_line
 from scripts import results
 from scripts.errors import KitError
 from scripts.machine import locks, permissions
@@ -123,8 +124,8 @@ def same_request(task: Task, site: Site, submission: Submission) -> Iterator[int
 
 
 def load_all(runs: Path) -> list[Submission]:
-    """Every submission beside a folder of results, the oldest first; a folder that cannot be read is left out."""
-    described = place(runs).glob(f"{PREFIX}*/tasks.json")
+    """Every submission beside a folder of results, the oldest first; one that cannot be read is named and left out."""
+    described = [path for path in place(runs).glob(f"{PREFIX}*/tasks.json") if path.is_file()]
     in_order = sorted(described, key=lambda path: path.stat().st_mtime_ns)  # of this file, which is written once: the folder's changes with each receipt
     return list(_readable(path.parent for path in in_order))
 
@@ -134,5 +135,5 @@ def _readable(folders: Iterable[Path]) -> Iterator[Submission]:
         try:
             described = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
             yield Submission(folder.absolute(), [Task(**task) for task in described["tasks"]], described["site"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            print(f"note: {folder / 'tasks.json'} is damaged and left out: {first_line(error)}", file=sys.stderr)
