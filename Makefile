@@ -30,14 +30,18 @@ TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 UNKNOWN := $(filter-out $(KNOWN),$(TYPED))
 $(if $(UNKNOWN),$(error error: $(or $(shell $(PYTHON) -m scripts.commands.variables '$(subst ','\'',$(firstword $(UNKNOWN)))' $(KNOWN)),$(firstword $(UNKNOWN)) is not a variable of the kit)))
 
+# A variable that was typed and came out empty, as `GPUS=$$N` and `GPUS= 2` do, would measure with a default.
+EMPTY := $(firstword $(foreach name,$(filter $(OPTIONS),$(TYPED)),$(if $(strip $($(name))),,$(name))))
+$(if $(EMPTY),$(error error: $(EMPTY) is empty, allowed is a value; type $(EMPTY)=value, or leave $(EMPTY) out))
+
 # `GPUS 1` would run the target with a default, and only then say that there is no target GPUS.
 STRAY := $(firstword $(filter $(OPTIONS),$(MAKECMDGOALS)))
 $(if $(STRAY),$(error error: $(STRAY) is a variable and no target; type $(STRAY)=value, without blanks))
 
-# Beside another target a word that is none would be told of at the end, when that one has run: `REPEATS= 5`, or `demo extra`.
+# Beside another target a word that is none, as in `demo extra`, would be told of at the end, when that one has run.
 TARGETS = $(shell sed -n 's/^\([a-z.][a-zA-Z%./ _-]*\):\([^=].*\)*$$/\1/p' $(firstword $(MAKEFILE_LIST)))
 NO_TARGET := $(if $(word 2,$(MAKECMDGOALS)),$(firstword $(filter-out $(TARGETS),$(MAKECMDGOALS))))
-$(if $(NO_TARGET),$(error $(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$(NO_TARGET))')))
+$(if $(NO_TARGET),$(error $(or $(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$(NO_TARGET))'),error: there is no target $(NO_TARGET))))
 
 # The verb of a single target refuses a variable that it does not read. ARCHIVES also serves the installation of the tools.
 export KIT_TYPED := $(if $(word 2,$(MAKECMDGOALS)),,$(filter-out ARCHIVES,$(filter $(OPTIONS),$(TYPED))))

@@ -1,19 +1,10 @@
 """python -m scripts VERB --option: the kit's one command line; `make` is its short form."""
 
-import os
-import signal
 import sys
 
+from scripts.machine import signals
 
-def _end(*_: object) -> None:
-    """Python drops an exception that comes at some places of an import, or makes another one of it; nothing is there to be released yet."""
-    os.write(2, b"interrupted\n")
-    os._exit(130)
-
-
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _end)  # until the verb is imported (scripts/commands/line.py)
-
+signals.importing()
 try:
     from scripts.commands.line import main
 

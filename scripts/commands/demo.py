@@ -67,18 +67,19 @@ def run_demo() -> None:
             demo_environments.ensure(name)
         except KitError as error:
             errors[name] = error
+    records: list[results.Record] = []
     able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
         print(f"{counted(len(able), 'job')} on this machine's CPU", file=sys.stderr)
         records = plan.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
-        if bad := [record for record in records if _is_bad(record)]:
-            raise KitError(f"{counted(len(bad), 'job')} of {len(able)} failed or gave a wrong output; the report says why: {DEMO / 'REPORT.md'}")
     for failure in errors.values():
         words = f"{failure}; {len(planned) - len(able)} of {len(planned)} jobs were left out"
         if not able or not isinstance(failure, PreflightError):
             raise type(failure)(words)
         print(f"note: {words}", file=sys.stderr)  # a missing Python, as the README says
+    if bad := [record for record in records if _is_bad(record)]:
+        raise KitError(f"{counted(len(bad), 'job')} of {len(able)} failed or gave a wrong output; the report says why: {DEMO / 'REPORT.md'}")
 
 
 @click.command

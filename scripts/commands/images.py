@@ -83,10 +83,10 @@ def verify(images: list[Image]) -> None:
 @_of_images
 def rebuild(images: list[Image], wheels: Path | None) -> None:
     """Build an image twice without a cache and compare the two builds, layer by layer."""
-    if sum(_differs(image, rebuilding.rebuild(image, wheels), "the same to the byte in two builds without a cache") for image in images):
-        raise KitError(
-            f"two builds of the same files differ, as listed above; type make verify-{images[0].backend} STACK={images[0].stack} to compare one with its pins"
-        )
+    unlike = [image for image in images if _differs(image, rebuilding.rebuild(image, wheels), "the same to the byte in two builds without a cache")]
+    if unlike:
+        command = f"make verify-{unlike[0].backend} STACK={unlike[0].stack}"
+        raise KitError(f"two builds of the same files differ, as listed above; type {command} to compare one with its pins")
 
 
 def _differs(image: Image, lines: list[str], if_none: str) -> bool:
@@ -120,7 +120,7 @@ def images() -> None:
 def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], archives: Path) -> None:
     """Archive the built images, the files of their locks, the tools and the kit in a folder."""
     if there := next((path for path in (archives, *archives.parents) if path.exists() and not path.is_dir()), None):
-        raise UsageError(f"ARCHIVES is {str(archives)!r}, and {there} is a file, allowed is a folder; try ARCHIVES={there.parent / 'archives'}")
+        raise UsageError(f"ARCHIVES is {str(archives)!r}, and {there} is a file, allowed is a folder; try ARCHIVES=/another/folder")
     keeping.archive(archives, images, only or keeping.PARTS, pieces, pythons)
 
 

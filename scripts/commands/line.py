@@ -16,7 +16,7 @@ import click
 from scripts import __version__, surroundings
 from scripts.commands import clean
 from scripts.errors import KitError, UsageError, run_command
-from scripts.machine import locks
+from scripts.machine import locks, signals
 
 #: {module of scripts/commands: its verbs}
 MODULES = {
@@ -45,23 +45,14 @@ class Verbs(click.Group):
             return None
         module = importlib.import_module(f"scripts.commands.{VERBS[cmd_name]}")
         verb: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # what follows has things to release
+        signals.imported()
         return verb
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, verb, rest = super().resolve_command(ctx, args)
         if name and verb:
-            refuse_empty(ctx.obj or [], os.environ)
             refuse_unread(ctx.obj or [], name, verb)
         return name, verb, rest
-
-
-def refuse_empty(typed: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Raise UsageError for a variable that was typed after `make TARGET` without a value: the default would run, as if nothing had been typed."""
-    empty = [name for name in typed if not environment.get(name)]
-    if empty:
-        raise UsageError(f"{empty[0]} is empty, allowed is a value; type {empty[0]}=value, or leave {empty[0]} out")
 
 
 def refuse_unread(typed: list[str], name: str, verb: click.Command) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from scripts import articles
 from scripts.commands import values
 from scripts.commands.values import MODELS, option
 from scripts.errors import KitError, UsageError
@@ -59,11 +58,11 @@ def lock_models() -> None:
 
 
 def _of_articles(slug: str) -> Sequence[ArticleModel]:
-    """The models of an article; UsageError where it has none with real weights."""
-    if slug and not articles.find(slug).hardware:
-        named = [article.slug for article in articles.load_all().values() if article.hardware]
-        raise UsageError(f"ARTICLE is {slug!r}, whose model has random weights alone, allowed are {', '.join(named)}; try ARTICLE={named[0]}")
-    return article_models.of_articles(slug)
+    """The models of an article, or of all."""
+    try:
+        return article_models.of_articles(slug)
+    except KitError as error:
+        raise type(error)(advice_here(str(error))) from error
 
 
 def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], None]) -> None:

@@ -75,17 +75,17 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
     """Pull images by the digests of docker/digests.json. One that differs from pins and lock is removed again, and a KitError names it."""
     client, digests = connect(), known(path)
     missing = [image for image in images if image.tag not in digests]
-    wrong = []
+    wrong: list[tuple[Image, list[str]]] = []
     for image in images:
         if image.tag in digests and not build.exists(client, image.tag):
             lines = _pulled(client, image, registry, digests[image.tag])
-            wrong += [f"{image.tag}: {line}" for line in lines]
+            wrong += [(image, lines)] if lines else []
             print(f"{image.tag}: {f'{len(lines)} differences, removed' if lines else 'pulled, and holds what its lock says'}", flush=True)
     if wrong:
         raise KitError(
             f"{registry} gave images that differ from docker/pins.toml or do not say what they hold, and they were removed:\n  "
-            + "\n  ".join(wrong)
-            + f"\nType make build-{images[0].backend} STACK={images[0].stack}, or make push where right images are."
+            + "\n  ".join(f"{image.tag}: {line}" for image, lines in wrong for line in lines)
+            + f"\nType make push where right images are, or here make build-{wrong[0][0].backend} STACK={wrong[0][0].stack}."
         )
     if missing:
         listed = ", ".join(image.name for image in missing)
@@ -99,7 +99,9 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     try:
         pulled = client.images.pull(repository, digest)
     except docker.errors.DockerException as error:
-        raise KitError(f"{name} cannot be pulled: {first_line(error)}; look at the registry and type make pull again, or make build-{image.backend}") from error
+        raise KitError(
+            f"{name} cannot be pulled: {first_line(error)}; look at the registry and type make pull again, or make build-{image.backend} STACK={image.stack}"
+        ) from error
     with contextlib.ExitStack() as unless_right:
         unless_right.callback(client.images.remove, name, force=True)
         lines = verify.check_foreign(client, image, name)

@@ -30,6 +30,24 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, before[number])
 
 
+def _end(*_: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(130)
+
+
+def importing() -> None:
+    """Ctrl-C ends the process at once, until `imported`: nothing is there to be released, and in an import Python drops some exceptions, or makes others of
+    them. An ignored signal stays ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def imported() -> None:
+    """Ctrl-C is an exception again: from now on there are things to release."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     if _would_be_dropped(frame):
         threading.Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()

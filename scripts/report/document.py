@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.job import write_whole
 from scripts import articles, results
 from scripts.articles import Article
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
 from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
 from scripts.report.page import Beside, Body, Content
@@ -186,6 +186,10 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
 
     With the kit's first report goes that on the runs without containers.
     """
+    if out.resolve().is_relative_to(runs.resolve()):
+        raise UsageError(
+            f"OUT is {str(out)!r}, which lies among the runs {runs}, allowed is a folder outside of them; leave OUT out, or type OUT=/another/folder"
+        )
     (_, whole), *others = _kept() if (runs, out) == (results.RUNS, results.RUNS.parent) else [(out, _whole(runs, out))]
     path = _saved(whole, runs, out, with_rows)
     for folder, other in others:

@@ -97,7 +97,8 @@ def no_run_in(name: str, typed: str, folder: Path) -> UsageError:
 def must_hold_runs(runs: Path) -> None:
     """UsageError where RUNS leads to no folder, or to one without a run: a report on it would show nothing."""
     if not runs.is_dir():
-        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; try RUNS=reports/runs")
+        better = "type make bench-layer-parallel, which makes it, or RUNS=/folder/of/results" if runs == RUNS else "try RUNS=reports/runs"
+        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; {better}")
     if not any_run(runs):
         raise no_run_in("RUNS", str(runs), runs)
 

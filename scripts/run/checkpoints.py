@@ -90,19 +90,17 @@ def _random_path(model: dict[str, Any], root: Path) -> Path:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """{name: bytes} of the files of a checkpoint, beside the facts about it."""
-    return {path.name: path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file() and path.name != FACTS}
+    """{path within it: bytes} of the files of a checkpoint, beside the facts about it."""
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file() and path.name != FACTS}
 
 
 def _sizes_as_recorded(folder: Path) -> bool:
     """Have the files of a checkpoint the sizes that they were written with? An earlier kit wrote no sizes down."""
     try:
         recorded = json.loads((folder / FACTS).read_text(encoding="utf-8")).get("files")
-    except (ValueError, AttributeError):
+    except (FileNotFoundError, ValueError, AttributeError):
         return False
-    except FileNotFoundError:
-        return True
-    return recorded is None or recorded == _sizes(folder)
+    return recorded is None or recorded.items() <= _sizes(folder).items()
 
 
 def _is_damaged(path: Path, is_whole: Callable[[Path], bool]) -> bool:
@@ -119,7 +117,8 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
     with work_folder(engine.models, path) as work:
         if path.exists() and not _is_damaged(path, _sizes_as_recorded):
             return path
-        removal.remove(path)
+        if path.exists():
+            path.rename(work / "damaged")  # in one step: a removal that is cut off would leave less of it
         made = work / "checkpoint"
         made.mkdir()
         made.chmod(0o777)  # the container's user is not this one

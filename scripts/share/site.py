@@ -141,7 +141,8 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
 def refuse_foreign(report: Path) -> None:
     """KitError where the folder of the site holds something else than a site of the kit, which a new site would replace."""
     out = report / "site"
-    if out.is_symlink() or (out.exists() and not (out / FILES.name).is_dir()):
+    is_foreign = out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / FILES.name).is_dir())
+    if is_foreign:
         raise KitError(f"{out} was not written by the kit, and the site has this place; type OUT=/another/folder, or move it away")
 
 

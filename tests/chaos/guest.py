@@ -20,6 +20,9 @@ import time
 
 MANNERS = "manners.txt"
 
+#: The smallest archive of arrays: an empty one.
+EMPTY_NPZ = "PK\x05\x06" + 18 * "\0"
+
 #: Ways to leave an answer and to end after which a row may say ok.
 HONEST_WRITING, HONEST_ENDING = ("good",), ("exit-0", "closes-output")
 
@@ -199,7 +202,7 @@ def helping(job, folder):
         put(os.path.join(job["model"]["path"], "config.json"), "{}")
         put(os.path.join(job["model"]["path"], "model.safetensors"), "weights")
     elif job["kind"] in ("reference", "judge"):
-        put(job["reference"], "npz")
+        put(job["reference"], EMPTY_NPZ)
     elif job["kind"] == "measure":
         runs = [{"new_tokens": calls["new_tokens"], "timed_ms": calls["timed_ms"]} for calls in good(job)["measurements"]]
         told = {"greedy": True, "rows": job["prompt"]["batch_size"], "stop_tokens": [], "runs": runs}

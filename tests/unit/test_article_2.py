@@ -521,7 +521,7 @@ def test_calls_of_other_batch_sizes_are_not_compared_without_a_count() -> None:
     for size in (32, 128):
         records = changed(records, "accelerate-fp16", size, without_count(cell("accelerate-fp16", size, 1.0)))
     part = judge("2.5", records).parts[0]
-    assert (part.word, part.why) == (NOT_TESTED, "accelerate-fp16 b32, accelerate-fp16 b128 differ in their batch sizes and count no tokens")
+    assert (part.word, part.why) == (NOT_TESTED, "accelerate-fp16 b128 and accelerate-fp16 b32 differ in their batch sizes and count no tokens")
 
 
 def test_a_part_knows_the_fewest_runs_of_the_rows_that_it_compares() -> None:

@@ -28,6 +28,7 @@ def test_one_that_python_would_drop_in_an_import_ends_the_command_too(tmp_path: 
     """An exception of a weak reference's callback is printed and dropped, as one of the import system's own callbacks."""
     dropped = "import os, signal, weakref\nclass Gone: pass\none = Gone()\n"
     dropped += "kept = weakref.ref(one, lambda _: (os.kill(os.getpid(), signal.SIGINT), [0 for _ in range(100_000)]))\ndel one\n"
+    (tmp_path / "sitecustomize.py").write_text("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n")
     (tmp_path / "click.py").write_text(dropped)
     done = subprocess.run([sys.executable, "-m", "scripts", "images"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -70,10 +70,9 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["archive", "ARCHIVES=README.md", "ONLY=kit"], ["ARCHIVES is", "README.md is a file, allowed is a folder"]),
         (["archive", "ARCHIVES=README.md/x", "ONLY=kit"], ["ARCHIVES is", "README.md is a file, allowed is a folder"]),
         (["archive", "ONLY=wheels", "BACKEND=,"], ["BACKEND is ','", "names with commas"]),
-        (["bench-deepspeed", "GPUS="], ["GPUS is empty, allowed is a value", "leave GPUS out"]),
         (["bench-deepspeed", "CASES=,", "PLAN=1"], ["CASES is ','", "names with commas"]),
-        (["models", "ARTICLE=demo"], ["ARTICLE is 'demo'", "random weights alone", "try ARTICLE="]),
-        (["report", "RUNS=reports/runs", "OUT=reports/runs/x"], ["OUT is", "lies among the runs", "try OUT="]),
+        (["models", "ARTICLE=demo"], ["real weights need a pin", "make bench-… takes WEIGHTS=random"]),
+        (["report", "RUNS=reports/runs", "OUT=reports/runs/x"], ["OUT is", "lies among the runs", "leave OUT out"]),
         (["bench-deepspeed/x"], ["there is no target 'bench-deepspeed/x'"]),
         (["calibrate", "DEVICE=cpu", "ARTICLE=batch-generate"], ["ARTICLE is 'batch-generate' with calibrate", "leave ARTICLE out"]),
         (["manifest-layer-parallel", "STACK=current"], ["REGISTRY is ''", "host/name"]),
@@ -155,8 +154,8 @@ def test_a_model_that_cannot_be_fetched_does_not_keep_the_others_back(tmp_path):
 
 
 #: What runs in a recipe that puts a name between double quotes or none, what runs between single ones, and more of both.
-EITHER = ["$(touch RAN)", "x';touch RAN;'"]
-MORE = ["'$(touch RAN)'", "'\ntouch RAN\n'", "`touch RAN`", "$(shell touch RAN)", '"$(touch RAN)']
+EITHER = ["$(>RAN)", "x';>RAN;'"]
+MORE = ["'$(>RAN)'", "`>RAN`", "$(touch${IFS}RAN)", "$(shell>RAN)", '"$(>RAN)']
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ MORE = ["'$(touch RAN)'", "'\ntouch RAN\n'", "`touch RAN`", "$(shell touch RAN)"
 )
 def test_a_name_that_a_shell_would_run_is_a_name(verb, typed):
     done = make(f"{verb}-{typed}")
-    assert done.returncode != 0 and "there is no target" in done.stderr
+    assert done.returncode != 0 and "RAN" in error_of(done)
     assert not (ROOT / "RAN").exists()
 
 
@@ -229,16 +228,24 @@ def test_variables_that_the_kit_and_make_know_pass():
     ("typed", "told"),
     [
         (["images", "PLAN=1", "extra"], "there is no target 'extra'"),
-        (["report", "REPEATS=", "5"], "there is no target '5'; a value follows the = of its variable without a blank"),
+        (["report", "REPEATS=", "5"], "REPEATS is empty, allowed is a value; type REPEATS=value"),
         (["x';touch RAN;'"], 'there is no target "x\';touch"'),
+        (["bench-'\ntouch RAN\n'"], "there is no target 'touch'"),
         (["help", "bensh-x"], "there is no target 'bensh-x'; did you mean bench-x?"),
     ],
 )
 def test_a_word_that_is_no_target_stops_make_before_another_target_runs(typed, told):
     done = make(*typed)
-    assert done.returncode == 2 and done.stdout == "" and told in done.stderr
+    assert done.returncode == 2 and done.stdout == "" and told in done.stderr and not (ROOT / "RAN").exists()
 
 
 def test_all_targets_of_the_makefile_may_stand_beside_each_other():
     done = make("--dry-run", "help", "bench-deepspeed", ".venv/.dev", "verify-models", "pull", "test-fast", "clean")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("typed", [["images", "GPUS="], ["bench-a", "bench-b", "STACK=$(id)"], ["archive", "ARCHIVES= "]])
+def test_a_variable_without_a_value_stops_make(typed):
+    name = typed[-1].partition("=")[0]
+    done = make(*typed)
+    assert done.returncode == 2 and f"error: {name} is empty, allowed is a value; type {name}=value, or leave {name} out" in done.stderr and done.stdout == ""

@@ -114,9 +114,3 @@ def test_a_variable_that_the_target_does_not_read_is_refused():
 )
 def test_an_error_says_where_its_value_comes_from_if_nobody_typed_it(message, arguments, environment, told):
     assert line.origin(message, arguments, environment) == told
-
-
-def test_a_variable_without_a_value_is_refused():
-    line.refuse_empty(["GPUS"], {"GPUS": "2"})
-    with pytest.raises(UsageError, match="STACK is empty, allowed is a value; type STACK=value, or leave STACK out"):
-        line.refuse_empty(["GPUS", "STACK"], {"GPUS": "2", "STACK": ""})

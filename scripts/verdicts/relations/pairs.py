@@ -83,9 +83,14 @@ def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cas
 
 
 def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
-    """The pair by ms/token, or by the call where a row has no count of tokens. Raises NotTested where `same_question` is asked for and the rows' differ."""
+    """The pair by ms/token, or by the call where the rows count no tokens.
+
+    Raises NotTested where `same_question` is asked for and the rows' differ, and where calls of other batch sizes would be compared without a count.
+    """
     if same_question and question(faster) != question(slower):
         raise NotTested(f"{faster.case} and {slower.case} ran different models or prompts")
+    if faster.batch_size != slower.batch_size and not any(token_times.tokens_of_a_call(row, "article") for row in (faster, slower)):
+        raise NotTested(f"{faster.name} and {slower.name} differ in their batch sizes and count no tokens")
     above, below = comparable_ms([slower, faster], new_tokens)
     return _pair(faster, slower, above, below, new_tokens)
 
@@ -143,13 +148,11 @@ def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Reco
 def comparable_ms(rows: Sequence[Row], new_tokens: int) -> Sequence[Sequence[float]]:
     """The time of each run of each row: ms/token by the article's formula, or ms a call where no run of the rows counts tokens.
 
-    Raises NotTested where some runs count tokens and others do not, and where calls of other batch sizes would be compared without a count.
+    Raises NotTested where some runs count tokens and others do not.
     """
     tokens = [[token_times.tokens_of_run(run, "article") for run in row.runs_of(new_tokens)] for row in rows]
     means = [row.run_means_ms(new_tokens) for row in rows]
     if not any(any(of_row) for of_row in tokens):
-        if len({row.batch_size for row in rows}) > 1:
-            raise NotTested(f"{', '.join(row.name for row in rows)} differ in their batch sizes and count no tokens")
         return means
     if uncounted := next((row for row, of_row in zip(rows, tokens, strict=True) if not all(of_row)), None):
         raise NotTested(f"{uncounted.name} has a run without a count of its tokens")
