@@ -6,7 +6,7 @@ say() { echo "$(basename "$0" .sh): $*" >&2; }
 
 # A tree of Debian with these packages and what they need; it is made whole or not at all, and once.
 make_tree() { # RELEASE PACKAGE,… FOLDER
-    local release=$1 packages=$2 tree=$3 mirror log=$dir/debootstrap-$1.log tries=${DEBOOTSTRAP_TRIES:-5} pause=${DEBOOTSTRAP_PAUSE_S:-60}
+    local release=$1 packages=$2 tree=$3 mirror log=$dir/debootstrap-$1.log tries=5
     [ -d "$tree" ] && return
     mkdir -p "$dir"
     command -v debootstrap >/dev/null || apt-get install -y -q --no-install-recommends debootstrap >&2
@@ -16,8 +16,8 @@ make_tree() { # RELEASE PACKAGE,… FOLDER
         tail -20 "$log" >&2
         tries=$((tries - 1))
         [ $tries -gt 0 ] || { say "Debian $release could not be made; its log is $log"; exit 1; }
-        say "Debian $release again in $pause s: a mirror may be taking over a new state of the release"
-        sleep "$pause"
+        say "Debian $release again in a minute: a mirror may be taking over a new state of the release"
+        sleep 60
     done
     rm -rf "$tree.partial"/var/cache/apt/archives/*.deb "$tree.partial"/var/lib/apt/lists/*
     mv "$tree.partial" "$tree"

@@ -19,7 +19,7 @@ from scripts.images import inventory, restoring
 from scripts.images import rebuild as rebuilding
 from scripts.images import registry as through_registry
 from scripts.images import verify as checking
-from scripts.machine import signals
+from scripts.machine import permissions, signals
 from scripts.paths import ROOT
 from scripts.pins import Image
 
@@ -119,7 +119,7 @@ def images() -> None:
 @_of_named_images
 def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], archives: Path) -> None:
     """Archive the built images, the files of their locks, the tools and the kit in a folder."""
-    if there := next((path for path in (archives, *archives.parents) if path.exists() and not path.is_dir()), None):
+    if there := permissions.file_in_the_way(archives):
         raise UsageError(f"ARCHIVES is {str(archives)!r}, and {there} is a file, allowed is a folder; try ARCHIVES=/another/folder")
     keeping.archive(archives, images, only or keeping.PARTS, pieces, pythons)
 

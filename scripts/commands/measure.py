@@ -16,7 +16,7 @@ from scripts.commands import values
 from scripts.commands.values import MODELS, RUNS, Verb, option
 from scripts.errors import KitError, UsageError
 from scripts.images import build
-from scripts.machine import allocation, gpus, locks, signals
+from scripts.machine import allocation, gpus, locks, permissions, signals
 from scripts.models import store
 from scripts.run import engines, outlook, plan, runner, several
 from scripts.run.engines import host, nsight
@@ -156,8 +156,7 @@ def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options)
     known = pins.load()
     for one in planned:
         engines.refuse_without_image(known.image(one.case.backend, one.stack), asked)
-    there = next(path for path in (asked.runs, *asked.runs.parents) if path.exists())
-    if not there.is_dir():
+    if there := permissions.file_in_the_way(asked.runs):
         raise UsageError(f"RUNS is {str(asked.runs)!r}, and {there} is a file, allowed is a folder that can be written; try RUNS=/another/folder")
     if asked.scheduler == "slurm":
         site.resources(asked)

@@ -18,6 +18,9 @@ from scripts.units import counted
 
 RECORD = "reports/images.json"
 
+#: In the tag of an image that is not held against its lock yet.
+UNCHECKED = "-unchecked-"
+
 #: Steps of an image's history that make no layer.
 NO_LAYER = re.compile(r"^(/bin/sh -c #\(nop\) +)?(ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b")
 
@@ -111,10 +114,6 @@ def record_lines(loaded: Pins) -> list[str]:
     floor = sum(largest.values())
     summary = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
     return [*lines, "", summary + (f" Not built yet: {', '.join(missing)}." if missing else "")]
-
-
-#: In the tag of an image that is not held against its lock yet.
-UNCHECKED = "-unchecked-"
 
 
 def built(client: docker.DockerClient, loaded: Pins) -> list[dict[str, Any]]:

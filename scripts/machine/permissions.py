@@ -15,3 +15,9 @@ def open_to_all(made: Path) -> None:
     """Let every user read a file, or a folder and its content: some libraries write mode 0600 under any umask."""
     for path in (made, *made.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def file_in_the_way(folder: Path) -> Path | None:
+    """What is there, or above it, in place of a folder; None where the folder is there or can be made."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return None if there.is_dir() else there

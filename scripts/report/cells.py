@@ -52,8 +52,12 @@ def tokens(count: int) -> str:
     return counted(count, "new token")
 
 
+def device(group: Group) -> str:
+    return "CPU device" if group.key.device == "cpu" else "GPU"
+
+
 def devices(group: Group) -> str:
-    return "CPU devices" if group.key.device == "cpu" else "GPUs"
+    return f"{device(group)}s"
 
 
 def status(row: Row) -> Markdown:

@@ -86,7 +86,7 @@ def _page(group: Group, row: Row, article: Article | None, name: str, pictured: 
     up = link(group.heading, pages.of_setting(group)) + Markdown(" · ") + link("environment", pages.of_environment(group))
     again = rerun_command.shown(row.record, article)
     return blocks(
-        Markdown("# {} on {}: {}").format(row.name, counted(row.count, cells.devices(group).removesuffix("s")), group.key.article),
+        Markdown("# {} on {}: {}").format(row.name, counted(row.count, cells.device(group)), group.key.article),
         up,
         Markdown("![Every timed call of {}]({})").format(row.name, Markdown(f"plots/{name}.svg")) if pictured else Markdown(),
         Markdown("**{}**: {}").format(row.status, row.record.reason) if row.status != "ok" else Markdown(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from scripts.containers import container, docker_errors, gpu_requests, podman
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import build
-from scripts.machine import allocation, gpus
+from scripts.machine import allocation, gpus, permissions
 from scripts.machine.gpus import Gpu
 from scripts.run import preflight
 from scripts.units import GIB
@@ -141,14 +141,6 @@ def _way_of_gpus(info: Mapping[str, Any], usable: Sequence[Gpu]) -> str:
     return "the NVIDIA Container Toolkit" if "nvidia" in (info.get("Runtimes") or {}) or any(map(shutil.which, TOOLKIT)) else ""
 
 
-def _files(**folders: Path) -> Iterator[tuple[str, Path]]:
-    """(variable, file) where a folder cannot be, because a file is there or above it."""
-    for name, folder in folders.items():
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        if not there.is_dir():
-            yield name, there
-
-
 def _room(models: Path, runs: Path) -> list[Finding]:
     """Memory and disk for the largest model of the articles in float16, and for one image."""
     known = [model for article in articles.load_all().values() for model in (article.model, *article.models.values())]
@@ -157,7 +149,11 @@ def _room(models: Path, runs: Path) -> list[Finding]:
     memory = f"{machine.memory_available_bytes / GIB:.0f} GiB are free, loading needs about {weights_bytes / GIB:.0f}"
     disk = f"{machine.models_free_bytes / GIB:.0f} GiB are free, a model and its image need about {needed_bytes / GIB:.0f} unless they are there"
     return [
-        *(Finding(name, "", f"{there} is a file in place of a folder; type {name}=/another/folder") for name, there in _files(MODELS=models, RUNS=runs)),
+        *(
+            Finding(name, "", f"{there} is a file in place of a folder; type {name}=/another/folder")
+            for name, folder in (("MODELS", models), ("RUNS", runs))
+            if (there := permissions.file_in_the_way(folder))
+        ),
         Finding("memory", memory, "close other programs" if machine.memory_available_bytes < weights_bytes else ""),
         Finding("disk", disk, "; ".join(preflight.disk_problems(machine, needed_bytes))),
     ]

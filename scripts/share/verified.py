@@ -77,15 +77,13 @@ def verdict(path: Path) -> Verdict:
 
 def _refuse_no_archive(path: Path) -> None:
     """Raise UsageError where BUNDLE is no file, or one that no .tar.gz begins like."""
-    try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise FileNotFoundError(path)  # a pipe, which would be waited for
+    if path.is_dir():
+        fault = "is a folder, allowed is an archive of make bundle"
+    elif not path.is_file():  # nor a pipe, which would be waited for
+        fault = "is no file"
+    else:
         with path.open("rb") as file:
             fault = "" if file.read(len(GZIP)) == GZIP else "is no .tar.gz, allowed is an archive of make bundle"
-    except (FileNotFoundError, NotADirectoryError):
-        fault = "is no file"
-    except IsADirectoryError:
-        fault = "is a folder, allowed is an archive of make bundle"
     if fault:
         raise UsageError(f"BUNDLE is {str(path)!r}, which {fault}; type make bundle, which writes {BUNDLE}.tar.gz, or BUNDLE=/path/to/an/archive")
 

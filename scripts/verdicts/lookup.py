@@ -116,7 +116,7 @@ def why_not(rows: Sequence[Row], new_tokens: int | None) -> str:
     if not all(weights_can_judge(row) for row in rows):
         return f"weights of recipe {min(row.recipe for row in rows)}, which judge nothing"
     row = min(rows, key=lambda row: len(row.undisturbed(new_tokens)))
-    fewest, disturbed = fewest_runs(rows, new_tokens), sum(bool(disturbed_by(run)) for run in row.ok_runs)
+    fewest, disturbed = len(row.undisturbed(new_tokens)), sum(bool(disturbed_by(run)) for run in row.ok_runs)
     if fewest >= stats.LEAST_RUNS:
         return ""
     beside = f" beside {disturbed} on a disturbed machine" if disturbed else ""

@@ -45,7 +45,7 @@ MEMORY: list[Column[Row]] = [
 def columns(group: Group, rows: Sequence[Row], published: Mapping[Place, str]) -> list[Column[Row]]:
     return [
         Column("form", cells.case, words=True),
-        *devices(group, rows),
+        devices(group, rows),
         Column("status", cells.status, words=True),
         Column("batch size", lambda row: row.batch_size),
         *rate_columns("tokens/s"),
@@ -54,9 +54,9 @@ def columns(group: Group, rows: Sequence[Row], published: Mapping[Place, str]) -
     ]
 
 
-def devices(group: Group, rows: Sequence[Row]) -> list[Column[Row]]:
+def devices(group: Group, rows: Sequence[Row]) -> Column[Row]:
     """The number of devices of each row, where these differ."""
-    return [Column(cells.devices(group), lambda row: row.count, when=len({row.count for row in rows}) > 1)]
+    return Column(cells.devices(group), lambda row: row.count, when=len({row.count for row in rows}) > 1)
 
 
 def published_minutes(article: Article | None, case_name: str) -> float | None:

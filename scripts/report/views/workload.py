@@ -43,7 +43,7 @@ COLUMNS: list[Column[Row]] = [
 
 def section(group: Group, article: Article | None) -> Markdown:
     rows = [row for row in rates.rows_of(group, rates.WORKLOAD_FORMS) if rates.figure(row, "workload")]
-    columns = [Column[Row]("workload", cells.case, words=True), *devices(group, rows), *COLUMNS]
+    columns = [Column[Row]("workload", cells.case, words=True), devices(group, rows), *COLUMNS]
     return blocks(WORDS, table(columns, rows)) if rows else Markdown()
 
 
