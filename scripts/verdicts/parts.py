@@ -88,7 +88,7 @@ class Part:
     differs   in what the compared rows differ beside the system
     is_apart  whether the compared rows share no GPU in any run
     notes     what else stands beside the number
-    on_gpus   the ratio on each set of GPUs with runs of both rows, where these are several
+    on_gpus   the ratio on each set of GPUs with runs of both rows, where these are several or other GPUs ran one row alone
     compared  the comparisons of an "every" part
     runs      the fewest undisturbed runs of a compared row
     """

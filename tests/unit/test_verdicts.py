@@ -910,6 +910,14 @@ def test_a_ratio_of_runs_from_several_machines_is_told_for_the_gpus_of_each() ->
     assert single.notes == ("by GPUs: 1.60 of 1 run, 2.00 of 3 runs",)
 
 
+def test_a_ratio_is_told_for_the_only_gpus_that_ran_both_rows_where_others_ran_one_alone() -> None:
+    fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, 20.0))
+    runs = [*on_machine(fast[:2], "a", 1, 1.25), *on_machine(fast[2:], "b", 2), *on_machine(slow, "b", 2)]
+    (part,) = judge_runs([FASTER], runs).parts
+    assert part.notes == ("on GPUs that ran both: 2.00 of 5 and 3 runs",)
+    assert not part.is_of_a_mixture, "one ratio differs from no other"
+
+
 @pytest.mark.parametrize(
     ("fast", "slow", "notes"),
     [
@@ -976,9 +984,9 @@ def test_the_ratio_of_kernels_is_held_against_that_of_the_same_runs() -> None:
 def test_rows_on_one_machine_or_on_machines_that_ran_one_row_alone_have_one_ratio() -> None:
     assert part_of(FASTER, *pair(10.0, 20.0)).notes == ()
     fast, slow = (repeated(one, 5, 0.0) for one in pair(10.0, 20.0))
-    runs = [*on_machine(fast[:2], "a", 1), *on_machine(fast[2:], "b", 2), *on_machine(slow, "b", 3)]
-    (part,) = judge_runs([FASTER], runs).parts
-    assert (part.notes, part.on_gpus) == ((), ())
+    (apart,) = judge_runs([FASTER], [*on_machine(fast, "a", 1), *on_machine(slow, "b", 2)]).parts
+    (together,) = judge_runs([FASTER], [*on_machine(fast, "b", 1), *on_machine(slow, "b", 2)]).parts
+    assert [(part.notes, part.on_gpus) for part in (apart, together)] == [((), ())] * 2
 
 
 def test_runs_on_single_gpus_of_a_pair_belong_to_the_runs_on_both() -> None:
