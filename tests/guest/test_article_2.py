@@ -186,7 +186,7 @@ def test_a_compiled_region_computes_the_same(guest):
     assert guest.code(COMPILED) < 1e-5
 
 
-def test_a_pipeline_parallel_job_compares_three_schedules_and_leaves_the_model_as_it_was(either, checkpoints, references):
+def test_a_pipeline_parallel_job_compares_three_schedules_and_its_stages_logits_pass_the_check(either, checkpoints, references):
     job = tiny_job(
         "bloom", checkpoints["bloom"], form="pipeline-parallel", device_count=2, options={"micro_batch_size": 2}, reference=references["bloom"],
         runs=[{"new_tokens": 4, "arguments": {"do_sample": False}}], warmup_runs=0, timed_runs=2,
@@ -199,6 +199,33 @@ def test_a_pipeline_parallel_job_compares_three_schedules_and_leaves_the_model_a
         "in turn": (2, 2, 4), "rolling": (2, 2, 4), "naive": (1, 4, 4)
     }  # fmt: skip
     assert all(len(one["wall_ms"]) == 2 and all(len(busy) == 2 for busy in one["busy_ms"]) for one in schedules.values())
+
+
+ZEROS = """
+import json
+from bench.__main__ import run
+from bench.forms import pipeline_stages
+from bench.job import parse_job
+moved = pipeline_stages._moved
+pipeline_stages._moved = lambda value, device: moved(value * 0 if {zeros} and value.is_floating_point() else value, device)
+result = run(parse_job({text!r}), {folder!r})
+schedules = [[one["schedule"], one["identical"]] for one in result.figures["schedules"]]
+print(json.dumps([result.status, result.reason, result.check["passed"], result.check["reason"], schedules]))
+"""
+
+
+@pytest.mark.parametrize("architecture", ["bloom", "gptj", "llama"])
+def test_a_stage_that_hands_on_zeros_fails_the_output_check(guest, checkpoints, references, tmp_path, architecture):
+    """Every schedule makes the same wrong tokens, and the uncut model is right: only the stages' own logits tell."""
+    job = tiny_job(
+        architecture, checkpoints[architecture], form="pipeline-parallel", device_count=2, options={"micro_batch_size": 2},
+        runs=[{"new_tokens": 4, "arguments": {"do_sample": False}}], warmup_runs=0, timed_runs=1, reference=references[architecture],
+    )  # fmt: skip
+    for zeros in (False, True):
+        status, reason, passed, said, schedules = guest.code(ZEROS.format(zeros=zeros, text=to_json(job), folder=str(tmp_path)))
+        assert status == "ok" and passed is not zeros, (reason, said)
+        assert schedules == [["in turn", 4], ["rolling", 4], ["naive", 4]]
+    assert "off" in said or "not finite" in said
 
 
 def test_one_stage_is_no_pipeline_and_the_offloaded_cache_needs_a_gpu(guest, checkpoints):
