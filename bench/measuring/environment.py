@@ -31,8 +31,8 @@ def between_gpus():
     return {name: "a path" if "/" in value else value for name, value in sorted(os.environ.items()) if name.startswith(ranks.BETWEEN_GPUS)}
 
 
-def describe():
-    """The environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
+def interpreter():
+    """What needs no GPU of the environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
     facts = {
         "python": platform.python_version(),
         "platform": "{} {}".format(platform.system(), platform.machine()),
@@ -42,14 +42,21 @@ def describe():
         "between_gpus": between_gpus(),
     }
     torch = sys.modules.get("torch")
+    if torch is not None:
+        facts["torch"] = {
+            "version": torch.__version__,
+            "cuda": torch.version.cuda,
+            "arch_list": arch_list(torch),
+            "threads": torch.get_num_threads(),
+        }
+    return facts
+
+
+def describe():
+    """The environment of a Result: `interpreter`, and the devices where torch is imported. CUDA starts here at the latest, and may raise."""
+    facts, torch = interpreter(), sys.modules.get("torch")
     if torch is None:
         return facts
-    facts["torch"] = {
-        "version": torch.__version__,
-        "cuda": torch.version.cuda,
-        "arch_list": arch_list(torch),
-        "threads": torch.get_num_threads(),
-    }
     facts["devices"] = [
         {
             "name": torch.cuda.get_device_name(index),

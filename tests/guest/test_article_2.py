@@ -277,6 +277,41 @@ def test_each_cache_s_reach_is_searched_and_both_are_timed_where_both_fit(guest,
         assert not one["searched_to_the_end"]
 
 
+LIMITED = """
+import json, types, torch, transformers
+from bench.forms import kv_offload
+model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
+loaded = types.SimpleNamespace(model=model, device="cpu", input_ids=torch.arange(4, 20)[None])
+fractions, within = [], set()
+torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(total_memory=1000)
+torch.cuda.set_per_process_memory_fraction = lambda fraction, device: fractions.append(fraction)
+real = kv_offload._generate
+
+def generate(loaded, prompt, cache, new_tokens):
+    within.add(fractions[-1])
+    if prompt.shape[0] > 3:
+        raise RuntimeError({words!r})
+    return real(loaded, prompt, "default", new_tokens)
+
+kv_offload._generate = generate
+options = {{"context_tokens": 24, "most_sequences": 16, "new_tokens": 3, "memory_limit_bytes": 250}}
+job = types.SimpleNamespace(device="cpu", timed_runs=1, options=options)
+try:
+    told = [cache["most_sequences"] for cache in kv_offload.run(job, loaded, lambda **event: None)[2]["kv_offload"]["caches"]]
+except RuntimeError as error:
+    told = str(error)
+print(json.dumps([told, fractions, list(within)]))
+"""
+
+CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+
+
+@pytest.mark.parametrize(("words", "told"), [(CUBLAS, [3, 3]), ("a kernel broke", "a kernel broke")])
+def test_the_limit_of_a_smaller_gpu_ends_with_the_form_and_cublas_without_memory_means_full(guest, checkpoints, words, told):
+    """What comes after the form, such as the probes of the GPU, has the whole GPU again, after a failure too."""
+    assert guest.code(LIMITED.format(path=str(checkpoints["bloom"]), words=words)) == [told, [0.25, 1.0], [0.25]]
+
+
 ARGUMENTS = """
 import json, types, torch, transformers
 from bench.forms import kv_offload
