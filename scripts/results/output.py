@@ -28,7 +28,7 @@ def rolls_otherwise(schedule: Mapping[str, Any]) -> bool:
 
     It computes the very same shapes; the naive schedule computes a larger batch, which may round otherwise.
     """
-    return schedule["schedule"] == "rolling" and schedule["identical"] != sequences_of(schedule)
+    return bool(schedule["schedule"] == "rolling" and schedule["identical"] != sequences_of(schedule))
 
 
 def sequences_of(schedule: Mapping[str, Any]) -> int:
