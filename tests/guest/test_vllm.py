@@ -213,7 +213,7 @@ MEMORY = """
 import subprocess
 import torch
 filling = "import subprocess, sys; held = b'x' * (300 << 20); again = sys.argv.pop() == 'parent'; "
-waiting = "child = again and subprocess.Popen([sys.executable, '-c', 'held = bytes(1) * (200 << 20); print(0, flush=True); input()']); again or print(0, flush=True); input()"
+waiting = "child = again and subprocess.Popen([sys.executable, '-c', 'held = bytes(1) * (200 << 20); print(0, flush=True); input()']); input()"
 child = subprocess.Popen([sys.executable, "-c", filling + waiting, "parent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdout.readline()
 try:
