@@ -6,7 +6,6 @@ written, whatever its status. Only an unreadable job or a killed process leaves 
 
 import atexit
 import contextlib
-import json
 import os
 import sys
 import traceback
@@ -35,18 +34,20 @@ def run(job, folder="."):
         result.status, result.reason = "oom", reasons.first_line(error)
     except Exception as error:  # the boundary of a job: the report shows its failure, the log the traceback
         traceback.print_exc()
-        result.status = "oom" if reports_out_of_memory(error) else "failed"
+        result.status = "oom" if reasons.reports_out_of_memory(error) else "failed"
         result.reason = reasons.reason(error) + place_in_library(error)
-    result.environment = phases.stamp("describe", environment.describe)
+    result.environment = phases.stamp("describe", described)
     result.phases, result.compat = phases.spans, dict(compat.TAKEN)
     return result
 
 
-def reports_out_of_memory(error):
-    """Does the text of an error report that memory ran out? CUDA, cuBLAS, the host's allocator and DeepSpeed's workspace have no error type for it."""
-    text = str(error)
-    known = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
-    return known or "orkspace" in text and "alloc" in text
+def described():
+    """The environment of a Result; without the devices where CUDA does not start, which must cost neither the reason of a failure nor a good result."""
+    try:
+        return environment.describe()
+    except Exception:
+        traceback.print_exc()
+        return environment.interpreter()
 
 
 def place_in_library(error):
@@ -83,7 +84,7 @@ def refused(job, backend, form):
     except Exception as error:  # a library that is not there, for example
         traceback.print_exc()
         status, reason = "failed", reasons.reason(error)
-    return Result(id=job.id, status=status, reason=reason, environment=environment.describe()) if reason else None
+    return Result(id=job.id, status=status, reason=reason, environment=described()) if reason else None
 
 
 def main(job, job_path, result_path):
@@ -110,20 +111,28 @@ def main(job, job_path, result_path):
 
 
 def as_json(result):
-    """The result as JSON; without its figures, and failed, where a figure holds a number that JSON has no word for."""
+    """The result as JSON; failed, and without what JSON has no word for, where it holds such a thing: the rest tells what happened."""
     try:
         return to_json(result)
-    except ValueError as error:
-        names = [name for name, figure in result.figures.items() if not is_finite(figure)]
-        result.status, result.figures = "failed", {name: figure for name, figure in result.figures.items() if name not in names}
-        result.reason = "its figures {} hold a number that is not finite ({})".format(", ".join(names), reasons.first_line(error))
-        return to_json(result)
+    except (TypeError, ValueError) as error:
+        return to_json(failed_without_unknown(result, error))
 
 
-def is_finite(figure):
+def failed_without_unknown(result, error):
+    """The result as failed by `error` of its writing, without the figures and fields that JSON has no word for; the reason names them."""
+    figures = {name: figure for name, figure in result.figures.items() if is_json(figure)}
+    fields = {name: value for name, value in vars(result).items() if name != "figures" and is_json(value)}
+    lost = ["figures " + ", ".join(name for name in result.figures if name not in figures)] if len(figures) < len(result.figures) else []
+    lost += [name for name in vars(result) if name != "figures" and name not in fields]
+    words = "its {} hold a number that is not finite, or no JSON data ({})".format(" and its ".join(lost), reasons.first_line(error))
+    fields.update(status="failed", reason="; ".join(filter(None, (result.reason, words))), figures=figures)
+    return Result(**fields)
+
+
+def is_json(value):
     try:
-        json.dumps(figure, allow_nan=False)
-    except ValueError:
+        to_json(value)
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -41,11 +41,14 @@ class Phases:
 
 
 def memory_of_ranks(by_rank):
-    """Merge the memory records of all ranks: all devices, and the sum of the peak resident sets."""
-    return {
+    """Merge the memory records of all ranks: all devices, the sum of the peak resident sets, and of how many processes it is where a rank tells."""
+    merged = {
         "devices": [device for record in by_rank for device in record["devices"]],
         "peak_rss_bytes": sum(record["peak_rss_bytes"] for record in by_rank),
     }
+    if any("processes" in record for record in by_rank):
+        merged["processes"] = sum(record.get("processes", 1) for record in by_rank)
+    return merged
 
 
 @contextlib.contextmanager

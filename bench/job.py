@@ -125,9 +125,10 @@ class Result:
     load_s          from the first loading call to a model that is ready on its devices
     prompt_tokens   of one sequence, as the model saw it
     measurements    a list of {new_tokens, cold_ms, warmup_ms: [...], timed_ms: [...], timed_at: [began, ended]}; over several ranks each
-                    sample is the slowest rank's. `cold_ms` is the very first call after loading, or null. `timed_at` is the
-                    window of the timed calls in seconds since the epoch; results of before it have none
-    memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}
+                    sample is the slowest rank's. `cold_ms` is the first call of the model after loading, or null: only small
+                    operators ran before it (launch_us). `timed_at` is the window of the timed calls in seconds since the epoch; results of before it have none
+    memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}, and `processes`, the number of processes
+                    that peak_rss_bytes is summed over, of an engine in processes of its own; such results of before tell the first one's alone
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}, and, where the
                     tokens of the timed calls were judged, `judged`: what bench/checking/judge.py says of them
     launch_us       {before, after}: time in which the host starts one small operator, before the first call and after the last

@@ -1,4 +1,4 @@
-"""An error of a library or of a backend in a line: a result keeps it as the reason of a failure."""
+"""An error of a library or of a backend in a line, which a result keeps as the reason of a failure, and whether it tells that memory ran out."""
 
 
 def first_line(error):
@@ -10,3 +10,10 @@ def first_line(error):
 def reason(error):
     """ "RuntimeError: no kernel was injected"."""
     return "{}: {}".format(type(error).__name__, first_line(error))
+
+
+def reports_out_of_memory(error):
+    """Does the text of an error report that memory ran out? CUDA, cuBLAS, the host's allocator and DeepSpeed's workspace have no error type for it."""
+    text = str(error)
+    known = any(words in text for words in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
+    return known or "orkspace" in text and "alloc" in text

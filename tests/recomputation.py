@@ -240,8 +240,12 @@ def counted_peak(raw: Raw) -> float | None:
 
 
 def other_answers(raw: Raw) -> bool:
-    """Did another cache than the default one give another answer?"""
-    caches = ((raw["guest"] or {}).get("figures", {}).get("kv_offload") or {}).get("caches") or []
+    """Did another cache than the default one, or a pipeline under the rolling schedule, give another answer?"""
+    figures = (raw["guest"] or {}).get("figures", {})
+    for one in figures.get("schedules") or []:
+        if one["schedule"] == "rolling" and one["identical"] < one["micro_batches"] * one["micro_batch_size"]:
+            return True
+    caches = (figures.get("kv_offload") or {}).get("caches") or []
     return any(cache.get("identical") is not None and cache["identical"] != cache["batch_size"] for cache in caches)
 
 

@@ -73,6 +73,7 @@ class Engine(types.SimpleNamespace):
     def memory(self, job):
         """{devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes} since the start.
 
+        An engine in processes of its own adds up their `peak_rss_bytes` with this process's, and tells with `processes` of how many.
         `devices` is empty where this process touched no GPU, because the engine works in others: the host samples each GPU anyway. Memory
         that an engine allocates before any call stands in `used` as `preallocated_bytes`.
         """

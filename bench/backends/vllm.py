@@ -17,9 +17,9 @@ import os
 import time
 import traceback
 
-from bench.backends import LOGITS, MASK, REQUESTS, TOKENS, Engine, end_tokens_of
+from bench.backends import LOGITS, MASK, REQUESTS, TOKENS, Engine, end_tokens_of, process_memory
 from bench.backends.compiled import cache_tokens_of, no_compiler, own_cache_of_kernels
-from bench.measuring import work
+from bench.measuring import environment, work
 from bench.models import prompts, weights
 
 GIVES = (TOKENS, MASK, LOGITS, REQUESTS)
@@ -158,7 +158,8 @@ class Vllm(Engine):
         asked = self._asked(input_ids.shape[1], arguments)
         made = self._streamed(rows, asked, input_ids, arguments["streamer"]) if "streamer" in arguments else self._made(rows, asked)
         longest = max(len(tokens) for tokens in made)
-        pad = arguments.get("pad_token_id") or (self.ends or [0])[0]
+        pad = arguments.get("pad_token_id")
+        pad = (self.ends or [0])[0] if pad is None else pad
         return torch.tensor([tokens + [pad] * (longest - len(tokens)) for tokens in made])
 
     def finished(self, requests, ends):
@@ -190,6 +191,13 @@ class Vllm(Engine):
 
     def end_tokens(self):
         return self.ends
+
+    def memory(self, job):
+        """As in Engine; the weights on their way to the GPUs lie in the processes of the engine, where it has any."""
+        told = process_memory(job)
+        if self.own_process:
+            told["peak_rss_bytes"], told["processes"] = environment.peak_rss_of_all()
+        return told
 
     def close(self):
         """As in Engine. Everything is measured by now, so what goes wrong here is told in the log and fails no run."""

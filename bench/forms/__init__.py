@@ -5,7 +5,8 @@ A form is a module with
     run(job, loaded, say)       (measurements, tokens, figures): the calls of job.runs, timed by bench/measuring/measure.py; the new tokens
                                 [rows, new tokens] of the last call of the longest run, where they continue the job's own prompt,
                                 else None; and {name: data} of its other measurements, for Result.figures. `loaded` is the backend's
-                                Engine with the prompt as `loaded.input_ids`; `say(**event)` reports progress, only between timed calls
+                                Engine with the prompt as `loaded.input_ids`; `say(**event)` reports progress, only between timed calls.
+                                A form that computes by parts of its own sets `loaded.last_logits` to theirs, for the output check
     NEEDS                       the abilities of bench/backends/__init__.py that the engine must have (optional; default: all, with the
                                 model itself). The host reads it too, and refuses a case whose backend does not fit
     call(job, loaded, run, input_ids, **more)

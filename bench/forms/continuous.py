@@ -5,7 +5,7 @@ texts that run at once, as in a static batch. A timed call is the time between t
 """
 
 from bench import compat
-from bench.forms.kept_answers import keep
+from bench.forms.kept_answers import as_asked, keep
 from bench.forms.workload import Progress, arguments_of, opened, prompts_of, result
 from bench.measuring import measure
 from bench.models import texts
@@ -80,6 +80,6 @@ def run(job, loaded, say):
             for answer in _answers(manager, len(waiting)):
                 yield int(answer.request_id), answer.generated_tokens
 
-        keep(finished(), outputs, tokenizer, width_of, Progress(say, job, waiting))
+        keep(as_asked(finished(), waiting, config.eos_token_id), outputs, tokenizer, width_of, Progress(say, job, waiting))
     loaded.model.set_attn_implementation(usual_attention)  # for the output check
     return result(job, outputs)

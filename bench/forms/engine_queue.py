@@ -5,7 +5,7 @@ time between two writes of answers. The engine reads and gives token ids; tokeni
 """
 
 from bench.backends import LOGITS, REQUESTS
-from bench.forms.kept_answers import keep
+from bench.forms.kept_answers import as_asked, keep
 from bench.forms.workload import Progress, arguments_of, opened, prompts_of, result
 from bench.measuring import measure
 from bench.models import texts
@@ -15,15 +15,6 @@ OPTIONS = dict(texts.OPTIONS, items=(), order=())
 NEEDS = (LOGITS, REQUESTS)
 
 WARM_UP_TOKENS = 2
-
-
-def _short_enough(finished, waiting):
-    """The answers of `finished` as they come; raises RuntimeError for one that is longer than its item asked for."""
-    most_of = {item.number: item.new_tokens for item in waiting}
-    for number, tokens in finished:
-        if len(tokens) > most_of.get(number, len(tokens)):
-            raise RuntimeError("item {} came with {} new tokens, at most {} were asked for".format(number, len(tokens), most_of[number]))
-        yield number, tokens
 
 
 def run(job, loaded, say):
@@ -37,5 +28,5 @@ def run(job, loaded, say):
         measure.synchronizer(job)()
         asked = [(item.number, prompts[item.number], item.new_tokens) for item in waiting]
         width_of = {number: len(ids) for number, ids in prompts.items()}
-        keep(_short_enough(loaded.finished(asked, ends), waiting), outputs, tokenizer, width_of, Progress(say, job, waiting))
+        keep(as_asked(loaded.finished(asked, ends), waiting, ends), outputs, tokenizer, width_of, Progress(say, job, waiting))
     return result(job, outputs)

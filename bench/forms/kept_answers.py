@@ -16,6 +16,22 @@ def _line(answers, tokenizer, width_of):
     }
 
 
+def as_asked(finished, waiting, ends):
+    """The answers of `finished` as they come, whose items are in `waiting`; `ends` are the tokens that end an answer before its length.
+
+    Raises RuntimeError for an answer that is longer than its item asked for, empty, or shorter without an end token: its time would be that of
+    another amount of work. Items that were not asked for are left to `keep`.
+    """
+    most_of = {item.number: item.new_tokens for item in waiting}
+    for number, tokens in finished:
+        most = most_of.get(number, len(tokens))
+        if len(tokens) > most or not tokens:
+            raise RuntimeError("item {} came with {} new tokens, 1 to {} were asked for".format(number, len(tokens), most))
+        if len(tokens) < most and tokens[-1] not in ends:
+            raise RuntimeError("item {} came with {} new tokens and no end token, {} were asked for".format(number, len(tokens), most))
+        yield number, tokens
+
+
 def keep(finished, outputs, tokenizer, width_of, progress):
     """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
 

@@ -15,7 +15,7 @@ counts the sequences with the same tokens as with the default cache.
 import contextlib
 import gc
 
-from bench import compat
+from bench import compat, reasons
 from bench.measuring import measure
 from bench.models import offloaded_cache
 
@@ -45,14 +45,30 @@ def largest(fits, most):
     return fitting
 
 
-def run(job, loaded, say):
+@contextlib.contextmanager
+def _limited(limit, device):
+    """Torch may reserve at most `limit` bytes of the GPU in the block, or all of it without a limit; what comes after the block has all of it."""
     import torch
 
+    if not limit:
+        yield
+        return
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+def run(job, loaded, say):
+    with _limited(job.options.get("memory_limit_bytes"), loaded.device):
+        return _compared(job, loaded, say)
+
+
+def _compared(job, loaded, say):
+    """What `run` returns."""
     options = job.options
-    limit = options.get("memory_limit_bytes")
-    if limit:
-        total = torch.cuda.get_device_properties(loaded.device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), loaded.device)
     context, new_tokens = options["context_tokens"], options["new_tokens"]
     rows = []
     for cache in (DEFAULT, WAITING if options.get("copies_wait") else OFFLOADED):
@@ -71,7 +87,7 @@ def run(job, loaded, say):
         expected = answers if expected is None else expected
         identical = int((answers == expected).all(dim=1).sum())
         row.update(batch_size=common, first_ms=first_ms, all_ms=all_ms, new_tokens=new_tokens, identical=identical)
-    return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": limit, "caches": rows}}
+    return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": options.get("memory_limit_bytes"), "caches": rows}}
 
 
 def _timed(job, loaded, prompt, cache, new_tokens):
@@ -110,7 +126,9 @@ def _fits(loaded, prompt, cache, new_tokens):
     try:
         _generate(loaded, prompt, cache, new_tokens)
         has_room = True
-    except compat.out_of_memory_errors(torch):
+    except Exception as error:
+        if not isinstance(error, compat.out_of_memory_errors(torch)) and not reasons.reports_out_of_memory(error):
+            raise
         has_room = False
     gc.collect()
     torch.cuda.empty_cache()

@@ -192,6 +192,22 @@ def generate(stages, batches, new_tokens, in_flight):
     return [torch.cat(tokens, dim=1).cpu() for tokens in generation.tokens_of], wall_ms, generation.busy_ms
 
 
+def last_logits(stages, input_ids):
+    """The logits of the last position [rows, vocabulary] as the stages compute them, in a generation of one token like those of the timed calls.
+
+    A stage that computes or hands on something else than its layers give shows here, which the whole model would hide.
+    """
+    seen = []
+    hook = stages[-1].head.register_forward_hook(lambda module, inputs, output: seen.append(output[:, -1]))
+    try:
+        generate(stages, [input_ids.to(stages[0].device)], 1, 1)
+    finally:
+        hook.remove()
+        for stage in stages:
+            stage.caches.clear()
+    return seen[0]
+
+
 def _moved(value, device):
     """The value on another device, once the copy has arrived."""
     moved = value.to(device)

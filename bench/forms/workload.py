@@ -135,7 +135,7 @@ def run(job, loaded, say):
     arguments, synchronize, size = arguments_of(job, tokenizer), measure.synchronizer(job), job.prompt["batch_size"]
     progress = Progress(say, job, waiting)
     with torch.no_grad():
-        if waiting:  # to compile, choose kernels and allocate, up to the longest answer, before the clock starts
+        if waiting:  # to compile, choose kernels and allocate before the clock starts; later batches may be longer, in "sorted" they are
             answer(job, loaded, tokenizer, waiting[:size], arguments)
         for start in range(0, len(waiting), size):
             batch = waiting[start : start + size]

@@ -49,7 +49,7 @@ def moved_bytes(result):
     # Results of before the inputs went to the first GPU do not name their place: they lay with the embedding.
     elsewhere = 1 - layers.get(guest["used"].get("inputs_device", embedded), 0) / sum(layers.values())
     contexts = [prompt_tokens(result) + made for made in range(1, job["runs"][-1]["new_tokens"])]
-    return 2 * elsewhere * sum(work.cache_bytes(model, "float16", guest["batch_size"], context) for context in contexts)
+    return 2 * elsewhere * sum(work.cache_bytes(model, job["load"]["dtype"], guest["batch_size"], context) for context in contexts)
 
 
 def main(one_path, many_path, out=None):

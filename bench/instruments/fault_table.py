@@ -16,6 +16,7 @@ import time
 
 from bench.checking import regret
 from bench.instruments import faulty, shared_options
+from bench.job import write_whole
 from bench.measuring import timed_tokens
 from bench.models import prompts, weights
 
@@ -157,8 +158,7 @@ def markdown(table):
 def write(table, path):
     """Write the table as JSON to `path`, and as Markdown beside it."""
     for name, text in ((path, json.dumps(table, indent=1) + "\n"), (os.path.splitext(path)[0] + ".md", markdown(table))):
-        with open(name, "w") as stream:
-            stream.write(text)
+        write_whole(name, text)
 
 
 def run(options):

@@ -10,7 +10,7 @@ import json
 import sys
 
 from bench import backends
-from bench.job import parse_job
+from bench.job import parse_job, write_whole
 from bench.models import pretrained, prompts
 
 
@@ -64,13 +64,16 @@ def compare(job):
     return {name: {"layers": values[:-1], "logits": values[-1]} for name, values in all_errors.items()}
 
 
+def main(job_path, out):
+    with open(job_path, encoding="utf-8") as source:
+        job = parse_job(source.read())
+    answer = compare(job)
+    write_whole(out, json.dumps({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}, indent=1))
+    for mask, relative in answer.items():
+        print(mask, "first layer {:.2g}, last layer {:.2g}, logits {:.2g}".format(relative["layers"][0], relative["layers"][-1], relative["logits"]))
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python -m bench.instruments.layers JOB OUT")
-    with open(sys.argv[1], encoding="utf-8") as source:
-        job = parse_job(source.read())
-    answer = compare(job)
-    with open(sys.argv[2], "w", encoding="utf-8") as target:
-        json.dump({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}, target, indent=1)
-    for mask, relative in answer.items():
-        print(mask, "first layer {:.2g}, last layer {:.2g}, logits {:.2g}".format(relative["layers"][0], relative["layers"][-1], relative["logits"]))
+    main(*sys.argv[1:])

@@ -12,6 +12,7 @@ import statistics
 import sys
 
 from bench.instruments import fault_table, shared_options
+from bench.job import write_whole
 from bench.measuring import measure
 from bench.models import weights
 
@@ -79,8 +80,7 @@ def parse(arguments):
 def main(arguments):
     options = parse(arguments)
     samples = run(options)
-    with open(options.out, "w") as stream:
-        json.dump({"shape": options.shape, "scale": options.scale, "dtype": options.dtype, "ms": samples}, stream, indent=1)
+    write_whole(options.out, json.dumps({"shape": options.shape, "scale": options.scale, "dtype": options.dtype, "ms": samples}, indent=1))
     for text, by_shape in samples.items():
         for shape, ms in by_shape.items():
             print("{} {}: median {:.2f} ms, {:.2f} to {:.2f}".format(text, shape, statistics.median(ms), min(ms), max(ms)))

@@ -31,8 +31,8 @@ def between_gpus():
     return {name: "a path" if "/" in value else value for name, value in sorted(os.environ.items()) if name.startswith(ranks.BETWEEN_GPUS)}
 
 
-def describe():
-    """The environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
+def interpreter():
+    """What needs no GPU of the environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
     facts = {
         "python": platform.python_version(),
         "platform": "{} {}".format(platform.system(), platform.machine()),
@@ -42,14 +42,21 @@ def describe():
         "between_gpus": between_gpus(),
     }
     torch = sys.modules.get("torch")
+    if torch is not None:
+        facts["torch"] = {
+            "version": torch.__version__,
+            "cuda": torch.version.cuda,
+            "arch_list": arch_list(torch),
+            "threads": torch.get_num_threads(),
+        }
+    return facts
+
+
+def describe():
+    """The environment of a Result: `interpreter`, and the devices where torch is imported. CUDA starts here at the latest, and may raise."""
+    facts, torch = interpreter(), sys.modules.get("torch")
     if torch is None:
         return facts
-    facts["torch"] = {
-        "version": torch.__version__,
-        "cuda": torch.version.cuda,
-        "arch_list": arch_list(torch),
-        "threads": torch.get_num_threads(),
-    }
     facts["devices"] = [
         {
             "name": torch.cuda.get_device_name(index),
@@ -86,8 +93,32 @@ def gpu_memory(job):
 
 def peak_rss_bytes():
     """The peak resident set of this process, by the kernel."""
-    with open("/proc/self/status") as stream:
-        for line in stream:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    return _status("self").get("VmHWM", 0)
+
+
+def peak_rss_of_all():
+    """(the sum of the peak resident sets of this process and of those that it started or that they started, their number).
+
+    A process that has ended by now tells nothing any more, and what several share counts in each.
+    """
+    found = {int(path.rpartition("/")[2]): _status(path.rpartition("/")[2]) for path in glob.glob("/proc/[0-9]*")}
+    family, grown = {os.getpid()}, True
+    while grown:
+        children = {pid for pid, status in found.items() if status.get("PPid") in family} - family
+        family, grown = family | children, bool(children)
+    peaks = [found[pid]["VmHWM"] for pid in family if "VmHWM" in found.get(pid, {})]  # one that ended and was not waited for has none
+    return sum(peaks), len(peaks)
+
+
+def _status(pid):
+    """{PPid, VmHWM in bytes} of a process; {} where it ended, or where it is another user's."""
+    numbers = {}
+    try:
+        with open("/proc/{}/status".format(pid)) as stream:
+            for line in stream:
+                name, _, words = line.partition(":")
+                if name in ("PPid", "VmHWM"):
+                    numbers[name] = int(words.split()[0]) * (1024 if name == "VmHWM" else 1)
+    except OSError:
+        return {}
+    return numbers

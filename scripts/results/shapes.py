@@ -236,6 +236,7 @@ class DeviceMemory(Shape):
 class Memory(Shape):
     devices: list[DeviceMemory] | None = None
     peak_rss_bytes: Bytes | None = None
+    processes: AtLeastOne | None = None
 
 
 class Regret(Shape):

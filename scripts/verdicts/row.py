@@ -21,6 +21,7 @@ from scripts.verdicts.run_facts import (
     is_on_stand_in,
     is_wrong_when_padded,
     peak_of_a_gpu_bytes,
+    peak_resident_bytes,
     series,
     uuids_of_runs,
     with_calls,
@@ -238,7 +239,7 @@ class Row:
     @property
     def peak_resident_bytes(self) -> int | None:
         """The most memory of the host that its measured processes held together, of the middle run; None where no guest told it."""
-        return self.middle(lambda run: run.guest.memory.get("peak_rss_bytes") if run.guest else None)
+        return self.middle(peak_resident_bytes)
 
     @property
     def load_s(self) -> float | None:

@@ -53,6 +53,15 @@ def peak_used_bytes(record: Record) -> dict[str, int]:
     return {gpu["uuid"]: gpu["peak_used_bytes"] for gpu in sampled if gpu.get("peak_used_bytes") is not None}
 
 
+def peak_resident_bytes(record: Record) -> int | None:
+    """The peak resident memory of a run's measured processes together; None where no guest told it, or told that of one of its processes alone."""
+    if not record.guest:
+        return None
+    told = record.guest.memory
+    of_the_first_alone = record.guest.used.get("engine_in_own_process") and "processes" not in told
+    return None if of_the_first_alone else told.get("peak_rss_bytes")
+
+
 def peak_of_a_gpu_bytes(record: Record) -> int | None:
     """The most that any GPU of a run held; None without a sample."""
     return max(peak_used_bytes(record).values(), default=None)

@@ -186,7 +186,7 @@ def test_a_compiled_region_computes_the_same(guest):
     assert guest.code(COMPILED) < 1e-5
 
 
-def test_a_pipeline_parallel_job_compares_three_schedules_and_leaves_the_model_as_it_was(either, checkpoints, references):
+def test_a_pipeline_parallel_job_compares_three_schedules_and_its_stages_logits_pass_the_check(either, checkpoints, references):
     job = tiny_job(
         "bloom", checkpoints["bloom"], form="pipeline-parallel", device_count=2, options={"micro_batch_size": 2}, reference=references["bloom"],
         runs=[{"new_tokens": 4, "arguments": {"do_sample": False}}], warmup_runs=0, timed_runs=2,
@@ -199,6 +199,33 @@ def test_a_pipeline_parallel_job_compares_three_schedules_and_leaves_the_model_a
         "in turn": (2, 2, 4), "rolling": (2, 2, 4), "naive": (1, 4, 4)
     }  # fmt: skip
     assert all(len(one["wall_ms"]) == 2 and all(len(busy) == 2 for busy in one["busy_ms"]) for one in schedules.values())
+
+
+ZEROS = """
+import json
+from bench.__main__ import run
+from bench.forms import pipeline_stages
+from bench.job import parse_job
+moved = pipeline_stages._moved
+pipeline_stages._moved = lambda value, device: moved(value * 0 if {zeros} and value.is_floating_point() else value, device)
+result = run(parse_job({text!r}), {folder!r})
+schedules = [[one["schedule"], one["identical"]] for one in result.figures["schedules"]]
+print(json.dumps([result.status, result.reason, result.check["passed"], result.check["reason"], schedules]))
+"""
+
+
+@pytest.mark.parametrize("architecture", ["bloom", "gptj", "llama"])
+def test_a_stage_that_hands_on_zeros_fails_the_output_check(guest, checkpoints, references, tmp_path, architecture):
+    """Every schedule makes the same wrong tokens, and the uncut model is right: only the stages' own logits tell."""
+    job = tiny_job(
+        architecture, checkpoints[architecture], form="pipeline-parallel", device_count=2, options={"micro_batch_size": 2},
+        runs=[{"new_tokens": 4, "arguments": {"do_sample": False}}], warmup_runs=0, timed_runs=1, reference=references[architecture],
+    )  # fmt: skip
+    for zeros in (False, True):
+        status, reason, passed, said, schedules = guest.code(ZEROS.format(zeros=zeros, text=to_json(job), folder=str(tmp_path)))
+        assert status == "ok" and passed is not zeros, (reason, said)
+        assert schedules == [["in turn", 4], ["rolling", 4], ["naive", 4]]
+    assert "off" in said or "not finite" in said
 
 
 def test_one_stage_is_no_pipeline_and_the_offloaded_cache_needs_a_gpu(guest, checkpoints):
@@ -248,6 +275,41 @@ def test_each_cache_s_reach_is_searched_and_both_are_timed_where_both_fit(guest,
     for one in (default, offloaded):
         assert (one["batch_size"], one["new_tokens"], len(one["first_ms"]), len(one["all_ms"]), one["identical"]) == (3, 3, 2, 2, 3)
         assert not one["searched_to_the_end"]
+
+
+LIMITED = """
+import json, types, torch, transformers
+from bench.forms import kv_offload
+model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
+loaded = types.SimpleNamespace(model=model, device="cpu", input_ids=torch.arange(4, 20)[None])
+fractions, within = [], set()
+torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(total_memory=1000)
+torch.cuda.set_per_process_memory_fraction = lambda fraction, device: fractions.append(fraction)
+real = kv_offload._generate
+
+def generate(loaded, prompt, cache, new_tokens):
+    within.add(fractions[-1])
+    if prompt.shape[0] > 3:
+        raise RuntimeError({words!r})
+    return real(loaded, prompt, "default", new_tokens)
+
+kv_offload._generate = generate
+options = {{"context_tokens": 24, "most_sequences": 16, "new_tokens": 3, "memory_limit_bytes": 250}}
+job = types.SimpleNamespace(device="cpu", timed_runs=1, options=options)
+try:
+    told = [cache["most_sequences"] for cache in kv_offload.run(job, loaded, lambda **event: None)[2]["kv_offload"]["caches"]]
+except RuntimeError as error:
+    told = str(error)
+print(json.dumps([told, fractions, list(within)]))
+"""
+
+CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+
+
+@pytest.mark.parametrize(("words", "told"), [(CUBLAS, [3, 3]), ("a kernel broke", "a kernel broke")])
+def test_the_limit_of_a_smaller_gpu_ends_with_the_form_and_cublas_without_memory_means_full(guest, checkpoints, words, told):
+    """What comes after the form, such as the probes of the GPU, has the whole GPU again, after a failure too."""
+    assert guest.code(LIMITED.format(path=str(checkpoints["bloom"]), words=words)) == [told, [0.25, 1.0], [0.25]]
 
 
 ARGUMENTS = """

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from bench.__main__ import reports_out_of_memory
+from bench.job import parse_result, to_json
+from bench.reasons import reports_out_of_memory
 from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
 
@@ -66,6 +67,31 @@ def test_a_model_that_is_not_there_is_a_failed_row_with_its_reason(guest):
     assert result.environment["python"]
 
 
+NO_CUDA = """
+import torch
+
+def refuse(*arguments):
+    raise RuntimeError("CUDA driver initialization failed")
+
+torch.cuda.device_count, torch.cuda.get_device_name = (lambda: 1), refuse
+import sys
+from bench import __main__ as program
+path, into = {job!r}, {into!r}
+print(program.main(program.read_job(path), path, into))
+"""
+
+
+@pytest.mark.parametrize(("model", "status"), [(None, "ok"), ("/no/such/model", "failed")])
+def test_a_gpu_that_cannot_be_described_costs_neither_a_good_result_nor_the_reason_of_a_failure(guest, checkpoints, tmp_path, model, status):
+    job, into = tmp_path / "asked.json", tmp_path / "result.json"
+    job.write_text(to_json(tiny_job("bloom", model or checkpoints["bloom"], backend="transformers")))
+    done = guest.command("-c", NO_CUDA.format(job=str(job), into=str(into)))
+    assert done.returncode == 0 and "CUDA driver initialization failed" in done.stderr, "the log has the traceback"
+    result = parse_result(into.read_text())
+    assert result.status == status and (model or "") in result.reason
+    assert result.environment["packages"]["transformers"] and result.environment["torch"]["version"] and "devices" not in result.environment
+
+
 def test_the_reason_of_a_library_s_error_names_its_place(guest, checkpoints):
     result = guest.run(tiny_job("bloom", checkpoints["bloom"], runs=[{"new_tokens": 4, "arguments": {"do_sample": True, "temperature": -1.0}}]))
     assert result.status == "failed" and "temperature" in result.reason
@@ -88,8 +114,6 @@ def test_an_error_that_only_words_tell_to_be_of_memory_is_known(text, memory):
 
 
 def test_a_backend_without_a_module_ends_with_one_line(guest, checkpoints):
-    from bench.job import to_json
-
     done = guest.raw(to_json(tiny_job("bloom", checkpoints["bloom"], backend="my-own")))
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1] == "error: backend 'my-own' has no module bench/backends/my_own.py"

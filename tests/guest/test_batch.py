@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import time
 
@@ -140,6 +141,33 @@ def test_no_answer_of_a_workload_is_longer_than_the_run_allows(guest, checkpoint
         assert result.status == "ok", result.reason
         assert {made for made, _ in answers_of(tmp_path).values()} == {1, 2}
         (tmp_path / answers_file.NAME).unlink()
+
+
+OTHERWISE = """
+import json
+from bench.__main__ import run
+from bench.forms import continuous
+from bench.job import parse_job
+real = continuous._answers
+
+def answers(manager, count):
+    for output in real(manager, count):
+        output.generated_tokens = {change}
+        yield output
+
+continuous._answers = answers
+result = run(parse_job({text!r}), {folder!r})
+print(json.dumps([result.status, result.reason]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [("output.generated_tokens * 9", "new tokens, 1 to "), ("output.generated_tokens[:-1]", "0 new tokens, 1 to |and no end token, ")]
+)
+def test_a_library_that_answers_a_text_otherwise_than_asked_fails_the_run(guest, checkpoints, tmp_path, change, said):
+    code = OTHERWISE.format(change=change, text=to_json(workload(checkpoints, "continuous")), folder=str(tmp_path))
+    status, reason = guest.code(code)
+    assert status == "failed" and re.search(r"RuntimeError: item \d+ came with .*(" + said + r")\d", reason), reason
 
 
 def test_a_workload_is_the_same_for_the_same_seed_in_every_python(either, checkpoints, tmp_path):

@@ -209,6 +209,46 @@ def test_the_rows_of_a_batch_begin_together_in_an_engine_of_its_own_process(gues
     assert failed == paused + goes_on and wrong == "vLLM answered 0 rows, the call has 3"
 
 
+MEMORY = """
+import subprocess
+import torch
+filling = "import subprocess, sys; held = b'x' * (300 << 20); again = sys.argv.pop() == 'parent'; "
+waiting = "child = again and subprocess.Popen([sys.executable, '-c', 'held = bytes(1) * (200 << 20); print(0, flush=True); input()']); input()"
+child = subprocess.Popen([sys.executable, "-c", filling + waiting, "parent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+try:
+    result = program.run(job, {folder!r})
+finally:
+    child.stdin.close()
+    child.wait()
+alone = int([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0]) * 1024
+print(json.dumps([result.status, result.reason, result.memory.get("processes"), result.memory["peak_rss_bytes"] - alone]))
+"""
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_the_resident_memory_of_an_engine_s_own_processes_counts_and_that_of_their_children(guest, checkpoints, tmp_path, processes):
+    job = vllm_job("bloom", checkpoints["bloom"], load={"dtype": "float32", "processes": processes})
+    status, reason, count, more = asked(guest, job, MEMORY.format(folder=str(tmp_path)))
+    assert status == "ok", reason
+    assert count == (3 if processes else None)
+    assert 480 << 20 < more < 600 << 20 if processes else more <= 0
+
+
+PADDED = """
+loaded = backends.find("vllm").load(job)
+loaded._made = lambda rows, asked: [[5, 6], [7]]
+loaded.ends = [3]
+import torch
+ids = torch.arange(5, 15).repeat(2, 1)
+print(json.dumps([loaded.generate(ids, max_new_tokens=2, **more).tolist()[1] for more in ({{"pad_token_id": 0}}, {{"pad_token_id": None}}, {{}})]))
+"""
+
+
+def test_a_padding_token_of_number_zero_is_one(guest, checkpoints):
+    assert asked(guest, vllm_job("bloom", checkpoints["bloom"]), PADDED.format()) == [[7, 0], [7, 3], [7, 3]]
+
+
 QUEUE = """
 from bench.models import texts
 result = program.run(job, {folder!r})

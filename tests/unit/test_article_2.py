@@ -684,6 +684,23 @@ def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None
     assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
 
 
+def schedules_with(**identical: int) -> dict:
+    """SCHEDULES with a naive schedule beside them, where so many sequences of each schedule are those in turn."""
+    naive = {**SCHEDULES["schedules"][1], "schedule": "naive", "micro_batches": 1, "micro_batch_size": 8}
+    entries = [*SCHEDULES["schedules"], naive]
+    return {**SCHEDULES, "schedules": [{**one, "identical": identical.get(one["schedule"], one["identical"])} for one in entries]}
+
+
+def test_a_rolling_schedule_with_another_answer_than_in_turn_makes_the_row_s_output_wrong() -> None:
+    right, wrong = measured("schedule-2", schedules_with(naive=5)), measured("schedule-2", schedules_with(rolling=7))
+    (right_row,), (wrong_row,) = group_of([right]).rows, group_of([wrong]).rows
+    assert right_row.output_is_right, "a larger batch may round otherwise"
+    assert not wrong_row.output_is_right and wrong.guest.check["passed"]
+    assert output.check_of(wrong)["reason"] == "under the rolling schedule 7 of 8 sequences are those in turn"
+    text = section_of(wrong)
+    assert "| 0 / 20 | **output FAILED**: 7 of 8 |" in text and "FAILED" not in section_of(right)
+
+
 def test_the_offloaded_cache_has_its_reach_and_its_price() -> None:
     text = section_of(measured("kv-offload", CACHES))
     assert "| kv-offload | default | 48 | 1024 | 30 | 30720 | 30 | 10.000" in text

@@ -12,17 +12,23 @@ EMBEDDING = 250880 * 4096
 LAYER = 200_000_000
 
 
-def result(held, call_ms=1000.0, shares=(0.5,), **used):
+def result(held, call_ms=1000.0, shares=(0.5,), dtype="float16", **used):
     model, runs = {"shape": "bloom-7b1", "scale": "full"}, [{"new_tokens": 3, "arguments": {}}]
     prompt = {"texts": ["a b", "a b c d e f g h i,"]}
     guest = {"used": {"parameters_per_device": held, **used}, "measurements": [{"timed_ms": [call_ms, call_ms]}], "batch_size": 2}
     busy = [{"gpus": [{"code": "ok", "share": share} for share in shares]}]
-    return {"id": "a", "job": {"case": "c", "model": model, "runs": runs, "prompt": prompt}, "guest": guest, "host": {"busy": busy}}
+    return {"id": "a", "job": {"case": "c", "model": model, "runs": runs, "prompt": prompt, "load": {"dtype": dtype}}, "guest": guest, "host": {"busy": busy}}
 
 
 def test_the_layers_beside_the_embedding_move_nothing_and_the_others_move_there_and_back():
     held = {"cuda:1": EMBEDDING + 1 * LAYER, "cuda:2": 3 * LAYER}
     assert cache_moves.moved_bytes(result(held)) == pytest.approx(2 * 3 / 4 * CACHE_BYTES_OF_A_TOKEN * 2 * (11 + 12))
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 1), ("int8", 1), ("float32", 2)])
+def test_the_cache_has_the_job_s_dtype_and_16_bits_beside_weights_of_8(dtype, times):
+    held = {"cuda:0": EMBEDDING, "cuda:1": 30 * LAYER}
+    assert cache_moves.moved_bytes(result(held, dtype=dtype)) == times * cache_moves.moved_bytes(result(held)) > 0
 
 
 def test_with_inputs_on_an_empty_gpu_every_layer_s_cache_moves():

@@ -94,3 +94,5 @@ def test_memory_counts_devices_of_all_ranks_and_adds_up_their_resident_sets():
 
     ranks = [{"devices": [{"device": "cuda:0"}], "peak_rss_bytes": 3}, {"devices": [{"device": "cuda:1"}], "peak_rss_bytes": 4}]
     assert memory_of_ranks(ranks) == {"devices": [{"device": "cuda:0"}, {"device": "cuda:1"}], "peak_rss_bytes": 7}
+    ranks[1]["processes"] = 3
+    assert memory_of_ranks(ranks)["processes"] == 4

@@ -147,6 +147,20 @@ def test_a_figure_that_is_not_finite_fails_the_job_by_name_and_keeps_the_rest():
     assert told["figures"] == {"cycles": {"sequences": 8}} and told["measurements"] == result.measurements
 
 
+@pytest.mark.parametrize("unknown", [float("nan"), {1, 2}, {"a": 1, 2: 3}, object()])
+def test_a_field_that_json_has_no_word_for_fails_the_job_by_name_and_keeps_the_rest(unknown):
+    """Without a result the host would know neither the times nor the reason."""
+    result = a_result(used={"a": unknown}, figures={"cycles": {"sequences": unknown}, "padding": {"left": [1.0]}})
+    told = contract.parse_result(guest.as_json(result))
+    assert told.status == "failed" and told.reason.startswith("its figures cycles and its used hold a number that is not finite, or no JSON data (")
+    assert (told.used, told.figures, told.measurements) == ({}, {"padding": {"left": [1.0]}}, result.measurements)
+
+
+def test_the_reason_of_a_failed_job_stays_where_its_result_cannot_be_written_whole():
+    told = contract.parse_result(guest.as_json(contract.Result(id="a", status="failed", reason="no kernel", used={"a": float("inf")})))
+    assert told.reason.startswith("no kernel; its used hold a number that is not finite")
+
+
 def test_a_job_on_one_device_is_the_same_whatever_device_map_it_names():
     """The runs of the second article's accelerate rows on one GPU were stored with another map than their case names now."""
     named = [

@@ -829,6 +829,20 @@ def test_a_row_shows_the_memory_of_the_middle_run() -> None:
     assert failed.peak_of_a_gpu_bytes == 60 * synthetic.GIB, "a row whose latest run did not end well shows that run"
 
 
+def test_an_engine_in_its_own_processes_shows_resident_memory_only_where_it_is_that_of_all_of_them() -> None:
+    """Results of before told the first process's alone."""
+    runs = repeated(record(job("vllm", 2), 50.0), 3)
+    for run in runs:
+        assert run.guest
+        run.guest.used["engine_in_own_process"], run.guest.memory = True, {"devices": [], "peak_rss_bytes": 5}
+    assert group_of(runs).rows[0].peak_resident_bytes is None
+    assert runs[1].guest and runs[2].guest
+    runs[1].guest.memory |= {"peak_rss_bytes": 70, "processes": 4}
+    assert group_of(runs).rows[0].peak_resident_bytes == 70
+    runs[2].guest.used["engine_in_own_process"] = False
+    assert group_of(runs).rows[0].peak_resident_bytes == 5, "the lower of two in the middle"
+
+
 def test_the_peak_of_a_gpu_is_that_of_the_fullest_in_the_middle_run() -> None:
     runs = repeated(record(job("deepspeed", 2), 50.0), 3)
     for run, (one, other) in zip(runs, ((9, 5), (4, 8), (7, 6)), strict=True):

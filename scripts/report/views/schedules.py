@@ -12,6 +12,7 @@ from scripts.report.plots.dots import Dot, Panel
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
+from scripts.results import output
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
@@ -30,7 +31,12 @@ class Schedule:
 
     @property
     def sequences(self) -> int:
-        return int(self.entry["micro_batches"] * self.entry["micro_batch_size"])
+        return output.sequences_of(self.entry)
+
+    @property
+    def identical(self) -> Markdown | str:
+        words = f"{self.entry['identical']} of {self.sequences}"
+        return Markdown("**output FAILED**: {}").format(words) if output.rolls_otherwise(self.entry) else words
 
     @property
     def tokens_per_s(self) -> list[float]:
@@ -58,7 +64,7 @@ COLUMNS: list[Column[Schedule]] = [
     Column("micro-batches × sequences", lambda schedule: f"{schedule.entry['micro_batches']} × {schedule.entry['micro_batch_size']}"),
     Column("tokens/s (slowest to fastest call)", _rate),
     Column("idle share of each stage, %", lambda schedule: _idle(schedule)),
-    Column("sequences as in turn", lambda schedule: f"{schedule.entry['identical']} of {schedule.sequences}"),
+    Column("sequences as in turn", lambda schedule: schedule.identical),
 ]
 
 
