@@ -49,12 +49,12 @@ def one_line(words: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in spaced)[:2000]
 
 
-def keep_rejected(work: Path, folder: Path) -> None:
-    """Keep the answer that was refused, or came too late, beside the run's result, where the door lets it in at all."""
+def keep_rejected(work: Path, folder: Path) -> bool:
+    """Keep the answer that was refused, or came too late, beside the run's result; False where there is none, or the door does not let it in."""
     try:
-        door.keep(work / "result.json", folder / REJECTED)
+        return door.keep(work / "result.json", folder / REJECTED)
     except (InvalidDocument, OSError):
-        return
+        return False
 
 
 def disagreement(job: Job, result: Result, seen: Seen) -> str:
