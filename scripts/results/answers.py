@@ -124,12 +124,12 @@ def least_s(job: Job, calls_ms: Sequence[float]) -> float:
     call while another still ends the one before. It begins none before all ranks ended the one before that, because no call goes on without all
     ranks. So neither the first, third, fifth… calls overlap one another, nor the second, fourth, sixth…
     """
-    if job.device_count == 1 or not _has_ranks(job):
+    if job.device_count == 1 or not has_ranks(job):
         return sum(calls_ms) / 1000
     return max(sum(calls_ms[::2]), sum(calls_ms[1::2])) / 1000
 
 
-def _has_ranks(job: Job) -> bool:
+def has_ranks(job: Job) -> bool:
     """Does this job run as a process for each GPU? Where the kit does not have its backend or its form, as of a stored result, it may."""
     try:
         return backends.has_ranks(backends.find(job.backend)) and forms.loads(forms.find(job.form))
