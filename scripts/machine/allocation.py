@@ -6,7 +6,7 @@ and numbers the rest from 0. https://docs.nvidia.com/cuda/cuda-programming-guide
 https://slurm.schedmd.com/gres.html
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from scripts import surroundings
@@ -59,29 +59,30 @@ def words() -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def of(present: Sequence[D]) -> list[D]:
+def of(present: Sequence[D], lost: Collection[int] = ()) -> list[D]:
     """Those of the GPUs present that this process was given, in the order of CUDA_VISIBLE_DEVICES; all where no variable limits them.
 
+    `lost` are the numbers of GPUs that the machine has and the driver does not reach: they are left out, whoever named them.
     A job of SLURM that asked for no GPU was given none, although it may see those of other jobs. Raises PreflightError for a name that fits none of them.
     """
-    in_job = _of_job(present)
+    in_job = _of_job(present, len(lost))
     if CUDA not in _variables():
         return in_job
     if not any(name in _variables() for name in OF_SLURM):
         in_job = list(present)
-    named = [_named(word, present) for word in words()]
+    named = [_named(word, present) for word in words() if not (word.isdecimal() and int(word) in lost)]
     # SLURM counts MIG instances in its own way, so only their UUIDs say anything.
     return [device for device in named if device in in_job or device.uuid.startswith(MIG)]
 
 
-def _of_job(present: Sequence[D]) -> list[D]:
+def _of_job(present: Sequence[D], lost: int) -> list[D]:
     """The GPUs of SLURM's job. Where this process sees as many as the job has, SLURM hides the others and has numbered these anew."""
     named = next((_variables()[name] for name in OF_SLURM if _variables().get(name)), "")
     if not named and _job():
         return []
     numbers = _numbers(named)
     whole = [device for device in present if not device.uuid.startswith(MIG)]
-    if not numbers or len(numbers) >= len(whole):
+    if not numbers or len(numbers) >= len(whole) + lost:
         return list(present)
     return [device for device in present if device.index in numbers]
 

@@ -143,7 +143,7 @@ class Watch(gpus.Sampler):
         self._look()  # once more after the job
         for gpu in self._gpus:
             with contextlib.suppress(pynvml.NVMLError):
-                self._ecc_errors[gpu.uuid].append(_reading(_ecc_uncorrected, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)))
+                self._ecc_errors[gpu.uuid].append(_reading(_ecc_uncorrected, gpus.handle_of(gpu)))
 
     def _keep(self, uuid: str, handle: Any) -> None:
         taken = len(self._samples[uuid])

@@ -5,6 +5,8 @@ GPUs are identified by UUID. A machine without an NVIDIA driver has no GPUs here
 
 import contextlib
 import dataclasses
+import functools
+import sys
 import threading
 import time
 from array import array
@@ -20,6 +22,9 @@ from scripts.units import GIB
 
 #: A GPU with more memory in use is busy, even where the process that uses it cannot be seen.
 IDLE_BYTES = GIB
+
+#: What to do with a GPU that the driver has lost (Xid 79), as nothing but this brings it back.
+WHEN_LOST = "see what `nvidia-smi` says, reset it (`sudo nvidia-smi --gpu-reset -i {}`) or reboot the machine"
 
 NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
@@ -107,9 +112,44 @@ def _pci_bus_id(handle: object) -> str:
 
 
 def list_gpus() -> list[Gpu]:
-    """Every GPU; none without a driver. Raises PreflightError where the driver does not answer."""
+    """Every GPU that is not lost; none without a driver. Raises PreflightError where the driver does not answer, or has lost all GPUs."""
     with _nvml() as has_driver:
-        return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())] if has_driver else []
+        found = {index: _unless_lost(index) for index in range(pynvml.nvmlDeviceGetCount())} if has_driver else {}
+    present, lost = [gpu for gpu in found.values() if gpu], [index for index, gpu in found.items() if not gpu]
+    if lost and not present:
+        raise NothingRuns(f"the driver has lost GPU {', '.join(map(str, lost))}, and there is no other; {WHEN_LOST.format(lost[0])}, or type DEVICE=cpu")
+    for index in lost:
+        _tell_of_lost(index)
+    return present
+
+
+def _lost(present: Sequence[Gpu]) -> list[int]:
+    """The numbers of the GPUs that are not among those present."""
+    with _nvml() as has_driver:
+        return sorted(set(range(pynvml.nvmlDeviceGetCount())) - {gpu.index for gpu in present}) if has_driver else []
+
+
+def _unless_lost(index: int) -> Gpu | None:
+    try:
+        return _gpu(index)
+    except pynvml.NVMLError_GpuIsLost:
+        return None
+
+
+@functools.cache
+def _tell_of_lost(index: int) -> None:
+    print(f"note: the driver has lost GPU {index}, so no run takes it; {WHEN_LOST.format(index)}", file=sys.stderr, flush=True)
+
+
+def handle_of(gpu: Gpu) -> Any:
+    """NVML's handle of a GPU. Where any other GPU is lost, NVML finds none by its UUID. Raises NVMLError."""
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+    except pynvml.NVMLError_GpuIsLost:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+        if pynvml.nvmlDeviceGetUUID(handle) != gpu.uuid:
+            raise
+        return handle
 
 
 def _mig_instance(uuid: str) -> Gpu | None:
@@ -137,7 +177,7 @@ def given() -> list[Gpu]:
         return []
     with _nvml():
         instances = [_mig_instance(word) for word in allocation.words() if word.startswith(allocation.MIG)]
-    chosen = allocation.of([*present, *filter(None, instances)])
+    chosen = allocation.of([*present, *filter(None, instances)], _lost(present))
     return chosen if allocation.typed() else present
 
 
@@ -191,7 +231,8 @@ def select(count: int | None = None, ids: Sequence[int] | None = None, allow_bus
 
 def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> list[Gpu]:
     """The GPUs to try in turn; `typed` is what the user typed, for the messages."""
-    if not list_gpus():
+    present = list_gpus()
+    if not present:
         raise NothingRuns(
             f"{typed}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type make demo, which runs tiny models on the CPU"
         )
@@ -200,6 +241,11 @@ def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> lis
         raise allocation.refuse_none(typed)
     having = f"{allocation.typed()} gives" if allocation.typed() else "this machine has"
     if ids:
+        lost = set(_lost(present))
+        gone = [index for index in ids if index in lost]
+        if gone:
+            others = f"type GPU_IDS= with others of GPU {_listed(ours)}"
+            raise PreflightError(f"{typed}: the driver has lost GPU {gone[0]}; {WHEN_LOST.format(gone[0])}, or {others}")
         by_index = {gpu.index: gpu for gpu in ours}
         missing = [index for index in ids if index not in by_index]
         if missing:
@@ -230,7 +276,7 @@ def _take(gpu: Gpu, held: contextlib.ExitStack, allow_busy: bool) -> str | None:
 def foreign_use(gpu: Gpu) -> str | None:
     """Who uses a GPU that no run of the kit holds, in words; None where it is idle."""
     with _nvml():
-        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        handle = handle_of(gpu)
         processes = []
         with contextlib.suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
             processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -275,7 +321,7 @@ class Sampler:
     def _look(self) -> None:
         for gpu in self._gpus:
             try:
-                self._keep(gpu.uuid, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
+                self._keep(gpu.uuid, handle_of(gpu))
             except pynvml.NVMLError as error:
                 self._errors.setdefault(gpu.uuid, str(error))
 

@@ -91,11 +91,17 @@ def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
 
     The file names its holder, for people. Raises OSError where the file cannot be made or its disk has no locks.
     """
+    descriptor = _tried(path, mode, fcntl.LOCK_EX)
+    return None if descriptor is None else _signed(descriptor)
+
+
+def _tried(path: Path, mode: int, kind: int) -> int | None:
+    """The descriptor of a lock that is held alone (LOCK_EX) or beside others (LOCK_SH); None where other processes do not allow it for a moment."""
     deadline = time.monotonic() + MOMENT_S
     while True:
         descriptor = _open(path, mode)
-        if _hold(descriptor, path):
-            return _signed(descriptor)
+        if _hold(descriptor, path, kind):
+            return descriptor
         os.close(descriptor)
         if time.monotonic() > deadline:
             return None
@@ -106,15 +112,32 @@ def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
 def held(path: Path, mode: int = FOR_EVERYBODY, why: str = "") -> Iterator[None]:
     """Wait for a lock and hold it within the block; its file is removed afterwards. Where another process holds it, `why` is told once."""
     while (lock := take(path, mode)) is None:
-        if why:
-            print(f"  {why} ({shown(holder(path))}); waiting for its end", file=sys.stderr, flush=True)
-            why = ""
+        why = _told(why, path)
         time.sleep(MOMENT_S)
     with lock:
         try:
             yield
         finally:
             remove(path)
+
+
+@contextlib.contextmanager
+def joined(path: Path, why: str = "") -> Iterator[None]:
+    """Wait until no process holds a lock alone, then hold it beside others within the block; `taken_over` removes its file once nobody does."""
+    while (descriptor := _tried(path, FOR_EVERYBODY, fcntl.LOCK_SH)) is None:
+        why = _told(why, path)
+        time.sleep(MOMENT_S)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _told(why: str, path: Path) -> str:
+    """Say why this process waits for a lock; returns what is still to be said, which is nothing."""
+    if why:
+        print(f"  {why} ({shown(holder(path))}); waiting for its end", file=sys.stderr, flush=True)
+    return ""
 
 
 @contextlib.contextmanager
@@ -218,10 +241,10 @@ def _opened(path: Path, mode: int) -> int:
             return descriptor
 
 
-def _hold(descriptor: int, path: Path) -> bool:
+def _hold(descriptor: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     """Try to hold a lock; False where another process holds it or its holder has just removed the file."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
     except (BlockingIOError, FileNotFoundError):
         return False

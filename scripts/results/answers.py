@@ -49,12 +49,12 @@ def one_line(words: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in spaced)[:2000]
 
 
-def keep_rejected(work: Path, folder: Path) -> None:
-    """Keep the answer that was refused, or came too late, beside the run's result, where the door lets it in at all."""
+def keep_rejected(work: Path, folder: Path) -> bool:
+    """Keep the answer that was refused, or came too late, beside the run's result; False where there is none, or the door does not let it in."""
     try:
-        door.keep(work / "result.json", folder / REJECTED)
+        return door.keep(work / "result.json", folder / REJECTED)
     except (InvalidDocument, OSError):
-        return
+        return False
 
 
 def disagreement(job: Job, result: Result, seen: Seen) -> str:
@@ -124,12 +124,12 @@ def least_s(job: Job, calls_ms: Sequence[float]) -> float:
     call while another still ends the one before. It begins none before all ranks ended the one before that, because no call goes on without all
     ranks. So neither the first, third, fifth… calls overlap one another, nor the second, fourth, sixth…
     """
-    if job.device_count == 1 or not _has_ranks(job):
+    if job.device_count == 1 or not has_ranks(job):
         return sum(calls_ms) / 1000
     return max(sum(calls_ms[::2]), sum(calls_ms[1::2])) / 1000
 
 
-def _has_ranks(job: Job) -> bool:
+def has_ranks(job: Job) -> bool:
     """Does this job run as a process for each GPU? Where the kit does not have its backend or its form, as of a stored result, it may."""
     try:
         return backends.has_ranks(backends.find(job.backend)) and forms.loads(forms.find(job.form))

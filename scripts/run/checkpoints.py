@@ -4,6 +4,8 @@
     models/random/<shape>-<scale>-s<seed>-r<recipe>/  as bench/models/weights.py writes it
     models/references/<key>.npz                       right answers for the output check
     models/readings/<key>.npz                         what the reference said of tokens that were judged
+    models/.lock                                      held by all that make something here, together; by one that sweeps, alone
+    models/.lock-<path>                               held by the one that makes what has this path
 
 `make models` fetches. Containers get this folder read-only; the token stays in this process.
 """
@@ -32,8 +34,8 @@ from scripts.run.engines import Engine, must_answer
 #: What a checkpoint of random weights holds of itself.
 FACTS = "checkpoint.json"
 
-#: How the names of work folders begin; whoever holds the lock of the models' folder has the only living one.
-WORK = ".work-"
+#: How the names of work folders begin, and those of the locks of what is made in them; whoever holds the lock of the models' folder alone knows all as dead.
+WORK, LOCK_OF = ".work-", ".lock-"
 
 
 def without_places(job: Job, root: Path) -> Job:
@@ -47,15 +49,14 @@ def without_places(job: Job, root: Path) -> Job:
 
 @contextlib.contextmanager
 def work_folder(root: Path, path: Path) -> Iterator[Path]:
-    """A folder in which a helping job makes the file or folder `path` under `root`, gone afterwards; one process at a time has such a folder.
+    """A folder in which a helping job makes the file or folder `path` under `root`, gone afterwards; one process at a time makes this path.
 
     Raises KitError where `root` cannot be written or is full, and where the door refuses a file of the guest.
     """
     try:
         permissions.make(path.parent)
-        with locks.held(root / ".lock"):
-            for leftover in _leftovers(root):
-                removal.remove(leftover)
+        sweep(root)
+        with _alone(root, path):
             work = Path(tempfile.mkdtemp(dir=root, prefix=WORK))
             try:
                 work.chmod(0o755)
@@ -71,8 +72,21 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
         raise place.not_written(root, error) from error
 
 
+@contextlib.contextmanager
+def _alone(root: Path, path: Path) -> Iterator[None]:
+    """Within the block nobody else makes `path`, and nobody sweeps `root`; others wait, and say so."""
+    lock = root / ".lock"
+    try:
+        with locks.joined(lock, f"another process works in {root}"):
+            name = "-".join(path.relative_to(root).parts)
+            with locks.held(root / f"{LOCK_OF}{name}", why=f"another process makes or extends {path}"):
+                yield
+    finally:
+        sweep(root)
+
+
 def sweep(root: Path) -> None:
-    """Remove the lock, the work folder and the halves of files that a killed command left in the models' folder; those of a living one stay."""
+    """Remove the locks, the work folders and the halves of files that killed commands left in the models' folder, once no living one works there."""
     lock = root / ".lock"
     if lock.exists() or _leftovers(root):
         with contextlib.suppress(OSError), locks.taken_over(lock, locks.FOR_EVERYBODY) as is_dead:
@@ -81,8 +95,8 @@ def sweep(root: Path) -> None:
 
 
 def _leftovers(root: Path) -> list[Path]:
-    """What a dead holder of the lock of `root` left, where nobody holds it now."""
-    return [leftover for pattern in (f"{WORK}*", f"references/{PARTIAL}*", f"readings/{PARTIAL}*") for leftover in root.glob(pattern)]
+    """What dead holders of the lock of `root` left, where nobody holds it now."""
+    return [leftover for pattern in (f"{WORK}*", f"{LOCK_OF}*", f"references/{PARTIAL}*", f"readings/{PARTIAL}*") for leftover in root.glob(pattern)]
 
 
 def _random_path(model: dict[str, Any], root: Path) -> Path:
@@ -103,6 +117,17 @@ def _sizes_as_recorded(folder: Path) -> bool:
     return recorded is None or recorded.items() <= _sizes(folder).items()
 
 
+def _is_there(path: Path, is_whole: Callable[[Path], bool]) -> bool:
+    """Is something whole there? It came by one rename, and nobody takes away but what is damaged: so no lock is needed to see it.
+
+    A damaged one that another process replaces at this moment may look like anything but a whole one, or be gone.
+    """
+    try:
+        return path.exists() and is_whole(path)
+    except OSError:
+        return False
+
+
 def _is_damaged(path: Path, is_whole: Callable[[Path], bool]) -> bool:
     """Is what the kit once wrote cut off? It is told of, and made anew: a job would end with an error of a library, and the next one too."""
     if is_whole(path):
@@ -114,6 +139,8 @@ def _is_damaged(path: Path, is_whole: Callable[[Path], bool]) -> bool:
 def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The folder of the random weights of a job's model, written by the guest unless they are there."""
     model, path = job.model, _random_path(job.model, engine.models)
+    if _is_there(path, _sizes_as_recorded):
+        return path
     with work_folder(engine.models, path) as work:
         if path.exists() and not _is_damaged(path, _sizes_as_recorded):
             return path
@@ -135,6 +162,8 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
 def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
     """The file with the right answer for a measuring job, computed by plain transformers unless it is there."""
     path = engine.models / "references" / f"{jobs.reference_key(job)}.npz"
+    if _is_there(path, zipfile.is_zipfile):
+        return path
     with work_folder(engine.models, path) as work:
         if path.exists() and not _is_damaged(path, zipfile.is_zipfile):
             return path

@@ -1,8 +1,10 @@
 """One run of a job that may start: its weights, its process with samplers beside it, its judge, and the record that is stored."""
 
+import contextlib
 import dataclasses
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from bench import forms
 from bench.job import Job, Result, to_json, write_whole
 from scripts import results
 from scripts.containers.container import Outcome
+from scripts.errors import KitError
 from scripts.machine import conditions, gpus, removal, signals, windows
 from scripts.results import Record, answers, door
 from scripts.run import checkpoints, conversion, engines, host_facts, judging, resume, run_folders
@@ -46,7 +49,8 @@ def measure(ready: Ready, folder: Path) -> Record:
             resumed = not ready.anew and resume.hand_over(ready.prefix, folder.parent, work)
             display.phase("start")
             at_start = host_facts.at_start(engine, ready.asked_at)
-            ran = _watched(engine, job, work, display)
+            with _answer_kept(work, folder):
+                ran = _watched(engine, job, work, display)
             result, status, reason = engines.answer(job, work, ran.outcome, engine.gpus, resumed)
             if result is None:
                 answers.keep_rejected(work, folder)
@@ -68,6 +72,17 @@ def measure(ready: Ready, folder: Path) -> Record:
     finally:
         resume.keep(work)
         removal.remove(work)
+
+
+@contextlib.contextmanager
+def _answer_kept(work: Path, folder: Path) -> Iterator[None]:
+    """Where the engine fails within the block, an answer that the guest had written stays beside job.json, and the error says so."""
+    try:
+        yield
+    except KitError as error:
+        if answers.keep_rejected(work, folder):
+            raise type(error)(f"{error}. The guest had written an answer, which counts for nothing and stays as {folder / answers.REJECTED}") from error
+        raise
 
 
 @dataclasses.dataclass(frozen=True)

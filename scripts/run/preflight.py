@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import compat, forms
 from bench.job import Job
 from bench.measuring import work
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.pins import Image
+from scripts.results import answers
 from scripts.units import GIB
 
 #: GPU memory beyond the weights: CUDA context, workspace, activations, cache of the articles' short prompts.
@@ -68,15 +70,31 @@ def share_bytes(weights_bytes: int, count: int) -> int:
     return weights_bytes // count + OVERHEAD_BYTES
 
 
+def loading_bytes(job: Job, image: Image, parameters: int) -> int:
+    """What loading a full-size model takes of host memory: two bytes a parameter, which map the file's pages.
+
+    Each process of a float32 model holds all of it in host memory first, unless its weights go from their file onto the GPU.
+    """
+    if job.load.get("dtype") != "float32" or not forms.loads(forms.find(job.form)) or _goes_past_host_memory(job, image):
+        return parameters * 2
+    return parameters * work.VALUE_BYTES["float32"] * (job.device_count if answers.has_ranks(job) else 1)
+
+
+def _goes_past_host_memory(job: Job, image: Image) -> bool:
+    """Do the weights of a job's backend go from their file straight onto the GPU? Those of two only with a newer library (bench/models/pretrained.py)."""
+    by_library = job.backend in ("transformers", "compiled") and compat.loads_straight(image.pins["transformers"].version)
+    return job.device == "cuda" and (job.backend == "layer-parallel" or by_library)
+
+
 def problems(
     job: Job, image: Image, parameters: int, machine: Machine, weights_bytes: int, docker: bool, built: bool, new_bytes: int | None = None
 ) -> list[str]:
     """Everything that stands in the way, one line each, with what to type; empty when nothing does.
 
-    `new_bytes` of the weights are not on the disk yet: all of them where nothing is said.
+    `weights_bytes` is what they take of the disk; `new_bytes` of the weights are not on the disk yet: all of them where nothing is said.
     """
     new_bytes = weights_bytes if new_bytes is None else new_bytes
-    room = _memory_problems(job, parameters, machine, weights_bytes) if job.model["scale"] == "full" else []
+    room = _memory_problems(job, parameters, machine, loading_bytes(job, image, parameters)) if job.model["scale"] == "full" else []
     return [*_torch_problems(image, machine), *room, *disk_problems(machine, new_bytes + (IMAGE_BYTES if docker and not built else 0))]
 
 
@@ -93,7 +111,7 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
         yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
 
 
-def _memory_problems(job: Job, parameters: int, machine: Machine, weights_bytes: int) -> Iterator[str]:
+def _memory_problems(job: Job, parameters: int, machine: Machine, loaded_bytes: int) -> Iterator[str]:
     need = gpu_need_bytes(job, parameters)
     small = next((gpu for gpu in machine.gpus if gpu.memory_total_bytes < need), None)
     if small:
@@ -101,9 +119,9 @@ def _memory_problems(job: Job, parameters: int, machine: Machine, weights_bytes:
             f"GPU {small.index} has {small.memory_total_bytes / GIB:.0f} GiB, {job.case} needs about {need / GIB:.0f} GiB on each of "
             f"{job.device_count}; type GPUS={job.device_count + 1} or SCALE=tiny"
         )
-    if machine.memory_available_bytes < weights_bytes:
+    if machine.memory_available_bytes < loaded_bytes:
         yield (
-            f"{machine.memory_available_bytes / GIB:.0f} GiB of host memory are available, loading needs about {weights_bytes / GIB:.0f} GiB; "
+            f"{machine.memory_available_bytes / GIB:.0f} GiB of host memory are available, loading needs about {loaded_bytes / GIB:.0f} GiB; "
             "close other programs or type SCALE=tiny"
         )
 

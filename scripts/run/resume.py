@@ -2,7 +2,8 @@
 
 A guest writes in its work folder, which goes with the run; the file is moved beside job.json first, and from there into the
 work folder of the next run of the same job. It always moves: there is one file of a job's answers. A guest wrote it, so it goes
-through the door (scripts/results/door.py); what the door refuses is named and left behind.
+through the door (scripts/results/door.py); what the door refuses is named and left behind. On a full disk there is no room for
+the door's copy: the file itself goes beside job.json then, and through the door when the next run takes it.
 """
 
 import sys
@@ -14,8 +15,13 @@ from scripts.results import door
 
 
 def keep(work: Path) -> None:
-    """Move the answers out of a work folder that is about to go."""
-    _move(work, work.parent)
+    """Move the answers out of a work folder that is about to go; where they cannot be copied, as on a full disk, they are renamed."""
+    try:
+        door.move(work / NAME, work.parent / NAME)
+    except door.Refused as error:
+        _not_carried_on(error)
+    except OSError:
+        _rename(work / NAME, work.parent / NAME)
 
 
 def hand_over(prefix: str, runs: Path, work: Path) -> bool:
@@ -34,8 +40,24 @@ def _move(source: Path, target: Path) -> bool:
     try:
         return door.move(source / NAME, target / NAME)
     except (door.Refused, OSError) as error:
-        print(f"note: {error}; these answers are not carried on", file=sys.stderr)
+        _not_carried_on(error)
         return False
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Give a guest's file another name, which needs no room; the door looks at it where the guest does not reach it any more."""
+    try:
+        source.replace(target)
+        door.check(target)
+    except door.Refused as error:
+        target.unlink()
+        _not_carried_on(error)
+    except OSError as error:
+        _not_carried_on(error)
+
+
+def _not_carried_on(error: Exception) -> None:
+    print(f"note: {error}; these answers are not carried on", file=sys.stderr)
 
 
 def _ended(folder: Path) -> bool:

@@ -24,7 +24,7 @@ LEFTOVERS = (
     "runs/*/work",
     "runs/*/.lock",
     "runs/**/.partial-*",
-    "models/.lock",
+    "models/.lock*",
     "models/.work-*",
     "models/**/.partial-*",
     "locks/*.lock",

@@ -15,6 +15,7 @@
  *   FAKE_NVML_COMERS     a file; while it exists, its processes compute in place of those of FAKE_NVML_PROCESSES
  *   FAKE_NVML_LIMITS     "ENFORCED DEFAULT" limit of power in mW; unset: not told
  *   FAKE_NVML_ECC        a file with the number of uncorrected errors of memory; absent: no ECC
+ *   FAKE_NVML_LOST       the number of a GPU that has fallen off the bus; unset: there is none
  *   FAKE_NVML_INIT       a return code for nvmlInit
  */
 #define _POSIX_C_SOURCE 200809L
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, UNKNOWN = 999 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, GPU_IS_LOST = 15, UNKNOWN = 999 };
 
 #define TOTAL_BYTES (80ULL << 30)
 #define RESERVED_BYTES (600ULL << 20)
@@ -38,6 +39,8 @@ static int is_instance(const device *handle) { return handle >= instances && han
 static const char *setting(const char *name) { const char *value = getenv(name); return value ? value : ""; }
 
 static int count(void) { return atoi(setting("FAKE_NVML_GPUS")); }
+
+static int is_lost(int index) { return *setting("FAKE_NVML_LOST") && atoi(setting("FAKE_NVML_LOST")) == index; }
 
 static unsigned long long used_bytes(int index)
 {
@@ -68,6 +71,7 @@ int nvmlDeviceGetCount_v2(unsigned *found) { *found = count(); return SUCCESS; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **handle)
 {
     if (index >= (unsigned)count()) return INVALID_ARGUMENT;
+    if (is_lost(index)) return GPU_IS_LOST;
     devices[index].index = index;
     *handle = &devices[index];
     return SUCCESS;
@@ -83,6 +87,8 @@ int nvmlDeviceGetUUID(device *handle, char *text, unsigned length)
 int nvmlDeviceGetHandleByUUID(const char *uuid, device **handle)
 {
     char text[96];
+    for (int index = 0; index < count(); index++)
+        if (is_lost(index)) return GPU_IS_LOST;  /* NVML says so "if any GPU has fallen off the bus" */
     for (int index = 0; index < count(); index++) {
         nvmlDeviceGetHandleByIndex_v2(index, handle);
         nvmlDeviceGetUUID(*handle, text, sizeof text);

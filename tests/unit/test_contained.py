@@ -16,10 +16,12 @@ from scripts.containers import apptainer, container, podman, restrictions
 from scripts.containers.restrictions import Folders
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.images import image_files, sif
+from scripts.machine import cores
 from scripts.machine.gpus import Gpu
 from scripts.report.views import matrix
 from scripts.results import shapes
 from scripts.run import engines, options
+from scripts.run.engines import contained
 from scripts.run.options import Options
 from scripts.verdicts import row_groups
 from tests.fakes.cdi import uuid
@@ -329,3 +331,17 @@ def test_every_engine_that_can_be_typed_can_stand_in_a_result_and_in_the_report(
     assert typed == {*engines.CONTAINED, "host"}
     assert typed == set(typing.get_args(typing.get_type_hints(shapes.Host)["engine"])) == set(row_groups.ENGINES)
     assert set(row_groups.ENGINES.values()) == set(matrix.SHORT)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="NOT TESTED: to be kept on fewer cores needs two")
+@pytest.mark.parametrize("gpus", [[], [Gpu(0, uuid(0), "Fake GPU", 80 << 30, 0, "9.0")]], ids=["CPU", "a GPU near unknown cores"])
+def test_a_container_stays_on_the_cores_that_its_runner_is_kept_on(gpus: list[Gpu]) -> None:
+    one = str(min(os.sched_getaffinity(0)))
+    with cores.kept_on(one):
+        assert contained.Contained(IMAGE, gpus, Options()).cores == one
+    assert contained.Contained(IMAGE, gpus, Options()).cores == cores.own()
+
+
+def test_a_container_of_a_runner_that_may_use_every_core_is_kept_on_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(os.cpu_count() or 1)))
+    assert contained.Contained(IMAGE, [Gpu(0, uuid(0), "Fake GPU", 80 << 30, 0, "9.0")], Options()).cores == ""

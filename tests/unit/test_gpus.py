@@ -85,6 +85,45 @@ def test_a_driver_that_does_not_answer_is_one_clear_line(machine: Machine) -> No
     assert "version mismatch" in answer["error"] and "nvidia-smi" in answer["error"]
 
 
+LOST = {"FAKE_NVML_LOST": "1"}
+
+
+def test_a_gpu_that_the_driver_has_lost_is_told_of_once_and_the_others_are_used(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    assert machine.ask(SELECT.format("count=3") + "; gpus.list_gpus()", gpus=4, **LOST) == [0, 2, 3]
+    note = "note: the driver has lost GPU 1, so no run takes it; see what `nvidia-smi` says, reset it (`sudo nvidia-smi --gpu-reset -i 1`) or reboot"
+    assert capfd.readouterr().err == f"{note} the machine\n"
+    assert machine.ask(SELECT.format("ids=[3, 0]"), gpus=4, **LOST) == [3, 0]
+
+
+def test_a_lost_gpu_that_is_asked_for_by_its_number_is_refused_with_what_to_do(machine: Machine) -> None:
+    answer = machine.ask(SELECT.format("ids=[0, 1]"), gpus=3, **LOST)
+    others = "type GPU_IDS= with others of GPU 0 (Fake GPU), 2 (Fake GPU)"
+    way = f"see what `nvidia-smi` says, reset it (`sudo nvidia-smi --gpu-reset -i 1`) or reboot the machine, or {others}"
+    assert answer == {"exit_code": 3, "error": f"GPU_IDS=0,1: the driver has lost GPU 1; {way}"}
+
+
+def test_a_machine_whose_only_gpu_is_lost_is_one_line_that_says_so(machine: Machine) -> None:
+    answer = machine.ask(SELECT.format("count=1"), gpus=1, FAKE_NVML_LOST="0")
+    assert answer["exit_code"] == 3 and answer["error"].startswith("the driver has lost GPU 0, and there is no other; see what `nvidia-smi` says")
+
+
+def test_the_other_gpus_are_watched_where_one_is_lost(machine: Machine) -> None:
+    watched = "with gpus.MemorySampler(gpus.list_gpus()) as sampler: pass\nanswer = [(one['index'], one['error']) for one in sampler.summary({})]"
+    assert machine.ask(watched, gpus=3, **LOST) == [[0, None], [2, None]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "given"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2"}, [0, 2]),
+        ({"SLURM_JOB_GPUS": "0,1,2", "SLURM_JOB_ID": "7"}, [0, 2]),  # as many as the machine has left, and the last is another job's
+        ({"SLURM_JOB_GPUS": "4-7", "SLURM_JOB_ID": "7"}, [0, 2, 3]),  # hidden and numbered anew
+    ],
+)
+def test_a_lost_gpu_of_an_allocation_is_left_out_and_no_other_takes_its_place(machine: Machine, variables: dict[str, str], given: list[int]) -> None:
+    assert machine.ask("answer = [gpu.index for gpu in gpus.given()]", gpus=4, **LOST, **variables) == given
+
+
 def test_an_old_driver_counts_memory_its_own_way(machine: Machine) -> None:
     assert machine.ask("answer = gpus.list_gpus()[0].memory_used_bytes", FAKE_NVML_OLD="1") == 600 << 20
 

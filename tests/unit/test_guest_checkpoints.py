@@ -1,8 +1,12 @@
 """Checkpoints, right answers and readings are written by guests too: what is no plain file is not let into the models' folder."""
 
+import contextlib
 import os
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -151,6 +155,77 @@ def test_readings_that_half_fill_what_the_door_allows_begin_anew(tmp_path: Path,
     for _ in range(2):
         assert checkpoints.judgement(Engine(tmp_path / "models", read), a_job(), "float16", {}, [tokens], print)["passed"]
     assert found == [False, goes_on]
+
+
+#: Makes a file of the models' folder for as long as it lives.
+MAKING = """
+import sys, time
+from pathlib import Path
+from scripts.run import checkpoints
+root = Path(sys.argv[1])
+with checkpoints.work_folder(root, root / sys.argv[2]) as work:
+    print(work, flush=True)
+    time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def making(models: Path, name: str) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """Another process that makes `name` in the models' folder, and its work folder."""
+    command = [sys.executable, "-c", MAKING, str(models), name]
+    process = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        yield process, Path(process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def an_engine(models: Path) -> Engine:
+    def leave(job: Job) -> None:
+        if job.kind == "weights":
+            (Path(job.model["path"]) / "shard").write_bytes(b"weights")
+        else:
+            Path(job.reference).write_bytes(READINGS)
+
+    return Engine(models, leave)
+
+
+@pytest.mark.parametrize("make", [checkpoints.random_checkpoint, checkpoints.reference])
+def test_who_needs_what_is_there_does_not_wait_for_who_makes_something(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Callable) -> None:
+    models = tmp_path / "models"
+    path = make(an_engine(models), a_job(), print)
+    with making(models, str(path.relative_to(models))) as (process, _):
+        assert make(an_engine(models), a_job(), print) == path
+        assert process.poll() is None and capsys.readouterr().err == ""
+
+
+def test_two_processes_make_different_things_at_once_and_neither_sweeps_the_work_of_the_other(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    with making(models, "references/of-another.npz") as (process, work):
+        checkpoints.random_checkpoint(an_engine(models), a_job(), print)
+        checkpoints.sweep(models)
+        assert process.poll() is None and work.is_dir()
+    checkpoints.sweep(models)
+    assert sorted(path.name for path in models.iterdir()) == ["random", "references"]
+
+
+def test_who_waits_for_what_another_process_makes_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = tmp_path / "models"
+    path = checkpoints.reference(an_engine(models), a_job(), print)
+    path.unlink()
+    with making(models, str(path.relative_to(models))) as (process, work):
+        threading.Timer(0.6, process.kill).start()
+        assert checkpoints.reference(an_engine(models), a_job(), print) == path
+        said = f"  another process makes or extends {path} (pid {process.pid} of "
+        assert capsys.readouterr().err.startswith(said)
+    assert sorted(path.name for path in models.iterdir()) == ["references"], "also what the killed one left is gone"
+    assert not work.exists()
+
+
+def test_what_another_process_replaces_at_this_moment_is_not_there(tmp_path: Path) -> None:
+    assert not checkpoints._is_there(tmp_path, lambda path: bool((path / "gone").stat()))
 
 
 @pytest.mark.parametrize("said", ["int8", "bfloat16", "../float16"])

@@ -115,6 +115,25 @@ def test_a_lock_whose_file_its_holder_has_just_removed_is_not_held(tmp_path: Pat
     os.close(waiting)
 
 
+def test_a_lock_that_several_have_joined_is_taken_over_once_all_have_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    with locks.joined(path):
+        with locks.joined(path):
+            assert locks.take(path) is None
+        assert locks.take(path) is None
+    with locks.taken_over(path) as is_dead:
+        assert is_dead
+    assert not path.exists()
+
+
+def test_who_joins_a_lock_waits_for_who_holds_it_alone_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = holding(tmp_path / "a.lock")
+    threading.Timer(0.6, process.kill).start()
+    with locks.joined(tmp_path / "a.lock", "it sweeps"):
+        assert process.wait()
+    assert capsys.readouterr().err.startswith(f"  it sweeps (pid {process.pid} of ") and locks.take(tmp_path / "a.lock")
+
+
 def _alone(path: Path) -> bool:
     """Is this process alone within the lock, which each holder removes?"""
     for _ in range(20):
@@ -136,7 +155,7 @@ def test_work_that_a_killed_process_left_beside_the_models_is_swept(tmp_path: Pa
     left.mkdir()
     (left / "weights.safetensors").write_bytes(b"x")
     with checkpoints.work_folder(tmp_path, tmp_path / "made.npz") as work:
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".lock", work.name])
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".lock", ".lock-made.npz", work.name])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +120,40 @@ def test_the_latest_answers_count(runs):
 def test_a_work_folder_without_answers_is_no_error(tmp_path):
     resume.keep(tmp_path / "none")
     resume.hand_over("run", tmp_path, tmp_path / "none")
+
+
+#: Ends a run in a process whose files cannot grow beyond 100 bytes: a copy of the answers fails there, as on a full disk.
+WITHOUT_ROOM = """
+import resource, sys
+from pathlib import Path
+from scripts.run import resume, run_folders
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+folder = Path(sys.argv[1])
+"""
+ENDS = {"its end": "resume.keep(folder / 'work')", "a sweep": "print(list(run_folders.sweep_unfinished(folder.parent)))"}
+
+
+def end_without_room(folder, lines):
+    """What a process without room says while it ends a run or sweeps a dead one."""
+    command = [sys.executable, "-c", WITHOUT_ROOM + lines, str(folder)]
+    done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("lines", ENDS.values(), ids=ENDS)
+def test_answers_that_no_disk_has_room_to_copy_are_carried_on_all_the_same(runs, lines):
+    first = runs(1, answers="answers" * 100)
+    (first / "job.json").write_text("{}")
+    (first / ".lock").touch()
+    assert end_without_room(first, lines) == ""
+    assert not (first / "work" / NAME).exists()
+    assert begin(runs(2)) == "answers" * 100
+
+
+def test_what_took_the_place_of_answers_without_room_is_refused_where_the_guest_does_not_reach_it(tmp_path, capsys):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / NAME).symlink_to("/etc/hostname")
+    resume._rename(tmp_path / "work" / NAME, tmp_path / NAME)
+    assert "is a symbolic link; a regular file is allowed; these answers are not carried on" in capsys.readouterr().err
+    assert not (tmp_path / NAME).is_symlink() and Path("/etc/hostname").exists()

@@ -59,6 +59,43 @@ def test_a_memory_limit_is_what_a_case_with_one_needs():
     assert found(OLD, dataclasses.replace(TWO_3090, gpus=TWO_3090.gpus[:1]), job) == []
 
 
+GPT_J = 6_050_882_784
+
+
+@pytest.mark.parametrize(
+    ("backend", "stack", "dtype", "count", "parameters", "least", "most"),
+    [
+        ("deepspeed", "current", "float32", 4, GPT_J, 80, 104.6),  # the last: GB that a stored run reached
+        ("deepspeed", "current", "float32", 1, GPT_J, 20, 25.9),
+        ("deepspeed", "current", "float16", 4, GPT_J, 12, 12.2),
+        ("deepspeed-zero", "current", "float16", 4, GPT_J, 12, 12.2),
+        ("bminf", "hopper", "float32", 1, PARAMETERS, 24, 29.4),
+        ("tensor-parallel", "hopper", "float32", 2, PARAMETERS, 24, 33.6),
+        ("layer-parallel", "current", "float32", 2, PARAMETERS, 14, 19.1),
+        ("transformers", "hopper-2023-05", "float32", 1, GPT_J, 20, 25.3),
+        ("transformers", "current", "float32", 1, GPT_J, 12, 14.3),
+    ],
+)
+def test_float32_weights_are_whole_in_the_host_memory_of_each_process_that_does_not_load_straight_onto_its_gpu(
+    backend, stack, dtype, count, parameters, least, most
+):
+    job = a_job(backend=backend, stack=stack, device_count=count, load={"dtype": dtype})
+    assert least < preflight.loading_bytes(job, KNOWN.image(backend, stack), parameters) / 1e9 < most
+
+
+def test_a_form_that_loads_no_model_needs_no_more_memory_in_float32():
+    job = a_job(backend="deepspeed", form="fusion", device_count=4, load={"dtype": "float32"})
+    assert preflight.loading_bytes(job, CURRENT, GPT_J) == 2 * GPT_J
+
+
+def test_four_ranks_of_a_float32_model_are_refused_on_a_host_that_holds_it_once():
+    machine = dataclasses.replace(H200, gpus=H200.gpus * 2, memory_available_bytes=60 * GIB)
+    job = a_job(backend="deepspeed", device_count=4, load={"dtype": "float32"})
+    (line,) = found(CURRENT, machine, job, parameters=GPT_J, weights_bytes=2 * GPT_J)
+    assert line == "60 GiB of host memory are available, loading needs about 90 GiB; close other programs or type SCALE=tiny"
+    assert found(CURRENT, machine, dataclasses.replace(job, load={"dtype": "float16"}), parameters=GPT_J, weights_bytes=2 * GPT_J) == []
+
+
 def test_weights_that_are_on_the_disk_need_no_room_there():
     full = dataclasses.replace(H200, models_free_bytes=GIB)
     assert any("1 GiB of disk are free, about 13 GiB are needed" in line for line in found(CURRENT, full))

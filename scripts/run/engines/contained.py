@@ -33,7 +33,7 @@ class Contained:
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         self.image, self.gpus, self.asked, self.models = image, gpus, asked, asked.models
-        self.cores = cores.near(gpus) or ("" if gpus else cores.own())
+        self.cores = cores.near(gpus) or cores.own()
 
     def is_built(self) -> bool:
         """Is the image there?"""
