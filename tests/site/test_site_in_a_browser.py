@@ -1,5 +1,6 @@
 """The site of the committed results, as a reader sees it: wide and narrow, light and dark, with a mouse or without."""
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -151,3 +152,17 @@ def test_a_table_sorts_by_keyboard(built, browser):
     assert browser.value("document.activeElement.getAttribute('aria-sort')") == "descending"
     assert sorted(rising) == sorted(before) and len(set(rising)) > 1
     assert rising != falling and rising[0] == falling[-1]
+
+
+MARKED = """[...document.querySelectorAll('article td')].map((cell) => [cell.textContent.trim(), cell.classList.contains('verdict')])"""
+
+
+def test_a_cell_that_is_a_verdict_has_its_sign_and_prose_has_none(built, browser):
+    browser.look(1280, "light")
+    told = {}
+    for page in (built / "FINDINGS.html", *built.glob("article-*.html")):
+        browser.open(page)
+        told |= {words: marked for words, marked in browser.value(MARKED) if re.match(r"holds|undecided|refuted|not tested", words)}
+    verdict = r"(holds in part|holds|undecided|refuted|not tested)( \(judged by the variant \w+\))?( on \d GPUs? \(the article: \d\))?"
+    assert {words: bool(re.fullmatch(verdict, words)) for words in told} == told
+    assert True in told.values() and any(words.startswith("refuted") and not marked for words, marked in told.items())
