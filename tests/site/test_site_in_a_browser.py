@@ -166,3 +166,17 @@ def test_a_cell_that_is_a_verdict_has_its_sign_and_prose_has_none(built, browser
     verdict = r"(holds in part|holds|undecided|refuted|not tested)( \(judged by the variant \w+\))?( on \d GPUs? \(the article: \d\))?"
     assert {words: bool(re.fullmatch(verdict, words)) for words in told} == told
     assert True in told.values() and any(words.startswith("refuted") and not marked for words, marked in told.items())
+
+
+COLOURS = """(() => {
+    const colour = (element) => getComputedStyle(element).color;
+    const link = [...document.querySelectorAll('article td a')].find((link) => link.parentElement.textContent.trim().startsWith('▼ ' + link.textContent));
+    return [colour(link), colour(document.querySelector('article td a')), colour(link.parentElement.querySelector('.verdict-not-tested'))];
+})()"""
+
+
+def test_a_sign_has_a_colour_and_the_link_beside_it_that_of_links(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "index.html")
+    link, any_link, sign = browser.value(COLOURS)
+    assert link == any_link != sign

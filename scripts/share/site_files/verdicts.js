@@ -4,5 +4,13 @@ const verdict = /^(holds in part|holds|undecided|refuted|not tested)(?: \(judged
 for (const cell of document.querySelectorAll("article td")) {
   const word = verdict.exec(cell.textContent.trim());
   if (word) cell.classList.add("verdict", `verdict-${word[1].replaceAll(" ", "-")}`);
-  if (words[cell.textContent.trim()[0]]) cell.classList.add(`verdict-${words[cell.textContent.trim()[0]]}`);
+}
+
+// A sign has the colour of its verdict wherever it stands; the words beside it keep theirs, and links that of links.
+const texts = document.createTreeWalker(document.querySelector("article") ?? document.body, NodeFilter.SHOW_TEXT);
+const withSigns = [];
+while (texts.nextNode()) if (/[●◆■✖▼]/.test(texts.currentNode.data)) withSigns.push(texts.currentNode);
+for (const text of withSigns) {
+  const pieces = text.data.split(/([●◆■✖▼])/).filter(Boolean);
+  text.replaceWith(...pieces.map((piece) => words[piece] ? Object.assign(document.createElement("span"), { className: `verdict-${words[piece]}`, textContent: piece }) : piece));
 }
