@@ -1,5 +1,6 @@
 """The site of the committed results, as a reader sees it: wide and narrow, light and dark, with a mouse or without."""
 
+import posixpath
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -34,9 +35,10 @@ def _pages(site: Path, alike: int) -> list[Path]:
     """All pages, but of rows and of environments the three largest, and of settings so many as `alike` says."""
     environments = set(site.glob("*-environment.html"))
     settings = {path for path in site.glob("*-*-*.html") if path.with_name(f"{path.stem}-environment.html") in environments}
-    left_out = [_smaller(pages, most) for pages, most in ((set(site.glob("row-*.html")), FEW), (environments, FEW), (settings, alike))]
-    assert len(settings) > FEW
-    return sorted(set(site.glob("*.html")).difference(*left_out))
+    apart = set(site.glob("without-containers/*.html"))
+    left_out = [_smaller(pages, most) for pages, most in ((set(site.glob("row-*.html")), FEW), (environments, FEW), (settings, alike), (apart, FEW))]
+    assert len(settings) > FEW and len(apart) > FEW
+    return sorted({*site.glob("*.html"), *site.glob("docs/*.html"), *apart}.difference(*left_out))
 
 
 def _smaller(pages: set[Path], most: int) -> set[Path]:
@@ -84,12 +86,13 @@ def test_these_checks_see_what_is_wrong(browser, axe_core, tmp_path):
 
 
 def test_every_link_and_anchor_of_every_page_resolves(built):
-    pages = {path.name: Page(path) for path in built.glob("*.html")}
+    pages = {path.relative_to(built).as_posix(): Page(path) for path in built.rglob("*.html")}
     links = {(name, link) for name, page in pages.items() for link in [*page.links, *page.loaded] if not urlsplit(link).scheme}
     assert len(links) > 1000 and any(name.startswith("row-") for name, _ in links)
     wrong = []
     for name, link in sorted(links):
-        path, place = unquote(urlsplit(link).path) or name, unquote(urlsplit(link).fragment)
+        target = unquote(urlsplit(link).path)
+        path, place = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) if target else name, unquote(urlsplit(link).fragment)
         there = (built / path).is_file()
         if not there or (place and path in pages and place not in pages[path].ids):
             wrong.append(f"{name}: {link}")

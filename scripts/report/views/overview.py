@@ -25,13 +25,13 @@ NESTED = Markdown("    - ")
 PICTURE = "claims"
 
 
-def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool, fastest: Markdown, elsewhere: Markdown) -> Markdown:
-    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture; `elsewhere` names other results."""
+def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, fastest: Markdown, limits: Markdown) -> Markdown:
+    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture."""
     chosen = every_claim(verdicts)
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    return blocks(_counts(chosen), picture, fastest, _limits(records, elsewhere))
+    return blocks(_counts(chosen), picture, fastest, limits)
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
@@ -222,13 +222,13 @@ def _line(judged: Judged) -> all_claims.Line:
     return all_claims.Line(title, judged.verdict.word, numbers[0] if numbers else None, numbers[2].ratio if numbers else None)
 
 
-def _limits(records: Sequence[Record], elsewhere: Markdown) -> Markdown:
-    """What qualifies every number, in a line."""
+def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:
+    """What qualifies every number, in a line; `elsewhere` names other results, `page` is the link to docs/limits.md, "" where there is none."""
     devices = sorted({gpu["name"] for record in records for gpu in record.host.get("gpus") or []}) or ["CPU"]
     contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
     of_all = f"all {contained}" if contained == len(records) else f"{contained} of {len(records)}"
     stand_ins = sum(map(is_on_stand_in, records))
     base = "" if not stand_ins else f", {'all' if stand_ins == contained else stand_ins} on a stand-in for the pinned base image"
-    words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in docs/limits.md.")
-    return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere)
+    words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in {}.")
+    return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere, link("docs/limits.md", page) if page else "docs/limits.md")
