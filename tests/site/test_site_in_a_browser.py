@@ -183,3 +183,13 @@ def test_a_sign_has_a_colour_and_the_link_beside_it_that_of_links(built, browser
     browser.open(built / "index.html")
     link, any_link, sign = browser.value(COLOURS)
     assert link == any_link != sign
+
+
+def test_on_a_narrow_screen_a_picture_keeps_the_size_of_its_words_and_scrolls_in_its_line(built, browser):
+    browser.look(390, "light")
+    browser.open(built / "index.html")
+    width, line, inside = browser.value("""(() => {
+        const picture = document.querySelector('article img[src*="plots/"]'), line = picture.parentElement;
+        return [picture.getBoundingClientRect().width, line.clientWidth, line.scrollWidth];
+    })()""")
+    assert width == 820 and inside >= 820 > line

@@ -217,9 +217,21 @@ def _counted(count: Mapping[str, int], words: Iterable[str]) -> Markdown:
 
 
 def _line(judged: Judged) -> all_claims.Line:
-    numbers = ratio(judged)
-    title = f"{judged.claim['id']} {judged.claim['text']}"
-    return all_claims.Line(title, judged.verdict.word, numbers[0] if numbers else None, numbers[2].ratio if numbers else None)
+    return all_claims.Line(f"{judged.claim['id']} {judged.claim['text']}", judged.verdict.word, _dots(judged))
+
+
+def _dots(judged: Judged) -> list[all_claims.Dot]:
+    """The published and measured ratio of a claim; of a tested claim whose parts came out differently those of each part, by its name and verdict."""
+    if not judged.verdict.parts_differ or judged.verdict.word == NOT_TESTED:
+        if numbers := ratio(judged):
+            return [all_claims.Dot(judged.verdict.word, numbers[0], numbers[2].ratio)]
+        return [all_claims.Dot(judged.verdict.word, None, measured) for measured, _, _ in ratios(judged)[:1]]
+    dots = []
+    for relation, part, is_shown in _with_numbers(judged):
+        published = relation.published(part)
+        if is_shown and (part.ratio or published):
+            dots.append(all_claims.Dot(part.word, published[0] if published else None, part.ratio, part.name))
+    return dots
 
 
 def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:
