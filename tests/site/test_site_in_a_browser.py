@@ -193,3 +193,17 @@ def test_on_a_narrow_screen_a_picture_keeps_the_size_of_its_words_and_scrolls_in
         return [picture.getBoundingClientRect().width, line.clientWidth, line.scrollWidth];
     })()""")
     assert width == 820 and inside >= 820 > line
+
+
+CUT = """[...document.querySelectorAll('.md-typeset__scrollwrap')].filter((wrap) => wrap.scrollWidth > wrap.clientWidth)
+    .map((wrap) => getComputedStyle(wrap).backgroundAttachment)"""
+
+
+def test_no_table_of_the_first_page_is_cut_and_one_that_is_has_a_shadow(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "index.html")
+    assert browser.value(CUT) == []
+    assert browser.value("document.querySelector('.md-sidebar--primary').checkVisibility()") is False, "it would hold a single word"
+    browser.look(390, "light")
+    browser.open(built / "index.html")
+    assert set(browser.value(CUT)) == {"local, local, scroll, scroll"}
