@@ -51,9 +51,9 @@ def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[versio
         return judging.judge_article(groups, article, earlier, beside)
 
 
-def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str, beside: Beside | None = None, first: str = "") -> Report:
-    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. `beside` and `first` as in Content."""
-    content = dataclasses.replace(judged(records, known, beside), first=first)
+def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str, beside: Beside | None = None, first: str = "", limits: str = "") -> Report:
+    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. `beside`, `first`, `limits` as in Content."""
+    content = dataclasses.replace(judged(records, known, beside), first=first, limits=limits)
     pictures = drawn(content.groups, known)
     with failures.part("the picture of all claims", records):
         if of_claims := overview.picture(content.verdicts):
@@ -141,8 +141,9 @@ def _whole(runs: Path, out: Path) -> Written:
     print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
+    limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""
     with _records_stay():
-        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, first))
+        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, first, limits))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
     return Written({**texts, **report.data, **json_schema.files()}, report.content, skipped)

@@ -42,6 +42,7 @@ class Content:
     pictures    {"<group>-<view>", or views/overview.py's: SVG}
     beside      of the report on runs without containers, for the first report; None where there is none
     first       the link to the first report, in that on runs without containers; "" in any other
+    limits      the link to docs/limits.md; "" in a report that lies outside of the kit
     """
 
     records: Sequence[Record]
@@ -51,6 +52,7 @@ class Content:
     pictures: Mapping[str, str]
     beside: "Beside | None" = None
     first: str = ""
+    limits: str = ""
 
     @property
     def groups(self) -> list[Group]:
@@ -116,7 +118,10 @@ def index_parts(content: Content) -> dict[str, object]:
     return {
         "any_run": bool(content.records),
         "overview": overview.section(
-            content.verdicts, content.records, overview.PICTURE in content.pictures, fastest.section(content.groups), _elsewhere(content.beside)
+            content.verdicts,
+            overview.PICTURE in content.pictures,
+            fastest.section(content.groups),
+            overview.limits(content.records, _elsewhere(content.beside), content.limits),
         ),
         "legend": legend() if judged else "",
         "articles": [_of_index(slug, content) for slug in content.by_article],

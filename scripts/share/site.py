@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -22,20 +21,18 @@ from scripts.errors import KitError
 from scripts.machine import locks
 from scripts.report import pages, row_pages
 from scripts.results import door
-from scripts.share import rebuilt, ro_crate, runs_place
+from scripts.share import rebuilt, ro_crate, runs_place, site_pages
 
 FILES = Path(__file__).resolve().parent / "site_files"
 
-#: The pages that every site begins with: {file beside the report: (its place in the site, title)}.
-FIRST = {pages.INDEX: ("index.md", "Report"), "FINDINGS.md": ("FINDINGS.md", "Findings")}
+#: The titles of the first tabs.
+TITLES = {pages.INDEX: "Report", site_pages.FINDINGS: "Findings"}
 #: What has a tab after the articles; the settings and their environments are reached from these.
 LAST = (pages.METHOD, pages.PROFILES, pages.RUNS)
 ROWS = {"Rows": row_pages.ALL}
 
 #: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
-#: The folder of the report on runs without containers, beside the first report.
-APART = results.WITHOUT_CONTAINERS.parent.name
 OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
 
 
@@ -62,33 +59,9 @@ def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def _page(text: str, of_place: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A page of the report as a page of the site; `of_place` leads from a row's anchor to its page.
-
-    GitHub reads Markdown within <details>; this generator has to be told to. A link to another page leads to its place in the site; of a link
-    out of the report's folder or to the report without containers, which the site does not hold, or to a folder, which has no page, the words stay.
-    """
-    text = re.sub(r"<details>", '<details markdown="1">', text)
-    for name, (place, _) in FIRST.items():
-        text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({place}", text)
-    text = re.sub(rf"(?<!!)\[([^\[\]\n]*)\]\((?:(?:\.\.|{APART})/[^()\s]*|(?:{'|'.join(FOLDERS)})/?)\)", r"\1", text)
-
-    def with_page(match: re.Match[str]) -> str:
-        page = of_place.get(match["anchor"])
-        return f'<a id="{match["anchor"]}"></a>[{match["name"]}]({page})' if page else match[0]
-
-    return re.sub(r'<a id="(?P<anchor>[^"]+)"></a>(?P<name>[^\s|]+)', with_page, text)
-
-
-def _texts(report: Path) -> dict[str, str]:
-    """{name: text} of the pages of a report's folder that are no links: the index, the findings and what `make report` wrote."""
-    names = [*FIRST, *(path.name for path in pages.written_by_the_kit(report) if path.name not in FIRST)]
-    return {name: (report / name).read_text(encoding="utf-8") for name in names if (report / name).exists() and door.is_plain(report / name)}
-
-
 def _nav(texts: Mapping[str, str]) -> list[dict[str, Any]]:
     """The tabs: the report, the findings, the articles, and what stands behind all of them."""
-    first = [{title: place} for name, (place, title) in FIRST.items() if name in texts]
+    first = [{title: site_pages.FIRST[name]} for name, title in TITLES.items() if name in texts]
     articles = [{_title(texts[name]): name} for name in texts if name.startswith("article-")]
     last = [{_title(texts[name]): name} for name in LAST if name in texts]
     middle: list[dict[str, Any]] = [{"Articles": articles}, ROWS] if articles else []
@@ -120,22 +93,41 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
     """Put everything that a site is made of into `docs`."""
     place_of_runs = runs_place.within(report, runs)
     rows = row_pages.of_runs(runs, place_of_runs.as_posix())
-    for name, text in [*texts.items(), *rows.texts.items(), (row_pages.ALL, rows.overview)]:
-        (docs / FIRST.get(name, (name, ""))[0]).write_text(_page(text, rows.of_place), encoding="utf-8")
-    for name in rebuilt.DATA_FILES:
-        if (report / name).is_file() and door.is_plain(report / name):
-            shutil.copyfile(report / name, docs / name, follow_symlinks=False)
     (docs / ro_crate.NAME).write_text(ro_crate.text({place_of_runs.as_posix(): results.load_all(runs)[0]}), encoding="utf-8")
-    for name, patterns in FOLDERS.items():
-        if (report / name).is_dir():
-            _shown(report / name, docs / name, patterns)
+    _fill_beside(docs, report, runs, place_of_runs)
     (docs / "plots").mkdir(exist_ok=True)
     for name, picture in rows.pictures.items():
         (docs / "plots" / f"{name}.svg").write_text(picture, encoding="utf-8")
+    every = [*site_pages.within("", {**texts, **rows.texts, row_pages.ALL: rows.overview}), *_of_the_kit(docs, report, texts)]
+    for place, text in site_pages.written(every, lambda place: (docs / place).is_file(), rows.of_place):
+        (docs / place).parent.mkdir(parents=True, exist_ok=True)
+        (docs / place).write_text(text, encoding="utf-8")
+    shutil.copytree(FILES, docs / FILES.name)
+
+
+def _of_the_kit(docs: Path, report: Path, texts: Mapping[str, str]) -> list[site_pages.Page]:
+    """What the findings lead to, beside the report that they explain: notes, and the report without containers, whose files are put into `docs`."""
+    if site_pages.FINDINGS not in texts:
+        return []
+    apart, runs = report / site_pages.APART, report / site_pages.APART / results.WITHOUT_CONTAINERS.name
+    if not (apart / pages.INDEX).is_file() or not runs.is_dir() or not all(map(door.is_plain, (apart, runs))):
+        return site_pages.notes()
+    _fill_beside(docs / apart.name, apart, runs, Path(runs.name))
+    return [*site_pages.notes(), *site_pages.within(apart.name, site_pages.of_report(apart))]
+
+
+def _fill_beside(docs: Path, report: Path, runs: Path, place_of_runs: Path) -> None:
+    """Put what the pages of a report show and lead to into `docs`: rows as data, plots, measurements and raw results."""
+    docs.mkdir(exist_ok=True)
+    for name in rebuilt.DATA_FILES:
+        if (report / name).is_file() and door.is_plain(report / name):
+            shutil.copyfile(report / name, docs / name, follow_symlinks=False)
+    for name, patterns in FOLDERS.items():
+        if (report / name).is_dir():
+            _shown(report / name, docs / name, patterns)
     for run in runs.iterdir():
         if run.is_dir():
             _shown(run, docs / place_of_runs / run.name, OF_RUNS)
-    shutil.copytree(FILES, docs / FILES.name)
 
 
 def refuse_foreign(report: Path) -> None:
@@ -153,7 +145,7 @@ def build(report: Path, runs: Path) -> Path:
     with locks.held(report / ".site.lock"), _work_folder(report) as work:
         docs, made = Path(work, "docs"), Path(work, "site")
         docs.mkdir()
-        texts = _texts(report)
+        texts = site_pages.of_report(report)
         _fill(docs, report, runs, texts)
         config = Path(work, "mkdocs.yml")
         config.write_text(yaml.safe_dump(settings(docs, made, _nav(texts))), encoding="utf-8")

@@ -1,5 +1,7 @@
 """The site of the committed results, as a reader sees it: wide and narrow, light and dark, with a mouse or without."""
 
+import posixpath
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,9 +35,10 @@ def _pages(site: Path, alike: int) -> list[Path]:
     """All pages, but of rows and of environments the three largest, and of settings so many as `alike` says."""
     environments = set(site.glob("*-environment.html"))
     settings = {path for path in site.glob("*-*-*.html") if path.with_name(f"{path.stem}-environment.html") in environments}
-    left_out = [_smaller(pages, most) for pages, most in ((set(site.glob("row-*.html")), FEW), (environments, FEW), (settings, alike))]
-    assert len(settings) > FEW
-    return sorted(set(site.glob("*.html")).difference(*left_out))
+    apart = set(site.glob("without-containers/*.html"))
+    left_out = [_smaller(pages, most) for pages, most in ((set(site.glob("row-*.html")), FEW), (environments, FEW), (settings, alike), (apart, FEW))]
+    assert len(settings) > FEW and len(apart) > FEW
+    return sorted({*site.glob("*.html"), *site.glob("docs/*.html"), *apart}.difference(*left_out))
 
 
 def _smaller(pages: set[Path], most: int) -> set[Path]:
@@ -83,12 +86,13 @@ def test_these_checks_see_what_is_wrong(browser, axe_core, tmp_path):
 
 
 def test_every_link_and_anchor_of_every_page_resolves(built):
-    pages = {path.name: Page(path) for path in built.glob("*.html")}
+    pages = {path.relative_to(built).as_posix(): Page(path) for path in built.rglob("*.html")}
     links = {(name, link) for name, page in pages.items() for link in [*page.links, *page.loaded] if not urlsplit(link).scheme}
     assert len(links) > 1000 and any(name.startswith("row-") for name, _ in links)
     wrong = []
     for name, link in sorted(links):
-        path, place = unquote(urlsplit(link).path) or name, unquote(urlsplit(link).fragment)
+        target = unquote(urlsplit(link).path)
+        path, place = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) if target else name, unquote(urlsplit(link).fragment)
         there = (built / path).is_file()
         if not there or (place and path in pages and place not in pages[path].ids):
             wrong.append(f"{name}: {link}")
@@ -151,3 +155,55 @@ def test_a_table_sorts_by_keyboard(built, browser):
     assert browser.value("document.activeElement.getAttribute('aria-sort')") == "descending"
     assert sorted(rising) == sorted(before) and len(set(rising)) > 1
     assert rising != falling and rising[0] == falling[-1]
+
+
+MARKED = """[...document.querySelectorAll('article td')].map((cell) => [cell.textContent.trim(), cell.classList.contains('verdict')])"""
+
+
+def test_a_cell_that_is_a_verdict_has_its_sign_and_prose_has_none(built, browser):
+    browser.look(1280, "light")
+    told = {}
+    for page in (built / "FINDINGS.html", *built.glob("article-*.html")):
+        browser.open(page)
+        told |= {words: marked for words, marked in browser.value(MARKED) if re.match(r"holds|undecided|refuted|not tested", words)}
+    verdict = r"(holds in part|holds|undecided|refuted|not tested)( \(judged by the variant \w+\))?( on \d GPUs? \(the article: \d\))?"
+    assert {words: bool(re.fullmatch(verdict, words)) for words in told} == told
+    assert True in told.values() and any(words.startswith("refuted") and not marked for words, marked in told.items())
+
+
+COLOURS = """(() => {
+    const colour = (element) => getComputedStyle(element).color;
+    const link = [...document.querySelectorAll('article td a')].find((link) => link.parentElement.textContent.trim().startsWith('▼ ' + link.textContent));
+    return [colour(link), colour(document.querySelector('article td a')), colour(link.parentElement.querySelector('.verdict-not-tested'))];
+})()"""
+
+
+def test_a_sign_has_a_colour_and_the_link_beside_it_that_of_links(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "index.html")
+    link, any_link, sign = browser.value(COLOURS)
+    assert link == any_link != sign
+
+
+def test_on_a_narrow_screen_a_picture_keeps_the_size_of_its_words_and_scrolls_in_its_line(built, browser):
+    browser.look(390, "light")
+    browser.open(built / "index.html")
+    width, line, inside = browser.value("""(() => {
+        const picture = document.querySelector('article img[src*="plots/"]'), line = picture.parentElement;
+        return [picture.getBoundingClientRect().width, line.clientWidth, line.scrollWidth];
+    })()""")
+    assert width == 820 and inside >= 820 > line
+
+
+CUT = """[...document.querySelectorAll('.md-typeset__scrollwrap')].filter((wrap) => wrap.scrollWidth > wrap.clientWidth)
+    .map((wrap) => getComputedStyle(wrap).backgroundAttachment)"""
+
+
+def test_no_table_of_the_first_page_is_cut_and_one_that_is_has_a_shadow(built, browser):
+    browser.look(1280, "light")
+    browser.open(built / "index.html")
+    assert browser.value(CUT) == []
+    assert browser.value("document.querySelector('.md-sidebar--primary').checkVisibility()") is False, "it would hold a single word"
+    browser.look(390, "light")
+    browser.open(built / "index.html")
+    assert set(browser.value(CUT)) == {"local, local, scroll, scroll"}

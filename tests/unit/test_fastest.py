@@ -105,3 +105,12 @@ def test_a_workload_is_no_batch():
     workload = a_row("int8", 1.0, 8)
     workload.guest.figures["workload"] = {"items": 4, "new_tokens": 400, "seconds": 1.0}
     assert line_of(workload, a_row("deepspeed", 2048.0, 8))[1] == "deepspeed: 2.00, 1 GPU, batch 8, the only system measured, 1 run"
+
+
+def test_two_names_in_a_cell_are_explained_where_a_cell_has_two():
+    def shown(*records):
+        return str(fastest.section(row_groups.build(list(records), articles.load_all())))
+
+    one = repeated(a_row("int8", 1280.0))
+    assert "Two names in a cell" not in shown(*one)
+    assert "Two names in a cell: 5 runs cannot tell them apart." in shown(*one, *repeated(a_row("deepspeed", 1280.0)))

@@ -24,7 +24,7 @@ from scripts.report import page as page_text
 from scripts.report.text import Markdown, blocks, code, link
 from scripts.report.views import VIEWS
 from scripts.results import Record, Skipped
-from scripts.share import site
+from scripts.share import site_pages
 from scripts.verdicts import row_groups
 
 HOSTILE = (
@@ -126,7 +126,8 @@ class Seen(HTMLParser):
 
 def in_both_renderers(text: str) -> list[Seen]:
     """As the site shows a page, and as GitHub's parser does."""
-    of_site = markdown.markdown(site._page(text), extensions=["tables", "md_in_html", "toc"])
+    ((_, page),) = site_pages.written([site_pages.Page("a.md", "a.md", text)], lambda path: True)
+    of_site = markdown.markdown(page, extensions=["tables", "md_in_html", "toc"])
     return [Seen(of_site), Seen(MarkdownIt("commonmark").enable("table").render(text))]
 
 

@@ -19,7 +19,7 @@ from scripts import articles, paths, results, stats
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.report import page as page_text
-from scripts.report.plots import all_claims, memory_dots
+from scripts.report.plots import all_claims, memory_dots, svg
 from scripts.report.text import Markdown
 from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.report.view import View
@@ -420,7 +420,7 @@ def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click
 
 def test_the_picture_of_all_claims_shows_long_titles_whole_and_cuts_those_of_more_than_two_lines() -> None:
     long = "1.1 A is faster than B in every batch size from one to one hundred and twenty-eight, while C goes on."
-    line = all_claims.Line(long, "holds", 2.0)
+    line = all_claims.Line(long, "holds", [all_claims.Dot("holds", 2.0)])
     shown = all_claims.plot([line, dataclasses.replace(line, title="1.2 short.")]) or ""
     texts = re.findall(r'<text [^>]*y="([0-9.]+)"[^>]*>([^<]*)</text>', shown)
     heights = {words: float(y) for y, words in texts}
@@ -432,14 +432,29 @@ def test_the_picture_of_all_claims_shows_long_titles_whole_and_cuts_those_of_mor
 
 
 def test_the_picture_of_all_claims_has_a_line_for_each_and_no_claim_without_a_verdict() -> None:
-    holds = all_claims.Line("1.1 A is faster.", "holds", 2.0, stats.Estimate(2.5, 2.0, 3.0))
+    holds = all_claims.Line("1.1 A is faster.", "holds", [all_claims.Dot("holds", 2.0, stats.Estimate(2.5, 2.0, 3.0))])
     untested = all_claims.Line("1.2 B is right.", "not tested")
     with_ratio, without = all_claims.plot([holds, untested]), all_claims.plot([untested])
     assert without is None and with_ratio and with_ratio == all_claims.plot([holds, untested])
     assert "Of 2 claims: 1 holds, 1 not tested" in with_ratio
     assert "Of 3 claims: 3 hold in part" in (all_claims.plot([dataclasses.replace(holds, word="holds in part")] * 3) or "")
     color = COLOURS["holds"][0]
-    assert color in with_ratio and with_ratio.count(color) > (all_claims.plot([dataclasses.replace(holds, measured=None)]) or "").count(color)
+    assert color in with_ratio and with_ratio.count(color) > (all_claims.plot([dataclasses.replace(holds, dots=[all_claims.Dot("holds", 2.0)])]) or "").count(
+        color
+    )
+
+
+def test_a_part_of_a_claim_has_a_row_of_its_own_with_its_ratio_in_digits_and_the_colour_of_its_own_verdict() -> None:
+    parts = [all_claims.Dot("refuted", 1.09, stats.Estimate(4.62, 3.5, 6.2), "stops"), all_claims.Dot("holds", 2.33, stats.Estimate(3.24, 2.2, 4.8), "goes on")]
+    shown = all_claims.plot([all_claims.Line("2.5 A stops, B goes on.", "holds in part", parts)]) or ""
+    rows: dict[str, list[str]] = {}
+    for y, words in re.findall(r'<text [^>]*y="([0-9.]+)"[^>]*>([^<]*)</text>', shown):
+        rows.setdefault(y, []).append(words)
+    told = [["2.5 A stops, B goes on.", "◆ holds in part"], ["stops", "4.62", "✖ refuted"], ["goes on", "3.24", "● holds"]]
+    assert [row for row in rows.values() if row in told] == told
+    drawn = set(re.findall(r'<path [^>]*class="(v\d) (?:fill|stroke)"', shown))
+    assert drawn == {svg.verdict_class("refuted"), svg.verdict_class("holds")}, "the claim's own verdict is no dot"
+    assert "stops: refuted, published 1.09, measured 4.62 (3.50 to 6.20)" in shown
 
 
 def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(whole: Path) -> None:

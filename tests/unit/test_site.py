@@ -15,7 +15,7 @@ from scripts.machine import locks
 from scripts.report import document
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
-from scripts.share import site
+from scripts.share import site, site_pages
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 from tests import synthetic
 from tests.site.page import Page
@@ -51,7 +51,30 @@ def test_every_link_within_the_site_leads_somewhere(built):
         path, place = unquote(urlsplit(link).path) or name, unquote(urlsplit(link).fragment)
         assert (built.parent / path).exists(), link
         assert not place or path not in pages or place in pages[path].ids, link
-    assert "See <a" in (findings := (built.parent / "FINDINGS.html").read_text()) and "and the rules." in findings
+    assert "See <a" in (findings := (built.parent / "FINDINGS.html").read_text()) and '<a href="docs/verdict-rules.html">the rules</a>' in findings
+
+
+def test_the_notes_are_in_the_site_whose_links_lead_into_it_and_are_words_where_they_lead_out_of_it(built):
+    limits = Page(built.parent / "docs" / "limits.html")
+    assert {"readings.html", "verdict-rules.html", "../runs.html#rows"} <= set(limits.links)
+    assert not [
+        link for name in site_pages.NOTES for link in Page(built.parent / "docs" / name.replace(".md", ".html")).links if link.endswith((".py", ".toml"))
+    ]
+    text = (built.parent / "docs" / "limits.html").read_text()
+    assert re.search(r"<li>\s*(<p>)?<strong>Environment of the committed numbers.*?\n<ul>\s*<li>", text, re.S), "a list within a list"
+
+
+def test_a_link_leads_to_a_page_s_place_in_the_site_and_is_words_where_the_site_has_none():
+    index = "[a](article-a.md#x) [s](../scripts/x.py) ![p](plots/p.svg) [w](without-containers/REPORT.md) [l](../docs/limits.md) [f](plots) [gone](gone.md)"
+    note = "[r](../reports/REPORT.md#x) [m](method.md) [d](../docs/limits.md) [t](use.md) [i](../reports/plots/p.svg) [e](https://example.org) \\[x\\](y.png)"
+    pages = [site_pages.Page(*page) for page in (("REPORT.md", "index.md", index), ("article-a.md", "article-a.md", ""))]
+    pages += [site_pages.Page("without-containers/REPORT.md", "without-containers/index.md", "[first](../REPORT.md) [l](../../docs/limits.md)")]
+    pages += [site_pages.Page("../docs/limits.md", "docs/limits.md", note), site_pages.Page("../docs/method.md", "docs/method.md", "")]
+    made = dict(site_pages.written(pages, lambda place: place == "plots/p.svg"))
+    assert made["index.md"] == "[a](article-a.md#x) s ![p](plots/p.svg) [w](without-containers/index.md) [l](docs/limits.md) f [gone](gone.md)"
+    assert made["without-containers/index.md"] == "[first](../index.md) [l](../docs/limits.md)"
+    told = "[r](../index.md#x) [m](method.md) [d](limits.md) t [i](../plots/p.svg) [e](https://example.org) \\[x\\](y.png)"
+    assert made["docs/limits.md"] == told
 
 
 def test_the_script_of_the_verdicts_knows_every_word_and_the_style_a_colour_for_each(built):

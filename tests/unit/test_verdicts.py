@@ -890,7 +890,7 @@ def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus()
     for count, told in ((2, 0), (1, 1)):
         of_count = [run for run in runs if run.job.case == "int8"] + [run for row in on(count, 10.0, 38.3) for run in repeated(row)]
         judged = judging.judge_article(row_groups.build(of_count, {ARTICLE.slug: ARTICLE}), ARTICLE)
-        text = overview.section({ARTICLE.slug: judged}, of_count, False, Markdown(), Markdown())
+        text = overview.section({ARTICLE.slug: judged}, False, Markdown(), Markdown())
         assert ("ran on another number of GPUs" in text) is bool(told), text
 
 

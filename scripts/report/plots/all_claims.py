@@ -16,17 +16,34 @@ from scripts.report.verdict_marks import SIGNS
 #: The letters of a line of a title; a longer title takes a second line, and TITLE is what that line adds to the row.
 LONGEST = 60
 TITLE = 14
-RIGHT = 110.0
+#: The rows of a claim's parts lie closer, and their names begin further right.
+PART = 18.0
+INDENT = 20.0
+#: Ends of the axis, of the digits and of the picture, from right to left.
+RIGHT, DIGITS = 160.0, 108.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Dot:
+    """A measured ratio, the published one, and the verdict on the part that rests on them; None where there is none. `name` is the part's."""
+
+    word: str
+    published: float | None = None
+    measured: stats.Estimate | None = None
+    name: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A claim with its verdict; `published` and `measured` are ratios, None where the claim has none or nothing measured it."""
+    """A claim with its verdict. `dots` are its ratios: with a name each has a row of its own below the title, without one that of the title."""
 
     title: str
     word: str
-    published: float | None = None
-    measured: stats.Estimate | None = None
+    dots: Sequence[Dot] = ()
+
+    @property
+    def parts(self) -> list[Dot]:
+        return [dot for dot in self.dots if dot.name]
 
 
 def plot(lines: Sequence[Line]) -> str | None:
@@ -36,20 +53,21 @@ def plot(lines: Sequence[Line]) -> str | None:
         return None
     titles = [_wrapped(line.title) for line in lines]
     heights = [ROW + TITLE * (len(title) - 1) for title in titles]
-    bottom = HEAD + sum(heights)
+    ends = list(itertools.accumulate(height + PART * len(line.parts) for line, height in zip(lines, heights, strict=True)))
+    bottom = HEAD + ends[-1]
     count = collections.Counter(line.word for line in lines)
     title = ", ".join(f"{count[word]} {_verb(word, count[word])}" for word in SIGNS if count[word])
     picture = Picture(
         bottom + FOOT,
         f"Of {len(lines)} claims: {title}",
-        "Vertical line: the published ratio. Sign: the measured ratio with its 95 % interval, of several that of the claim's first part.",
+        "Upright line: published ratio. Sign: measured ratio with its 95 % interval, and the verdict on the part of that line.",
         _told(lines),
     )
     scale = scales.for_values([*numbers, 1.0], 24 + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
     axis(picture, scale, HEAD, bottom, "times as fast, or another ratio of the claim; logarithmic")
     picture.line(scale.at(1), HEAD, scale.at(1), bottom, "ink")
-    for line, words, height, end in zip(lines, titles, heights, itertools.accumulate(heights), strict=True):
-        _draw(picture, scale, HEAD + end - height / 2, line, words)
+    for line, words, height, end in zip(lines, titles, heights, ends, strict=True):
+        _draw(picture, scale, HEAD + end - PART * len(line.parts) - height / 2, height / 2, line, words)
     return picture.svg()
 
 
@@ -65,26 +83,47 @@ def _verb(word: str, count: int) -> str:
 
 
 def _numbers(line: Line) -> list[float]:
-    measured = [line.measured.value, line.measured.low, line.measured.high] if line.measured else []
-    return scales.finite([line.published, *measured])
+    measured = [number for dot in line.dots if dot.measured for number in (dot.measured.value, dot.measured.low, dot.measured.high)]
+    return scales.finite([*(dot.published for dot in line.dots), *measured])
 
 
-def _draw(picture: Picture, scale: scales.Scale, y: float, line: Line, title: Sequence[str]) -> None:
+def _draw(picture: Picture, scale: scales.Scale, y: float, half: float, line: Line, title: Sequence[str]) -> None:
+    """A claim whose title's middle is at `y`, and `half` a title's height below it the rows of its parts."""
     for place, words in enumerate(title):
         picture.text(14, y + 4 + TITLE * (place - (len(title) - 1) / 2), words)
-    if line.published is not None:
-        picture.line(scale.at(line.published), y - 7, scale.at(line.published), y + 7, "ink", 2)
-    if line.measured:
-        if line.measured.low is not None and line.measured.high is not None:
-            picture.interval(scale.at(line.measured.low), scale.at(line.measured.high), y, verdict_class(line.word))
-        picture.verdict(scale.at(line.measured.value), y, line.word)
-    picture.text(WIDTH - RIGHT + 12, y + 4, f"{SIGNS[line.word]} {line.word}", f"{verdict_class(line.word)} words")
+    _word(picture, y, line.word)
+    for dot in line.dots:
+        if not dot.name:
+            _dot(picture, scale, y, dot)
+    for place, dot in enumerate(line.parts):
+        below = y + half + PART * place + PART / 2 - 4
+        picture.text(14 + INDENT, below + 4, cut(dot.name, LONGEST - 4), "muted")
+        _dot(picture, scale, below, dot)
+        _word(picture, below, dot.word)
+
+
+def _dot(picture: Picture, scale: scales.Scale, y: float, dot: Dot) -> None:
+    if dot.published is not None:
+        picture.line(scale.at(dot.published), y - 7, scale.at(dot.published), y + 7, "ink", 2)
+    if dot.measured:
+        if dot.measured.low is not None and dot.measured.high is not None:
+            picture.interval(scale.at(dot.measured.low), scale.at(dot.measured.high), y, verdict_class(dot.word))
+        picture.verdict(scale.at(dot.measured.value), y, dot.word)
+        picture.text(WIDTH - DIGITS, y + 4, stats.in_words(stats.Estimate(dot.measured.value), least=2), anchor="end")
+
+
+def _word(picture: Picture, y: float, word: str) -> None:
+    picture.text(WIDTH - DIGITS + 10, y + 4, f"{SIGNS[word]} {word}", f"{verdict_class(word)} words")
 
 
 def _told(lines: Sequence[Line]) -> list[str]:
-    return [
-        f"{line.title} {line.word}"
-        + (f", published {line.published:g}" if line.published is not None else "")
-        + (f", measured {stats.in_words(line.measured, least=2)}" if line.measured else "")
-        for line in lines
-    ]
+    return [f"{line.title} {line.word}" + "".join(map(_in_words, line.dots)) for line in lines]
+
+
+def _in_words(dot: Dot) -> str:
+    """ "; near in batch 128: refuted, published 1.13, measured 2.79 (2.36 to 3.31)"."""
+    return (
+        (f"; {dot.name}: {dot.word}" if dot.name else "")
+        + (f", published {dot.published:g}" if dot.published is not None else "")
+        + (f", measured {stats.in_words(dot.measured, least=2)}" if dot.measured else "")
+    )

@@ -26,10 +26,14 @@ from scripts.verdicts.row_groups import Group
 LARGEST = 128
 
 
+TIMES = Markdown("Times of whole calls over their tokens. ")
+#: Between the names of a cell.
+OR = " or "
+OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
 NOTE = Markdown(
-    f"Times of whole calls over their tokens. Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. {SIGNS[NOT_TESTED]} not tested: one of "
-    "the compared rows has fewer runs. A cell compares the systems of one setting; the brackets name a faster row of another setting, or of a smaller batch "
-    "in which both ran. The lines do not compare GPUs. Rows of one cell may have run on different GPUs of one model; the link tells."
+    f"{SIGNS[NOT_TESTED]} not tested: one of the compared rows has fewer runs. A cell compares the systems of one setting; the brackets name "
+    "a faster row of another setting, or of a smaller batch in which both ran. The lines do not compare GPUs. "
+    "Rows of one cell may have run on different GPUs of one model; the link tells."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -77,7 +81,7 @@ def section(groups: Sequence[Group]) -> Markdown:
         compared = _most_compared(single)
         lines.append(Line(gpu, _models(of_model), _fastest(compared) + _faster_elsewhere(compared, single), _of_batches(of_model)))
     shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
-    return blocks(shown, NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
+    return blocks(shown, TIMES + (OR_NOTE if OR in shown else "") + NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
 
 
 def _config(shape: str) -> str:
@@ -145,7 +149,7 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
     runs = _runs_in_words(group) + ("" if _can_judge([best]) else f", {RECIPE_1}")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
-    name = link(" or ".join([best.row.case, *alike]), f"#{best.group.slug}")
+    name = link(OR.join([best.row.case, *alike]), f"#{best.group.slug}")
     if _systems(group) > 1 and min(map(_runs, group)) < stats.LEAST_RUNS:
         name = Markdown(f"{SIGNS[NOT_TESTED]} ") + name
     return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)

@@ -25,13 +25,13 @@ NESTED = Markdown("    - ")
 PICTURE = "claims"
 
 
-def section(verdicts: Mapping[str, ArticleVerdicts], records: Sequence[Record], pictured: bool, fastest: Markdown, elsewhere: Markdown) -> Markdown:
-    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture; `elsewhere` names other results."""
+def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, fastest: Markdown, limits: Markdown) -> Markdown:
+    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture."""
     chosen = every_claim(verdicts)
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    return blocks(_counts(chosen), picture, fastest, _limits(records, elsewhere))
+    return blocks(_counts(chosen), picture, fastest, limits)
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
@@ -217,18 +217,30 @@ def _counted(count: Mapping[str, int], words: Iterable[str]) -> Markdown:
 
 
 def _line(judged: Judged) -> all_claims.Line:
-    numbers = ratio(judged)
-    title = f"{judged.claim['id']} {judged.claim['text']}"
-    return all_claims.Line(title, judged.verdict.word, numbers[0] if numbers else None, numbers[2].ratio if numbers else None)
+    return all_claims.Line(f"{judged.claim['id']} {judged.claim['text']}", judged.verdict.word, _dots(judged))
 
 
-def _limits(records: Sequence[Record], elsewhere: Markdown) -> Markdown:
-    """What qualifies every number, in a line."""
+def _dots(judged: Judged) -> list[all_claims.Dot]:
+    """The published and measured ratio of a claim; of a tested claim whose parts came out differently those of each part, by its name and verdict."""
+    if not judged.verdict.parts_differ or judged.verdict.word == NOT_TESTED:
+        if numbers := ratio(judged):
+            return [all_claims.Dot(judged.verdict.word, numbers[0], numbers[2].ratio)]
+        return [all_claims.Dot(judged.verdict.word, None, measured) for measured, _, _ in ratios(judged)[:1]]
+    dots = []
+    for relation, part, is_shown in _with_numbers(judged):
+        published = relation.published(part)
+        if is_shown and (part.ratio or published):
+            dots.append(all_claims.Dot(part.word, published[0] if published else None, part.ratio, part.name))
+    return dots
+
+
+def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:
+    """What qualifies every number, in a line; `elsewhere` names other results, `page` is the link to docs/limits.md, "" where there is none."""
     devices = sorted({gpu["name"] for record in records for gpu in record.host.get("gpus") or []}) or ["CPU"]
     contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
     of_all = f"all {contained}" if contained == len(records) else f"{contained} of {len(records)}"
     stand_ins = sum(map(is_on_stand_in, records))
     base = "" if not stand_ins else f", {'all' if stand_ins == contained else stand_ins} on a stand-in for the pinned base image"
-    words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in docs/limits.md.")
-    return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere)
+    words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in {}.")
+    return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere, link("docs/limits.md", page) if page else "docs/limits.md")

@@ -1,5 +1,6 @@
 // Tables sort by a click or the Enter key on a column's heading; what is no number goes last.
 for (const table of document.querySelectorAll("article table")) {
+  for (const cell of table.querySelectorAll("td")) cell.classList.toggle("measured", / ± /.test(cell.textContent) && cell.textContent.length < 30);
   const body = table.tBodies[0];
   const headings = [...table.querySelectorAll("th")];
   headings.forEach((heading, column) => {
