@@ -73,7 +73,7 @@ class Column:
 def _busy_share(line: Line) -> float | None:
     shares = line.row.busy_shares(line.new_tokens)
     known = sorted(share for share in shares if not isinstance(share, str))
-    return known[line.row.empty_devices] if known and len(known) == len(shares) else None
+    return known[line.row.empty_devices] if len(known) == len(shares) == line.row.count else None
 
 
 COLUMNS = (

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 from scripts import pins
 from scripts.commands.line import command_line
 from scripts.errors import KitError, UsageError
-from scripts.images import archive, build, pieces
+from scripts.images import archive, build, offline, pieces
 
 LOADED = pins.load()
 ENDLESS = 'echo $$ > "$0.pid"; exec cat /dev/zero'
@@ -48,7 +50,9 @@ def test_what_ends_the_writing_of_an_archive_is_told_as_it_is_and_docker_is_ende
     assert list((tmp_path / "archives").iterdir()) == []
 
 
-@pytest.mark.parametrize(("script", "words"), [("echo no such image >&2; exit 1", "no such image"), ("echo half; exit 3", "exit code 3")])
+@pytest.mark.parametrize(
+    ("script", "words"), [("echo no such image >&2; exit 1", "no such image"), ("echo half; exit 3", "exit code 3"), ("echo half; kill -9 $$", "exit code -9")]
+)
 def test_a_docker_that_fails_is_told_by_its_reason_and_leaves_no_archive(docker_save, tmp_path, script, words):
     with pytest.raises(KitError, match=f"^docker save failed: {words}; "):
         docker_save(script)
@@ -79,3 +83,19 @@ def test_the_images_of_the_typed_backends_are_archived(tmp_path, monkeypatch, ba
 def test_a_wrong_name_among_the_backends_is_told_with_the_ones_that_there_are(tmp_path):
     with pytest.raises(UsageError, match="there is no backend 'deepsped', allowed are .*; try deepspeed;"):
         CliRunner().invoke(command_line, ["archive", "--backend", "deepspeed,deepsped", "--archives", str(tmp_path)], catch_exceptions=False)
+
+
+def test_half_a_file_of_an_archive_that_was_cut_off_has_no_checksum(tmp_path):
+    for name in ("kit.tar", ".partial-kit.tar"):
+        (tmp_path / name).write_text("half")
+    archive.write_sums(tmp_path)
+    assert list(archive.read_sums(tmp_path)) == ["kit.tar"]
+
+
+def test_the_kit_of_an_archive_names_no_place_from_which_it_came(tmp_path):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(tmp_path)]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=one"]):
+        subprocess.run([*git, *words], check=True)
+    with tarfile.open(offline.keep_kit(tmp_path, tmp_path)) as packed:
+        config = packed.extractfile(f"{offline.FOLDER}/.git/config").read().decode()
+    assert "remote" not in config and str(tmp_path) not in config

@@ -18,6 +18,7 @@ from scripts.results import Record, output
 from scripts.run import plan
 from scripts.run.engines import nsight
 from scripts.verdicts import judging, row_groups, rules, run_facts, token_times
+from scripts.verdicts.lacking import Lacking
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, Part
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
@@ -85,7 +86,7 @@ def changed(records: list[Record], case: str, batch_size: int, record: Record | 
 # ------------------------------------------------------------------------------------------------ ms/token
 def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we_do_not() -> None:
     row = group_of([cell("ds-zero", 8, 18.56, wrong=400)]).rows[0]
-    assert (token_times.tokens_of_a_call(row, "article"), token_times.tokens_of_a_call(row, "corrected")) == (6400, 400)
+    assert [token_times.tokens_of_a_call(row, formula) for formula in ("article", "once", "corrected")] == [6400, 800, 400]
     assert token_times.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
     assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
 
@@ -130,6 +131,12 @@ def test_the_notes_below_the_table_are_markdown() -> None:
 def test_a_case_without_any_row_has_its_line_nevertheless() -> None:
     lines = {line[0]: line[1:] for line in table_of([one for one in published_cells() if one.job.case != "accelerate-int8"])}
     assert lines["accelerate-int8, measured"] == ["—", *["not run"] * 6]
+
+
+def test_a_size_without_a_row_is_told_by_the_smallest_that_ran_out_of_memory_below_it() -> None:
+    others = [one for one in published_cells() if one.job.case != "ds-inference"]
+    lines = {line[0]: line[2:] for line in table_of([*others, *(cell("ds-inference", size, 1.0, status="oom") for size in (32, 64))])}
+    assert lines["ds-inference, measured"] == [*["not run"] * 3, "**oom**", "**oom**", "oom at 32"]
 
 
 def test_every_cell_is_a_number_or_says_why_there_is_none() -> None:
@@ -278,6 +285,18 @@ def test_rows_that_load_in_another_way_since_are_measured_again() -> None:
 def test_claims_of_different_numbers_of_gpus_leave_them_to_the_article() -> None:
     names = (("pipeline-deepspeed-1", 1), ("pipeline-deepspeed-4", 4))
     assert to_test([synthetic.record(job(name, 1, count, new_tokens=42), 1000.0) for name, count in names], runs=2) == [to_type("2.2,2.3")]
+
+
+def test_no_command_is_told_where_no_number_of_gpus_fits_all_rows_of_a_claim() -> None:
+    gpus = {"accelerate-fp16": 1, "ds-inference": 4, "ds-zero": 8}
+    article = dataclasses.replace(ARTICLE, cases=tuple(dataclasses.replace(CASES[name], gpus=count) for name, count in gpus.items()))
+    claim = {"relations": [{"fastest": "ds-inference", "than": ["accelerate-fp16", "ds-zero"], "batch_sizes": [8]}]}
+
+    def lacking(zero_on: int) -> Lacking | None:
+        runs = [cell(name, 8, 5.0, count) for name, count in (gpus | {"ds-zero": zero_on}).items()]
+        return rules.judge(claim, group_of(runs), article, 100).lacking
+
+    assert (lacking(8), lacking(4)) == (Lacking(None, 5), None)
 
 
 def test_sizes_above_an_oom_are_not_asked_for() -> None:
@@ -716,7 +735,7 @@ def test_a_cache_with_another_answer_than_the_default_one_makes_the_row_s_output
         (row,) = group_of([record]).rows
         return row
 
-    assert row_of(of(30)).output_is_right and row_of(of(None)).output_is_right
+    assert row_of(of(30)).output_is_right and row_of(of(None)).output_is_right and not row_of(of(0)).output_is_right
     wrong = of(29)
     assert not row_of(wrong).output_is_right
     assert wrong.guest.check["passed"], "the guest's own check is of the model alone"
@@ -732,6 +751,11 @@ def test_efficiency_falls_where_more_gpus_help_less() -> None:
     text = section_of(cell("ds-inference", 1, 20.0, count=1), cell("ds-inference", 1, 12.5, count=2), cell("ds-inference", 1, 10.0, count=4))
     assert re.search(r"\| ds-inference \| 1 \| 100 \| 1 \| 200\d.* \| — \| 100 \|", text), text
     assert re.search(r"\| ds-inference \| 1 \| 100 \| 2 \| .* \| 1\.(60|59).* \| 80 \|", text) and re.search(r"\| 4 \| .* \| (2.00|1.99).* \| 50 \|", text)
+
+
+def test_efficiency_is_that_of_the_fewest_gpus_on_which_the_system_ran() -> None:
+    text = section_of(cell("ds-inference", 1, 20.0, count=2), cell("ds-inference", 1, 12.5, count=4))
+    assert re.search(r"\| 2 \| .* \| — \| 100 \|", text) and re.search(r"\| 4 \| .* \| 80 \|", text), text
 
 
 def test_a_row_with_a_wrong_output_has_no_efficiency() -> None:

@@ -46,7 +46,7 @@ def told(shares_by_tokens, calls=None):
     gpus = [gpu["uuid"] for gpu in one.host["gpus"]]
     ok = {"code": "ok", "samples": 9}
     one.host["busy"] = [
-        {"new_tokens": count, "gpus": [{"uuid": uuid, **ok, "share": share} for uuid, share in zip(gpus, shares, strict=True)]}
+        {"new_tokens": count, "gpus": [{"uuid": uuid, **ok, "share": share} for uuid, share in zip(gpus, shares, strict=False)]}
         for count, shares in shares_by_tokens.items()
     ]
     if calls:
@@ -88,7 +88,23 @@ def test_a_share_that_is_missing_breaks_no_report():
     group = group_of(one)
     (line,) = cells_of(around.section(group, None), "deepspeed")
     assert line["a kernel runs on the GPU, % of the time"] == "20, ok and ok, 70"
-    assert {column.value(one) for one in data.lines_of(group, None) for column in data.COLUMNS if column.name == "gpu_busy_share"} == {None}
+    assert busy_share(one) == {None}
+
+
+def busy_share(one):
+    return {column.value(line) for line in data.lines_of(group_of(one), None) for column in data.COLUMNS if column.name == "gpu_busy_share"}
+
+
+def test_the_share_in_the_data_is_the_smallest_of_the_gpus_that_hold_a_part_of_the_model():
+    one = told({1: (0.5, 0.0), 128: (0.5, 0.0)})
+    one.guest.used["parameters_per_device"] = {"cuda:0": 7}
+    assert busy_share(one) == {0.5}
+
+
+def test_a_result_that_tells_of_fewer_gpus_than_the_row_had_breaks_no_report():
+    one = told({1: (0.5,), 128: (0.5,)})
+    one.guest.used["parameters_per_device"] = {"cuda:0": 7}
+    assert busy_share(one) == {None}
 
 
 def test_joules_of_longer_calls_are_of_the_tokens_that_those_calls_made():

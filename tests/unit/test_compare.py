@@ -139,6 +139,11 @@ def run(**typed):
     return subprocess.run([sys.executable, "-m", "scripts", "compare"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)
 
 
+def test_slower_by_more_than_a_threshold_is_the_whole_interval():
+    slower = comparison.Difference("row", "", comparison.SLOWER, stats.Estimate(1.10, 1.04, 1.16))
+    assert slower.is_slower_by(3) and not slower.is_slower_by(4) and not slower.is_slower_by(5)
+
+
 @pytest.mark.slow
 def test_the_threshold_decides_the_exit_code(tmp_path):
     synthetic.write(tmp_path / "a", runs(job("int8"), *[50.0] * 5))

@@ -120,6 +120,7 @@ def test_a_power_limit_below_the_default_is_marked_and_the_gpus_own_limit_distur
     assert of_gpu(found, "disturbed") == ["power limit: GPU 0 is held to 350 W, its default is 700 W"]
     own = watched(machine, tmp_path, f"{0x4} 40", FAKE_NVML_LIMITS="700000 700000")
     assert [mark.partition(":")[0] for mark in of_gpu(own)] == ["throttled"] and of_gpu(own, "disturbed") == []
+    assert of_gpu(watched(machine, tmp_path, FAKE_NVML_LIMITS="800000 700000")) == []
     hot = watched(machine, tmp_path, f"{0x20} 90", FAKE_NVML_LIMITS="700000 700000")
     assert of_gpu(hot) == of_gpu(hot, "disturbed") != []
 
@@ -131,6 +132,21 @@ def test_errors_of_memory_that_ecc_could_not_correct_are_marked_where_they_came_
     assert before["gpus"][0]["ecc_uncorrected"] == {"before": 3, "after": 3} and of_gpu(before) == []
     found = watched(machine, tmp_path, meanwhile="open('{folder}/ecc', 'w').write('5')")
     assert of_gpu(found, "disturbed") == ["ECC: GPU 0 had 2 uncorrected errors of memory during the run"]
+
+
+#: The driver loses the GPU.
+LOST = """
+import pynvml
+def lost(uuid):
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+pynvml.nvmlDeviceGetHandleByUUID = lost
+"""
+
+
+@pytest.mark.slow
+def test_errors_of_memory_of_a_gpu_that_was_lost_in_the_run_are_not_known(machine: Machine, tmp_path):
+    (tmp_path / "ecc").write_text("3")
+    assert watched(machine, tmp_path, meanwhile=LOST)["gpus"][0]["ecc_uncorrected"] is None
 
 
 def test_a_process_is_known_by_those_above_it(tmp_path):
@@ -170,6 +186,19 @@ def test_a_file_that_does_not_tell_the_time_leaves_the_pressure_not_known(tmp_pa
 
 def test_a_kernel_without_the_files_leaves_the_pressure_not_known(tmp_path):
     assert pressure.waited_us("memory", tmp_path / "none") is None
+
+
+def test_calls_are_placed_by_a_clock_that_may_be_set_by_a_second(monkeypatch):
+    asked = []
+    monkeypatch.setattr(pressure.Watch, "shares", lambda self, window: asked.append(window) or {"memory": None, "cpu": None})
+    began = time.time()
+    with conditions.Watch([], look_s=0.01) as watch:
+        pass
+    ended = time.time()
+    kept = [began - 0.5, ended + 0.5]
+    for calls in (kept, [began - 2, ended], [began, ended + 2], [ended, began - 0.5]):
+        watch.summary(calls)
+    assert asked == [kept, None, None, None]
 
 
 @pytest.mark.parametrize(("share", "marked"), [(None, False), (0.01, False), (0.011, True)])

@@ -144,3 +144,9 @@ def test_a_file_may_be_as_large_as_its_limit(tmp_path: Path) -> None:
     assert door.read(tmp_path / "file", 5) == b"12345"
     with pytest.raises(door.Refused, match="file has 5 bytes; 4 are allowed"):
         door.read(tmp_path / "file", 4)
+
+
+def test_a_file_that_gives_more_than_its_size_is_refused_at_its_limit() -> None:
+    """The kernel says that this file is empty, and gives a page of it at each reading."""
+    with pytest.raises(door.Refused, match=r"maps has .* bytes; 5,000 are allowed"):
+        door.read(Path("/proc/self/maps"), 5000)

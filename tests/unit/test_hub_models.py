@@ -29,6 +29,7 @@ from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
 from scripts.run import conversion
 from scripts.run.options import Options
+from scripts.surroundings import Surroundings
 from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.fakes import hub as fake_hub
@@ -527,6 +528,11 @@ def fill_hub_cache(content, commit=FIRST, name=NAME):
         (folder / "blobs" / digest).write_bytes(text)
         (folder / "snapshots" / commit / file).symlink_to(f"../../blobs/{digest}")
     return folder
+
+
+def test_the_hub_s_cache_lies_in_the_user_s_and_a_mirror_s_address_ends_in_no_slash():
+    typed = Surroundings({"XDG_CACHE_HOME": "/scratch/cache", "HF_ENDPOINT": "https://mirror.example/"})
+    assert (str(typed.hub_cache), typed.hub_endpoint) == ("/scratch/cache/huggingface/hub", "https://mirror.example")
 
 
 def test_the_hub_s_own_cache_serves_without_a_copy_and_without_a_network(served, no_hub, tmp_path):

@@ -221,6 +221,17 @@ def machine_of(cpu="Xeon", cores=16, gpu="NVIDIA H200", gib=140, **more):
     return {"machine": {"cpu": cpu, "cpu_count": cores, **more}, "gpus": [synthetic.gpu(number, gpu, gib) for number in range(2)]}
 
 
+def test_of_runs_that_an_earlier_kit_stored_the_latest_is_told(tmp_path):
+    prefix, first = stored_by_schema_1(tmp_path, job_of("deepspeed"))
+    _, second = stored_by_schema_1(tmp_path, job_of("deepspeed"), {"id": f"{first[:-2]}02"}.items())
+    assert results.enough(prefix, 2, tmp_path, jobs.prefix_of).id == second
+
+
+def test_memory_that_a_driver_tells_a_little_less_of_is_told_in_whole_gib():
+    gpu = {"name": "NVIDIA H100", "memory_total_bytes": 85_520_809_984, "compute_capability": "9.0"}
+    assert MachineKind.of({"gpus": [gpu]}, "cuda").device_facts == "80 GiB, compute capability 9.0"
+
+
 @pytest.mark.parametrize("other", [{"cores": 64}, {"cpu": "EPYC"}, {"gib": 141}, {"gpu": "NVIDIA H100"}])
 def test_a_run_on_another_kind_of_machine_stands_for_no_run_here(tmp_path, other):
     job = job_of("deepspeed")

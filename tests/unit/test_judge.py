@@ -124,6 +124,9 @@ def test_calls_that_differ_fail():
 def test_a_wrong_number_of_tokens_fails():
     assert "4 new tokens were asked for, 3 came" in verdict(said(runs=[run_of(4, [[[0, 0, 0]]] * 2, [10.0, 10.0])]))["reason"]
     assert "4 new tokens were asked for, 5 came" in verdict(said(runs=[run_of(4, [[[0] * 5]] * 2, [10.0, 10.0])]))["reason"]
+    again = {**again_of([[0] * 3]), "digest": timed_tokens.digest([[0] * 4])}
+    assert "4 new tokens were asked for, 3 came" in verdict(said(again=again))["reason"], "the call whose logits were kept"
+    assert "4 new tokens were asked for, 3 came" in verdict(said(fresh=[call_of([6, 5], [0] * 3, 12.0)]))["reason"], "an unseen prompt"
 
 
 def test_calls_with_unseen_prompts_are_held_against_the_longest_run():
@@ -165,6 +168,12 @@ def test_every_sampled_answer_that_differs_is_counted():
     runs = [run_of(4, [[[1] * 4], [[3] * 5]], [10.0, 11.0])]
     found = verdict(said(runs=runs, greedy=False, fresh=[], again={"reason": "tokens are sampled"}), logits={}, plain=None)
     assert (found["steps"], found["reason"]) == (9, "4 new tokens were asked for, 5 came")
+
+
+def test_a_sampled_answer_may_end_early():
+    runs = [run_of(4, [[[1] * 4], [[3] * 2]], [10.0, 11.0])]
+    found = verdict(said(runs=runs, greedy=False, fresh=[], again={"reason": "tokens are sampled"}), logits={}, plain=None)
+    assert found["passed"] and found["steps"] == 6
 
 
 class Ids(numpy.ndarray):
@@ -231,6 +240,13 @@ def test_an_end_token_may_end_an_answer_where_the_job_allows_it():
     assert found["passed"] and list(found["logits_error"]) == ["prompt"], "it has no late step"
     assert "logits of a late step: every answer ended before it" in found["not_seen"]
     assert "4 new tokens were asked for, 2 came" in verdict(said(**{**fields, "forbidden_tokens": [2]}))["reason"]
+
+
+def test_an_answer_that_ended_just_before_the_late_step_has_none():
+    batch = timed_tokens.Batch(ids([5, 6]), ends=[2])
+    rows = [[0, 0, 2, 3]]
+    fields = {"runs": [run_of(4, [rows] * 2, [10.0] * 2, batch)], "again": again_of(rows, batch), "fresh": [], "forbidden_tokens": []}
+    assert list(verdict(said(**fields, stop_tokens=[2]), {"prompt": RIGHT[:1], "late": RIGHT[:1]})["logits_error"]) == ["prompt"]
 
 
 def test_an_end_token_within_an_answer_does_not_excuse_the_tokens_that_are_missing_behind_it():

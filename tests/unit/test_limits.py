@@ -50,6 +50,12 @@ def test_bloom_7b1_reads_14_14_gb_a_token():
     assert work.weight_bytes(BLOOM, "int8") == pytest.approx(layers + 2 * BLOOM.output.parameters, rel=1e-3)
 
 
+def test_an_int8_matrix_has_a_float16_bias_and_the_output_matrix_stays_float16():
+    layers = work.Matrix("layer", outputs=3, inputs=5, bias=True, layers=2)
+    model = work.Model([layers], work.Matrix("output", outputs=7, inputs=5, bias=False, layers=1), 2, 5, 5)
+    assert work.weight_bytes(model, "int8") == 2 * 3 * (5 + 2) + 7 * 5 * 2
+
+
 @pytest.mark.parametrize(("shape", "parameters"), [("bloom-7b1", 7.069e9), ("gpt-j-6B", 6.051e9), ("llama-3-8B", 8.030e9)])
 def test_the_products_hold_all_parameters_that_the_models_are_published_with_but_the_embedding(shape, parameters):
     model = work.model_of(weights.config_of(shape, "full"))
@@ -220,6 +226,13 @@ def test_several_gpus_count_with_their_rates_together_and_empty_ones_not():
     assert distances.measured(row).bytes_per_s == pytest.approx(4e12)
 
 
+def test_a_gpu_without_a_known_rate_leaves_that_of_all_unknown():
+    both = record(job("deepspeed", 2), gpu_name="NVIDIA H200")
+    both.host["gpus"][1]["name"] = "SOME GPU"
+    (row,) = group_of(both).rows
+    assert distances.nominal(row) == distances.Rates(None, None)
+
+
 @pytest.mark.parametrize(
     "run",
     [
@@ -288,6 +301,13 @@ def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():
     run = synthetic.probed(record(job("transformers", **CONTROLLED), (10.0, 1280.0)), code="too-short")
     for line in cells_of(energy.section(group_of(run), None), "transformers"):
         assert line["J a token"] == "too-short" and line["J a token by sampled power"] == "—"
+
+
+def test_joules_of_which_a_gpu_s_do_not_count_are_none():
+    run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0)))
+    for window in run.host["energy"]:
+        window["gpus"][1]["code"] = "few-updates"
+    assert [line["J a token"] for line in cells_of(energy.section(group_of(run), None), "deepspeed")] == ["few-updates"] * 2
 
 
 def test_a_price_is_reckoned_only_where_one_is_given(monkeypatch):

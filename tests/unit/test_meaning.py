@@ -36,6 +36,10 @@ def test_an_output_that_is_called_right_against_its_own_error_is_told() -> None:
     assert "called right with an error of 0.5, the tolerance is 0.001" in one_problem(record(job("deepspeed", 2), 12.0, checked=synthetic.check(0.5)))
 
 
+def test_an_error_as_large_as_the_tolerance_is_right() -> None:
+    assert not list(meaning.problems(record(job("deepspeed", 2), 12.0, checked=synthetic.check(1e-3))))
+
+
 def test_another_tolerance_than_the_job_s_is_told() -> None:
     loose = synthetic.check(0.5) | {"tolerance": 1.0}
     assert one_problem(record(job("deepspeed", 2), 12.0, checked=loose)) == "its output was checked with the tolerance 1.0, its job says 0.001"

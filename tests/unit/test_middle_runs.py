@@ -203,3 +203,27 @@ def test_where_each_run_was_disturbed_all_of_them_are_shown():
     (row,) = group_of(runs).rows
     assert (list(row.counted_runs), row.undisturbed()) == (runs, [])
     assert of_csv(group_of(runs), "load_s") == {20.0}
+
+
+def further_token(*runs):
+    (line,) = cells_of(around.section(group_of(runs), None), "deepspeed")
+    return line["further token, ms (95 % interval)"]
+
+
+def test_a_run_without_calls_of_one_token_tells_no_further_token():
+    asked = job("deepspeed", 2, variant="controlled", new_tokens=(1, 16))
+    lacking, both = (record(asked, (10.0, 40.0), number=number, spread=0.0) for number in (1, 2))
+    del lacking.guest.measurements[0]
+    assert further_token(both, lacking) == "2.00"
+
+
+def test_longer_calls_that_were_not_slower_tell_no_further_token():
+    assert further_token(record(job("deepspeed", 2, **CONTROLLED), (10.0, 9.0), spread=0.0)) == "within noise"
+
+
+def test_more_gpus_than_letters_have_letters_with_a_number():
+    runs = [record(job("deepspeed", 2), 12.0, number=number) for number in range(1, 15)]
+    for place, run in enumerate(runs):
+        run.host["gpus"] = [{**gpu, "uuid": f"GPU-{2 * place + gpu['index']}"} for gpu in run.host["gpus"]]
+    letters = around.gpu_letters(group_of(runs))
+    assert (letters["GPU-25"], letters["GPU-26"]) == ("Z", "A1") and len(set(letters.values())) == 28

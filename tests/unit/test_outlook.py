@@ -107,6 +107,13 @@ def test_a_batch_size_without_a_run_takes_as_long_as_the_nearest_one_that_is_nam
     assert [(row.run_s, row.as_batch) for row in rows(["deepspeed"], asked)] == [(13.0, None), (33.0, 32)]
 
 
+def test_what_is_unsupported_is_not_to_go(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
+    (one,) = planned(["transformers"], asked)
+    stored(one, asked, 1, status="unsupported")
+    assert [(row.done, row.to_go) for row in rows(["transformers"], asked)] == [(5, 0)]
+
+
 def test_what_ran_out_of_memory_is_not_to_go_and_ends_the_sizes_above_it(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5", BATCH_SIZES="1,8,64")
     (one,) = planned(["transformers"], asked)

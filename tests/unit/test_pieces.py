@@ -33,6 +33,8 @@ def test_more_than_a_thousand_pieces_keep_their_order(tmp_path):
     content = bytes(range(251)) * 5
     write(tmp_path, content, 1)
     assert b"".join(pieces.joined(pieces.of(tmp_path, "a.tar"))) == content
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert pieces.listed(names, "a.tar")[999:1002] == ["a.tar.999", "a.tar.1000", "a.tar.1001"] != names[999:1002]
 
 
 def test_an_archive_that_was_larger_leaves_no_piece(tmp_path):

@@ -94,6 +94,10 @@ def test_a_password_in_the_address_is_in_no_output(remote_with_password):
     assert "hunter2" not in done.stdout + done.stderr and "alice" not in done.stdout + done.stderr
 
 
+def test_what_follows_an_address_stays():
+    assert publish.without_password("fatal: https://host/x.git?token=hunter2 not found") == "fatal: https://host/x.git?… not found"
+
+
 @pytest.mark.slow  # a process for each
 @pytest.mark.parametrize("remote", ["https://alice:hun ter2@127.0.0.1:1/x", "https://127.0.0.1:1/x?t=a hunter2", "https://a:hunter2\n@127.0.0.1:1/x"])
 def test_an_address_with_a_space_is_refused_and_not_repeated(remote):

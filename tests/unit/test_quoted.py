@@ -148,6 +148,11 @@ def test_a_marker_that_is_wrong_is_named_with_its_page_and_what_is_allowed(marke
     assert str(caught.value).startswith(f"PAGE.md: <!-- {marker} -->: ") and words in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_memory_is_the_most_of_any_run():
+    runs = [record(FAST.job, number=number, peak_gib=peak_gib) for number, peak_gib in ((1, 9.5), (2, 11.5))]
+    assert number(f"peak_gib {FASTER} decimals=1", runs) == "11.5"
+
+
 def test_memory_that_was_not_sampled_is_no_number():
     (bare,) = repeated(FAST, 1)
     bare.host["gpu_memory"] = []

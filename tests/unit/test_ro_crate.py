@@ -74,6 +74,11 @@ def test_a_run_whose_times_are_no_moments_is_let_in_nowhere(began: str, wall_s: 
         record_of(fields)
 
 
+def test_runs_are_published_on_the_day_of_the_latest() -> None:
+    runs = [record(job("deepspeed", 2), number=day, started_at=f"2026-11-2{day}T04:10:00Z") for day in (3, 5, 4)]
+    assert entities(runs)["./"]["datePublished"] == "2026-11-25"
+
+
 def test_zenodo_is_told_what_the_citation_says() -> None:
     told = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

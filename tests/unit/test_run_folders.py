@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.measuring.answers_file import NAME as ANSWERS
 from scripts import results
 from scripts.errors import KitError
 from scripts.machine import locks
@@ -92,6 +93,19 @@ def test_a_runner_that_is_killed_at_any_moment_leaves_no_lock_and_no_half(tmp_pa
     assert list(run_folders.sweep_unfinished(tmp_path)) == ([folder] if unfinished else []), "a finished run is not called unfinished"
     assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == stay
     assert not (tmp_path / run_folders.CLAIM).exists()
+
+
+def test_a_run_that_was_killed_before_it_said_anything_leaves_no_folder(tmp_path: Path) -> None:
+    folder = killed(tmp_path / f"{PREFIX}-01", ".lock")
+    (folder / "log.txt").touch()
+    assert list(run_folders.sweep_unfinished(tmp_path)) == [] and not folder.exists()
+
+
+def test_the_answers_of_a_killed_run_stay_for_the_next_one(tmp_path: Path) -> None:
+    folder = killed(tmp_path / f"{PREFIX}-01", ".lock", "job.json")
+    killed(folder / "work", ANSWERS)
+    assert list(run_folders.sweep_unfinished(tmp_path)) == [folder]
+    assert sorted(path.name for path in folder.iterdir()) == ["job.json", ANSWERS] and (folder / ANSWERS).read_text() == "text"
 
 
 @pytest.mark.parametrize("names", [(), (".lock",)], ids=["no lock yet", "a lock that it does not hold yet"])

@@ -20,6 +20,7 @@ from scripts.machine import gpus, temporary_folders
 from scripts.run import host_facts, plan, runner, several
 from scripts.run.options import Options
 from scripts.verdicts import row_groups
+from tests import synthetic
 from tests.typed import chosen
 
 #: An interpreter in name, which answers as a guest that timed the calibration's calls; `{meanwhile}` comes before its answer.
@@ -253,6 +254,19 @@ def test_a_job_whose_command_was_killed_before_it_could_be_bound_to_it_does_not_
     for parent, output in ((os.getpid(), "began\n"), (1 << 22, "")):
         done = subprocess.run([sys.executable, "-c", began, str(parent)], cwd=paths.ROOT, capture_output=True, text=True)
         assert done.stdout == output and (done.returncode == 0) == bool(output)
+
+
+def test_a_job_that_was_killed_is_no_success_and_is_named_with_its_signal(asked, tmp_path: Path, capfd) -> None:
+    options = chosen(**asked(CASES="empty"), JOBS="2")
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    assert several.perform(planned(options), options, killed) == 1
+    assert "no result: ended with -9" in capfd.readouterr().err
+
+
+def test_a_run_beside_others_is_one_of_those_that_jobs_at_once_ask_for() -> None:
+    beside = synthetic.record(synthetic.job("deepspeed", 2))
+    beside.host["shared_with"] = 1
+    assert runner.counts(beside, chosen(JOBS="2")) and not runner.counts(beside, chosen())
 
 
 def test_a_plan_shows_the_jobs(asked) -> None:

@@ -90,6 +90,7 @@ def test_a_single_sample_has_three_digits() -> None:
 
 
 def test_a_value_is_told_to_the_first_uncertain_digit() -> None:
+    assert stats.with_interval(stats.Estimate(12345.0, 12011.0, 12600.0), least=2) == ("12345", "12011 to 12600"), "no digit before the point is rounded away"
     assert stats.with_interval(stats.Estimate(3.8283, 3.80, 3.86)) == ("3.83", "3.80 to 3.86")
     assert stats.with_interval(stats.Estimate(1.0023, 1.0011, 1.0035)) == ("1.002", "1.001 to 1.004")
     assert stats.with_interval(stats.Estimate(4.0, 4.0, 4.0), least=2) == ("4.0000", "4.0000 to 4.0000")

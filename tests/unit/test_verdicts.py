@@ -7,6 +7,7 @@ import math
 import msgspec
 import pytest
 
+from bench.job import Job
 from scripts import articles, stats
 from scripts.articles import shapes
 from scripts.errors import KitError
@@ -156,6 +157,11 @@ def test_of_comparisons_with_one_word_the_one_with_the_lowest_lower_end_decides(
     assert parts.decides([clearly, barely]) is barely
 
 
+def test_a_comparison_without_an_interval_is_as_low_as_its_value() -> None:
+    near, far = (Part("", NOT_TESTED, ratio=stats.Estimate(value)) for value in (1.1, 2.0))
+    assert parts.decides([far, near]) is near
+
+
 def test_runs_of_other_pins_are_rows_of_their_own() -> None:
     older, newer = repeated(record(job("int8"), 50.0), 6)[:3], repeated(record(job("int8"), 50.0), 6)[3:]
     for run in older:
@@ -180,6 +186,26 @@ def test_a_run_that_failed_is_none_of_the_five_and_does_not_undo_them() -> None:
     failed = dataclasses.replace(repeated(record(fast.job, status="failed", reason="synthetic"), 9)[8], reason="synthetic")
     assert judge_runs([FASTER], [*repeated(fast, 5), failed, *repeated(slow)]).word == HOLDS
     assert judge_runs([FASTER], [*repeated(fast, 4), failed, *repeated(slow)]).word == NOT_TESTED
+
+
+@pytest.mark.parametrize(("count", "why"), [(4, "deepspeed is oom: no room"), (5, "")])
+def test_a_row_whose_latest_run_ran_out_of_memory_counts_with_five_runs_before_it(count: int, why: str) -> None:
+    asked = job("deepspeed", 2)
+    latest = record(asked, status="oom", reason="no room", number=6, started_at="2026-11-29T04:10:00Z")
+    (row,) = group_of([*repeated(record(asked, 12.0), count), latest]).rows
+    assert (row.status, row.unusable(1)) == ("oom", why)
+
+
+def test_the_sizes_of_a_case_are_in_order_and_none_is_there_that_loads_in_another_way_since() -> None:
+    asked = job("deepspeed", 2)
+    small, large = (dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": size}) for size in (1, 8))
+    loaded_otherwise = dataclasses.replace(large, load={**asked.load, "kernels": "another"})
+
+    def sizes(*jobs: Job) -> list[int]:
+        rows = Rows(group_of([run for one in jobs for run in repeated(record(one, 12.0))]), ARTICLE, 1, most=2)
+        return [row.batch_size for row in rows.over_batches("deepspeed")]
+
+    assert (sizes(large, small), sizes(small, loaded_otherwise)) == ([1, 8], [1])
 
 
 def test_weights_of_recipe_1_judge_nothing_and_the_reason_says_so() -> None:
@@ -339,6 +365,13 @@ def test_a_wrong_output_supports_no_claim() -> None:
     assert (part.word, part.why, part.number) == (NOT_TESTED, "deepspeed's output differs by 33 % from transformers': its numbers do not count", "")
 
 
+def test_a_wrong_output_is_told_also_where_a_later_run_was_not_checked() -> None:
+    wrong = record(job("deepspeed", 2), 12.0, checked=check(0.5, passed=False))
+    unchecked = record(job("deepspeed", 2), 12.0, unchecked=True, number=2, started_at="2026-11-29T04:10:00Z")
+    (row,) = group_of([wrong, unchecked]).rows
+    assert row.check == wrong.guest.check and "differs by 50 %" in row.unusable(1)
+
+
 def test_an_unchecked_output_supports_no_claim() -> None:
     fast, slow = pair(10.0, 30.0)
     fast.guest.check = None
@@ -349,6 +382,11 @@ def test_an_unchecked_output_supports_no_claim() -> None:
 def test_a_row_that_did_not_run_supports_no_claim(status: str) -> None:
     part = part_of(FASTER, record(job("deepspeed", 2), status=status, reason="synthetic"), pair(10.0, 30.0)[1])
     assert (part.word, part.why) == (NOT_TESTED, f"deepspeed {'failed' if status == 'failed' else f'is {status}'}: synthetic")
+
+
+def test_a_row_that_ran_out_of_memory_was_run() -> None:
+    verdict = judge_runs([FASTER], [record(job("deepspeed", 2), status="oom", reason="no room"), *repeated(record(job("layer-parallel", 2), 30.0))])
+    assert verdict.was_run and verdict.not_run == 0
 
 
 def test_a_missing_row_tests_nothing() -> None:
@@ -365,6 +403,12 @@ def test_a_case_of_the_other_variant_is_named() -> None:
 def test_rows_that_were_asked_different_things_are_not_compared() -> None:
     part = part_of(FASTER, record(job("deepspeed", 2), 10.0), record(job("layer-parallel", 2, prompt="another"), 30.0))
     assert part.word == NOT_TESTED and "different models or prompts" in part.why
+
+
+def test_a_model_in_another_folder_is_the_same_model() -> None:
+    fast, slow = pair(10.0, 30.0)
+    slow.job.model["path"] = "models/random/elsewhere"
+    assert judge(FASTER, fast, slow).word == HOLDS
 
 
 def test_a_row_without_calls_of_that_length_tests_nothing() -> None:
@@ -644,6 +688,12 @@ def test_the_first_table_of_an_article_is_of_the_setting_that_tested_most_of_its
     assert page.nearest_of(groups, verdicts) is groups[1]
 
 
+def test_verdicts_of_calls_of_another_length_are_no_twins() -> None:
+    published, controlled = (group_of([record(job("deepspeed", 2, variant=variant))]) for variant in ("published", "controlled"))
+    short, long, twin = (judging.Judged({"id": "1.5"}, Verdict(HOLDS), *of) for of in ((published, 1), (published, 128), (controlled, 128)))
+    assert twin.is_twin_of(long) and not twin.is_twin_of(short)
+
+
 def test_the_second_line_is_of_the_headline_s_own_setting() -> None:
     elsewhere = on_another_host(rows(10.0, 20.0, variant="controlled"))
     lines = headline(elsewhere + rows(10.0, 38.3) + rows(10.0, 12.0, variant="controlled"))
@@ -741,6 +791,14 @@ def test_a_relation_without_rows_has_its_parts_nevertheless(article: articles.Ar
 def test_rows_of_different_settings_are_in_different_groups(other: dict) -> None:
     found = row_groups.build([record(job("deepspeed"), 10.0), record(job("int8", **other), 30.0)], articles.load_all())
     assert [len(group.rows) for group in found] == [1, 1]
+
+
+@pytest.mark.parametrize("cores", [(2, 16), (16, 2)])
+def test_of_several_hosts_the_one_with_most_runs_comes_first(cores: tuple[int, int]) -> None:
+    runs = [record(job(case, 2)) for case in ("deepspeed", "deepspeed", "layer-parallel")]
+    for run, count in zip(runs, (cores[1], *[cores[0]] * 2), strict=True):
+        run.host["machine"] = {**run.host["machine"], "cpu_count": count}
+    assert [group.key.host for group in row_groups.build(runs, articles.load_all())] == [f"{count}-core host" for count in cores]
 
 
 @pytest.mark.parametrize("facts", [{"gpu_name": "OTHER GPU"}, {"memory_gib": 48}])
@@ -1038,6 +1096,12 @@ def test_a_page_advises_no_more_runs_of_a_mixture_of_machines(tmp_path) -> None:
     told = pages_of(on_two_machines(1.4, slow_ms=38.3), tmp_path)
     assert "- Claim 1.5, 3.83 times: undecided over runs on 2 sets of GPUs, whose ratios differ by more than 1.25 times. Five runs" in told
     assert "(by GPUs: 2.74 of 2 runs, 3.83 of 3 runs)" in told and "would decide it" not in told
+
+
+@pytest.mark.parametrize(("runs", "mixed"), [((5, 4), True), ((5, 5), False)])
+def test_gpus_judge_alone_where_they_have_enough_runs_of_both_rows(runs: tuple[int, int], mixed: bool) -> None:
+    part = Part("", UNDECIDED, on_gpus=(parts.OnGpus(1.0, runs), parts.OnGpus(2.0, (4, 5))))
+    assert part.is_of_a_mixture == mixed
 
 
 @pytest.mark.parametrize("typed", [{"factor": 1.0, "scatter": 0.3}, {"factor": 1.4, "first": 5, "first_slow": 5}])
