@@ -137,9 +137,9 @@ def test_errors_of_memory_that_ecc_could_not_correct_are_marked_where_they_came_
 #: The driver loses the GPU.
 LOST = """
 import pynvml
-def lost(uuid):
+def lost(named):
     raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-pynvml.nvmlDeviceGetHandleByUUID = lost
+pynvml.nvmlDeviceGetHandleByUUID = pynvml.nvmlDeviceGetHandleByIndex = lost
 """
 
 
