@@ -1,6 +1,21 @@
 """A job and a result as the tests start from them."""
 
+import types
+from pathlib import Path
+
 from bench.job import Job, Result
+
+
+class AnEngineWithoutGpus:
+    """As much of an engine as a measurement asks for beside `run`."""
+
+    gpus = ()
+    cores = ""
+    models = Path("/nowhere")
+    asked = types.SimpleNamespace(shared_with=0)
+
+    def owns(self, pid):
+        return None
 
 
 def a_job(**changes):

@@ -100,9 +100,11 @@ def _tried(path: Path, mode: int, kind: int) -> int | None:
     deadline = time.monotonic() + MOMENT_S
     while True:
         descriptor = _open(path, mode)
-        if _hold(descriptor, path, kind):
-            return descriptor
-        os.close(descriptor)
+        with contextlib.ExitStack() as closing:
+            closing.callback(os.close, descriptor)
+            if _hold(descriptor, path, kind):
+                closing.pop_all()
+                return descriptor
         if time.monotonic() > deadline:
             return None
         time.sleep(MOMENT_S / 10)
@@ -148,21 +150,9 @@ def shared(path: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
-            descriptor = _open(path, FOR_EVERYBODY)
-            held.callback(os.close, descriptor)
-            _share(descriptor)
+            if (descriptor := _tried(path, FOR_EVERYBODY, fcntl.LOCK_SH)) is not None:
+                held.callback(os.close, descriptor)
         yield
-
-
-def _share(descriptor: int) -> None:
-    deadline = time.monotonic() + MOMENT_S
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(MOMENT_S / 10)
 
 
 def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:

@@ -1,7 +1,6 @@
 """An engine that stops answering when the guest has written its result: the answer stays, and the error says where."""
 
 import json
-import types
 from pathlib import Path
 
 import pytest
@@ -12,22 +11,14 @@ from scripts.errors import KitError
 from scripts.machine import conditions
 from scripts.results import answers
 from scripts.run import host_facts, measurement
-from tests.samples import a_job
+from tests.samples import AnEngineWithoutGpus, a_job
 
 
-class AnEngine:
-    """As much of an engine as a measurement asks for, which stops answering when its guest has written `answer`."""
-
-    gpus: tuple[()] = ()
-    cores = ""
-    models = Path("/nowhere")
-    asked = types.SimpleNamespace(shared_with=0)
+class AnEngine(AnEngineWithoutGpus):
+    """One that stops answering when its guest has written `answer`."""
 
     def __init__(self, answer: str) -> None:
         self.answer = answer
-
-    def owns(self, pid: int) -> None:
-        return None
 
     def run(self, job: Job, work: Path, on_line: object) -> None:
         if self.answer:

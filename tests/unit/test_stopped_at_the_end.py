@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import time
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,10 @@ from scripts.results import Record
 from scripts.run import host_facts, measurement
 from scripts.run.engines import nsight
 from scripts.run.measurement import Ready
-from tests.samples import a_job, a_result
+from tests.samples import AnEngineWithoutGpus, a_job, a_result
 
 
-class AnEngine:
-    """As much of an engine as a measurement asks for outside the parts that these tests replace."""
-
-    gpus: tuple[()] = ()
-    cores = ""
-    models = Path("/nowhere")
-    asked = types.SimpleNamespace(shared_with=0)
-
-    def owns(self, pid: int) -> None:
-        return None
-
+class AnEngine(AnEngineWithoutGpus):
     def run(self, job: object, work: Path, on_line: Callable[[str], None]) -> str:
         (work / nsight.KEPT[0]).write_bytes(b"a trace")
         return "an outcome"
