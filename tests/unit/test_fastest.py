@@ -65,7 +65,13 @@ def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_sys
     measured = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
     looks = [a_row(case, 640.0, count=2, stack="hopper") for case in ("int8", "deepspeed", "tensor-parallel")]
     assert line_of(*measured, *looks)[0].startswith("▼ int8: 10.0, 1 GPU, of 2 systems, 1 to 5 runs")
-    assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("of 3 systems, 1 run"), "without such a row most systems go first"
+    assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("of 3 systems, 1 run"), "without such a row the fastest goes first"
+
+
+def test_a_setting_with_the_fastest_row_goes_before_one_that_compares_more_systems():
+    fast = [row for case in ("int8", "deepspeed") for row in repeated(a_row(case, 640.0))]
+    many = [row for case in ("int8", "deepspeed", "tensor-parallel") for row in repeated(a_row(case, 1280.0, stack="hopper"))]
+    assert line_of(*fast, *many)[0].endswith(": 5.00, 1 GPU, of 2 systems, 5 runs")
 
 
 def test_a_faster_row_of_another_setting_is_named_beside_the_fastest_of_the_setting():

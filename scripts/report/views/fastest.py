@@ -1,8 +1,8 @@
 """The fastest system for each model and GPU, of one text and of batches up to LARGEST.
 
 Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
-tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then those with
-most systems, and of equal ones the one with the fastest row; a faster row of another group is named beside it. Of batches those come first that make
+tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then the one
+with the fastest row, however many systems it compares; a faster row of another group is named beside it. Of batches those come first that make
 further tokens, then those with such weights, then the fastest; a system that did not run in that batch and is faster in a smaller one is
 named beside it. Several answers to one text are another question.
 """
@@ -78,8 +78,8 @@ def section(groups: Sequence[Group]) -> Markdown:
     for gpu, config in {one.question for one in timed}:
         of_model = [one for one in timed if one.question == (gpu, config)]
         single = [one for one in of_model if one.row.batch_size == 1]
-        compared = _most_compared(single)
-        lines.append(Line(gpu, _models(of_model), _fastest(compared) + _faster_elsewhere(compared, single), _of_batches(of_model)))
+        leading = _leading(single)
+        lines.append(Line(gpu, _models(of_model), _fastest(leading) + _faster_elsewhere(leading, single), _of_batches(of_model)))
     shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
     return blocks(shown, TIMES + (OR_NOTE if OR in shown else "") + NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
 
@@ -95,13 +95,13 @@ def _models(timed: Sequence[Timed]) -> str:
     return " and ".join(names) + (" (one shape)" if len(names) > 1 else "")
 
 
-def _most_compared(timed: Sequence[Timed]) -> Sequence[Timed]:
-    """The rows of the group that compares most systems, by the order above; [] where there are none."""
+def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
+    """The rows of the group that leads the line, by the order above; [] where there are none."""
     by_group = _together(timed)
 
     def rank(timed: Sequence[Timed]) -> tuple[float, ...]:
         best = _best(timed)
-        return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _runs(best) >= stats.LEAST_RUNS, _systems(timed), -best.ms
+        return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _runs(best) >= stats.LEAST_RUNS, -best.ms
 
     return max(by_group, key=rank, default=[])
 
