@@ -195,7 +195,7 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 .PHONY: test test-fast test-all test-site
 TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
 
-test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
+test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (1-2 minutes)
 	@$(PY) $(TESTS) -m "not full and not slow" tests/unit
 
 test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker

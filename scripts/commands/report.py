@@ -48,7 +48,7 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
 @option("A", values.text(), "a run, a folder of results, or a git revision", "")
 @option("B", values.text(), "the other run, folder or revision", "")
 @option("ACROSS", values.text(), "compare rows that differ in these alone: stack, device, host, engine, weights", "")
-@option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent", "")
+@option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent, with its whole interval", "")
 @RUNS
 def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
     """Compare two runs, folders or git revisions side by side."""

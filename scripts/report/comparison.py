@@ -2,7 +2,7 @@
 
 A and B are each a run (its id or folder), a folder of runs, or a git revision, whose reports/runs counts. Rows are compared where
 they are of the same article, case, variant, batch size, number of devices, stack, device, host, engine and weights; ACROSS names
-some of the last five that may differ. Markdown on standard output; THRESHOLD=5 ends with exit code 1 where a row is slower by more than 5 %.
+some of the last five that may differ. Markdown on standard output; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %.
 """
 
 import dataclasses

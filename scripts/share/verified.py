@@ -22,7 +22,7 @@ from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
 
-#: A bundle of the committed results has 12 MB; with the answers of long runs it may have some hundred.
+#: A bundle of the committed results unpacks to 35 MB; with the answers of long runs it may come to some hundred.
 LIMIT_BYTES = 1 << 30
 
 #: What every .tar.gz begins with.

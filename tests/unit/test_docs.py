@@ -159,6 +159,22 @@ def test_the_table_of_variables_has_every_variable_of_a_measurement():
     assert table == _variables_of(measuring)
 
 
+def test_the_table_of_other_verbs_has_each_of_their_variables_and_no_other():
+    context = click.Context(command_line)
+    variables = {verb: _variables_of(command_line.get_command(context, verb)) for verb in VERBS}
+    (table,) = re.findall(r"^\| verb \| variables \|\n\|---\|---\|\n((?:\|.*\n)+)", TEXTS[ROOT / "docs/use.md"], re.M)
+    lines = [line.strip("| \n").split(" | ") for line in table.splitlines()]
+    told = {verb.removesuffix("-…"): set(re.findall(r"`([A-Z_]+)`", names)) for verbs, names in lines for verb in re.findall(r"`([^`]+)`", verbs)}
+    assert told.pop("manifest") < variables["manifest"], "the rest is told by reference to bench"
+    measuring = {"article", "bench", "calibrate", "manifest", "profile"}
+    assert told == {verb: names for verb, names in variables.items() if names and verb not in measuring}
+
+
+def test_the_table_of_instruments_has_every_instrument():
+    table = set(re.findall(r"^\| `python -m bench\.instruments\.(\w+) ", TEXTS[ROOT / "docs/method.md"], re.M))
+    assert table == {path.stem for path in (ROOT / "bench/instruments").glob("*.py") if '__name__ == "__main__"' in path.read_text(encoding="utf-8")}
+
+
 def test_every_verb_that_users_type_is_in_a_page():
     shown = {_verb_of(word)[0] for command in COMMANDS for word in command.split()[1:] if "=" not in word}
     assert set(VERBS) <= shown
