@@ -66,9 +66,10 @@ class Job:
                 (of real weights the commit, or folder-… where they are known by their digest alone), weights_sha256 (of real
                 weights, over all their files), converted_by (of real weights that came in pickles: what made safetensors of them),
                 path (where the guest finds the checkpoint)
-    load        dtype (float32|float16|bfloat16) and the arguments that the article gave to the loading calls of its backend
-    prompt      text, tokens (a length to cut or repeat to; null keeps the text as it is), batch_size
-    runs        a list of {new_tokens, arguments}: `arguments` go to `generate` as the article wrote them
+    load        dtype (float32|float16|bfloat16|int8) and the arguments that the article gave to the loading calls of its backend
+    prompt      text, tokens (a length to cut or repeat to; null keeps the text as it is), batch_size, texts (of forms with several)
+    runs        a list of {new_tokens, arguments}: `arguments` go to `generate` as the article wrote them; `up_to` is true where an
+                answer may end sooner
     reference   path of the right answer (a job of kind "reference" writes it), or null
     tolerance   largest relative error of the last-position logits at which the output counts as right, or null
     form        how the model is called: a module of bench/forms

@@ -99,7 +99,11 @@ COLUMNS = (
     Column("status", "ok, or why the row has no time", lambda line: line.row.status),
     Column("output_right", "whether the output check passed; empty where nothing was checked, or where the run did not end well", _output_right),
     Column("logits_relative_error", "of the last prompt position, against plain transformers in float32", lambda line: line.check("logits_relative_error")),
-    Column("runs", "that timed such calls", lambda line: len(line.row.run_means_ms(line.new_tokens)) if line.new_tokens else 0),
+    Column(
+        "runs",
+        "that timed such calls and count: the undisturbed ones, or all where each was disturbed",
+        lambda line: len(line.row.run_means_ms(line.new_tokens)) if line.new_tokens else 0,
+    ),
     Column("mean_ms", "mean call: over the runs; of one run over its calls", lambda line: _of(line.summary, "mean")),
     Column("std_ms", "population standard deviation of the same", lambda line: _of(line.summary, "std")),
     Column("p95_ms", "linear 95th percentile of the calls", lambda line: _of(line.summary, "p95")),
@@ -113,7 +117,7 @@ COLUMNS = (
     Column("gpu_peak_bytes", "the most that a GPU held, as the host's NVML saw it; the middle run", lambda line: line.row.peak_of_a_gpu_bytes),
     Column("torch_peak_allocated_bytes", "of the fullest GPU; the middle run", lambda line: line.row.torch_peak_bytes("peak_allocated_bytes")),
     Column("pins_id", "of the environment that was pinned", lambda line: line.row.record.host.get("pins_id")),
-    Column("run", "whose output the line shows: a folder of reports/runs", lambda line: line.row.output_run.id),
+    Column("run", "whose output the line shows: a folder among the runs of this report", lambda line: line.row.output_run.id),
     Column("page", "the page of its setting", lambda line: pages.of_setting(line.group)),
 )
 
