@@ -15,7 +15,7 @@ DEV := $(SITE) .venv/.dev
 
 # `always` in a pattern rule lets it run even where a file of that name exists; .PHONY does not work with patterns.
 
-# What may be typed after a target; scripts/run/options.py says what each may be.
+# What may be typed after a target; scripts/commands says what each may be.
 export SEED FAULTS KIND
 export SCHEDULER PARTITION ACCOUNT QOS TIME CONSTRAINT
 export GPUS GPU_IDS ARTICLE VARIANT STACK WEIGHTS SCALE ENGINE DEVICE FORCE TIMEOUT_S ALLOW_BUSY GPU_MODE MODELS MODEL_PATH PYTHON_HOST RUNS OUT KIT_MEMLOCK
@@ -55,13 +55,13 @@ help: ## Print this help
 	@echo "variables of bench-% and article-%:"
 	@echo "  GPUS=n | GPU_IDS=a,b    how many free GPUs, or which           (default: as many as the article)"
 	@echo "  STACK=article|<stack>   whose versions                         (default: the article's)"
-	@echo "  VARIANT=published|controlled                                   (default: published, where there is one)"
+	@echo "  VARIANT=published|controlled                                   (default: published, where there is one; article-%: both)"
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
 	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu                    (default: full cuda)"
 	@echo "  ENGINE=docker|podman|apptainer|pyxis|host  what a job runs in  (default: docker)"
 	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
 	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
-	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=, OUT=  other folders"
+	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=  other folders"
 	@echo "  MODEL_PATH=/folder      has the real weights already: they are checked, and not copied"
 	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"

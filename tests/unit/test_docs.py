@@ -159,6 +159,12 @@ def test_the_table_of_variables_has_every_variable_of_a_measurement():
     assert table == _variables_of(measuring)
 
 
+def test_the_help_names_options_of_bench_alone():
+    options = _variables_of(command_line.get_command(click.Context(command_line), "bench"))
+    named = set(re.findall(r"\b([A-Z][A-Z_]+)=", MAKEFILE.partition("variables of bench-% and article-%:")[2].partition("\n\n")[0]))
+    assert {"GPUS", "STACK", "RUNS"} <= named <= options
+
+
 def test_the_table_of_other_verbs_has_each_of_their_variables_and_no_other():
     context = click.Context(command_line)
     variables = {verb: _variables_of(command_line.get_command(context, verb)) for verb in VERBS}
