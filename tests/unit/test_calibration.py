@@ -7,11 +7,12 @@ import re
 import pytest
 
 from bench.forms import fixed_kernel
-from scripts import articles, stats
+from scripts import articles, results, stats
 from scripts.commands.calibrate import lines_of_others, report_lines
 from scripts.commands.line import invoke
 from scripts.errors import UsageError
-from scripts.run import jobs, plan
+from scripts.run import jobs, plan, several
+from scripts.run.options import Options
 from scripts.verdicts import calibration, row_groups
 from tests import reports, synthetic
 from tests.synthetic import job, record, repeated
@@ -174,3 +175,21 @@ def test_more_jobs_than_cores_are_refused_before_anything_runs(monkeypatch: pyte
     with pytest.raises(UsageError, match="JOBS is 64, allowed is a whole number from 1 to 2"):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
         invoke(["calibrate", "--device", "cpu", "--engine", "host", "--stack", "current", "--jobs", "64"])
+
+
+@pytest.mark.parametrize(("typed", "runs"), [([], 5), (["--repeats", "1"], 5), (["--repeats", "2"], 2)])
+def test_each_case_has_five_runs_unless_more_than_one_is_typed_and_those_beside_others_lie_apart(typed: list[str], runs: int, tmp_path, monkeypatch) -> None:
+    begun: list[tuple[list[str], str, int]] = []
+
+    def run(planned: list, asked: Options, keep_going: bool = True) -> list:
+        begun.append(([one.case.name for one in planned], asked.runs.relative_to(tmp_path).as_posix(), asked.repeats))
+        return []
+
+    monkeypatch.setattr(plan, "run_all", run)
+    monkeypatch.setattr(several, "perform", lambda planned, asked: len(run(planned, asked)))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: None)
+    monkeypatch.setattr(results, "load_all", lambda folder: (a_calibration(), []))
+    invoke(["calibrate", "--device", "cpu", "--engine", "host", "--stack", "current", "--jobs", "2", "--runs", str(tmp_path / "runs"), *typed])
+    apart = "beside-2/runs"
+    assert begun == [(["empty", "fixed-kernel"], "runs", runs), (["fixed-kernel"], apart, runs), (["fixed-kernel"] * 2, apart, runs)]
