@@ -25,7 +25,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def gpu(number, bus_id=None):
-    return Gpu(number, f"GPU-{number}", "SYNTHETIC GPU", GIB, 0, "9.0", f"00000000:{number}B:00.0" if bus_id is None else bus_id)
+    return Gpu(number, f"GPU-{number}", "SYNTHETIC GPU", GIB, "9.0", f"00000000:{number}B:00.0" if bus_id is None else bus_id)
 
 
 def test_the_cores_near_a_gpu_are_those_that_the_kernel_names(machine):

@@ -12,7 +12,7 @@ from tests.fakes import cdi
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(index, cdi.uuid(index), "Fake GPU", 80 << 30, 0, "9.0")
+    return Gpu(index, cdi.uuid(index), "Fake GPU", 80 << 30, "9.0")
 
 
 class Engine:
