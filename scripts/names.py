@@ -1,6 +1,7 @@
 """Which names are allowed in an article's file and in a record: a name becomes a folder, a part of a run's id and a link in the report."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 #: The name of an article, a case, a variant, a backend, a stack and the like.
@@ -10,6 +11,11 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,239}-[0-9]{2,9}\Z"
 
 WORDS = "letters, digits, '.', '_' and '-', at most 64, the first a letter or a digit"
+
+
+def slug(text: str) -> str:
+    """A text as a part of an id or of a file's name: "NVIDIA H200" is "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def nearest(typed: str, known: Iterable[str]) -> str:

@@ -18,9 +18,9 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a TOML file. Its keys are those of the struct and no others, at any depth; a key without a default is required."""
 
 
-def read(path: Path, file: str = "") -> dict[str, Any]:
-    """The tables of a file, which errors call `file`, or by its name; raises KitError where it is not TOML, and FileNotFoundError."""
-    return parsed(path.read_bytes(), file or path.name)
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a file; raises KitError where it is not TOML, and FileNotFoundError."""
+    return parsed(path.read_bytes(), path.name)
 
 
 def parsed(content: bytes, file: str) -> dict[str, Any]:

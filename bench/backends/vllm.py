@@ -55,43 +55,48 @@ def load(job):
     import vllm
 
     ids = prompts.token_ids(job.prompt, job.model["path"])
-    cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), ids.shape[0]
     config = weights.config_of(job.model["shape"], job.model["scale"])
-    attention = job.load.get("attention") or attention_of(config["model_type"])
-    cache_bytes = cache_bytes_of(config, job.load["dtype"], rows, cache_tokens, job.device_count)
-    eager, began = bool(job.load.get("enforce_eager")), time.monotonic()
-    llm = vllm.LLM(
-        model=job.model["path"],
-        dtype=job.load["dtype"],
-        load_format="safetensors",
-        trust_remote_code=False,
-        skip_tokenizer_init=True,
-        tensor_parallel_size=job.device_count,
-        max_model_len=cache_tokens,
-        max_num_seqs=rows,
-        max_num_batched_tokens=max(LEAST_STEP_TOKENS, ids.numel()),
-        enable_prefix_caching=False,
-        enforce_eager=eager,
-        attention_config={"backend": attention} if attention else None,
-        compilation_config={"pass_config": {"fuse_allreduce_rms": False}},  # kernels that need CUDA's compiler, which the image lacks
-        kv_cache_memory_bytes=cache_bytes,
-        gpu_memory_utilization=LEAST_FREE_SHARE,
-        logprobs_mode="raw_logits",
-        max_logprobs=-1,
-        seed=0,
-    )
+    settings, began = settings_of(job, config, ids), time.monotonic()
+    llm = vllm.LLM(**settings)
+    attention = settings["attention_config"]
     used = {
         "dtype": job.load["dtype"],
         "ready_s": round(time.monotonic() - began, 3),
-        "cache_tokens": cache_tokens,
-        "preallocated_bytes": cache_bytes,
-        "enforce_eager": eager,
-        "attention": attention or "vLLM's own choice",
+        "cache_tokens": settings["max_model_len"],
+        "preallocated_bytes": settings["kv_cache_memory_bytes"],
+        "enforce_eager": settings["enforce_eager"],
+        "attention": attention["backend"] if attention else "vLLM's own choice",
         "engine_in_own_process": own_process,
         "rows_begin_together": True,
         "ranks": job.device_count,
     }
     return Vllm(device="cpu", llm=llm, ends=_end_tokens(job.model["path"]), vocabulary=config["vocab_size"], own_process=own_process, used=used)
+
+
+def settings_of(job, config, ids):
+    """vLLM's own settings for a job, by the config.json of its model and its prompt [rows, tokens]."""
+    cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), ids.shape[0]
+    attention = job.load.get("attention") or attention_of(config["model_type"])
+    return {
+        "model": job.model["path"],
+        "dtype": job.load["dtype"],
+        "load_format": "safetensors",
+        "trust_remote_code": False,
+        "skip_tokenizer_init": True,
+        "tensor_parallel_size": job.device_count,
+        "max_model_len": cache_tokens,
+        "max_num_seqs": rows,
+        "max_num_batched_tokens": max(LEAST_STEP_TOKENS, ids.numel()),
+        "enable_prefix_caching": False,
+        "enforce_eager": bool(job.load.get("enforce_eager")),
+        "attention_config": {"backend": attention} if attention else None,
+        "compilation_config": {"pass_config": {"fuse_allreduce_rms": False}},  # kernels that need CUDA's compiler, which the image lacks
+        "kv_cache_memory_bytes": cache_bytes_of(config, job.load["dtype"], rows, cache_tokens, job.device_count),
+        "gpu_memory_utilization": LEAST_FREE_SHARE,
+        "logprobs_mode": "raw_logits",
+        "max_logprobs": -1,
+        "seed": 0,
+    }
 
 
 def attention_of(model_type):

@@ -131,55 +131,68 @@ def _workspace_of(config, dtype):
     return WorkspaceOp(config).allocate_workspace
 
 
-def deepspeed_calls(weights, inputs, heads):
-    """{region: (function, its tensors)} in the operators of DeepSpeed's injected layers.
+def _layernorm_qkv_bias_of(config, weights):
+    """DeepSpeed's region of this name. As in the functions below, what a version takes is looked up once: a call is timed."""
+    from deepspeed.ops.transformer.inference.op_binding import QKVGemmOp
 
-    The operators share a workspace, so an output is valid until the next call. DeepSpeed's last operator includes the second matrix of the
-    feed-forward part, so all implementations compute it.
-    """
+    operator = QKVGemmOp(config)
+    more = _known(operator.forward, add_bias=True, num_layers=LAYERS)
+
+    def layernorm_qkv_bias(states, weight):
+        return operator(input=states, weight=weight, bias=weights.qkv_bias, gamma=weights.norm_weight, beta=weights.norm_bias, **more)[0]
+
+    return layernorm_qkv_bias
+
+
+def _attention_of(config, past_qkv, heads):
+    """DeepSpeed's attention of a new token, with the prompt in its cache."""
     import torch
-    from deepspeed.ops.transformer.inference.config import DeepSpeedInferenceConfig
-    from deepspeed.ops.transformer.inference.op_binding import MLPGemmOp, QKVGemmOp, ResidualAddOp, SoftmaxContextOp
+    from deepspeed.ops.transformer.inference.op_binding import SoftmaxContextOp
 
-    batch_size, past_tokens, _ = inputs.past_qkv.shape
-    hidden, dtype = inputs.residual.shape[-1], inputs.residual.dtype
-    of_dtype = _known(DeepSpeedInferenceConfig, dtype=dtype, fp16=dtype == torch.float16)
-    config = DeepSpeedInferenceConfig(hidden_size=hidden, heads=heads, num_hidden_layers=LAYERS, layer_norm_eps=EPSILON, **of_dtype)
-    qkv_op, attention_op, residual_op, ff_op = QKVGemmOp(config), SoftmaxContextOp(config), ResidualAddOp(config), MLPGemmOp(config)
-    _workspace_of(config, dtype)(hidden, heads, past_tokens, batch_size, LAYERS, 1, False, 0, 1024, 1)
-
-    def transposed(matrix):
-        return matrix.t().contiguous()
-
-    # Looked up once: a call is timed.
-    of_prompt = {is_prompt: _known(attention_op.forward, num_kv=-1, is_prompt=is_prompt, token_idx=None, position_ids=None) for is_prompt in (False, True)}
-    of_sum, of_qkv = _known(residual_op.forward, residual_add=None), _known(qkv_op.forward, add_bias=True, num_layers=LAYERS)
+    operator, head_size = SoftmaxContextOp(config), past_qkv.shape[-1] // 3 // heads
+    more = {is_prompt: _known(operator.forward, num_kv=-1, is_prompt=is_prompt, token_idx=None, position_ids=None) for is_prompt in (False, True)}
 
     def attend(qkv, layer):
         # The operator multiplies queries and keys each by the fourth root's inverse of the head size.
-        return attention_op(
+        return operator(
             query_key_value=qkv,
             attn_mask=torch.empty(1),
             heads=heads,
-            norm_factor=(hidden // heads) ** -0.25,
+            norm_factor=head_size**-0.25,
             no_masking=True,
             layer_id=layer,
             num_layers=LAYERS,
             alibi=None,
-            **of_prompt[qkv.shape[1] > 1],
+            **more[qkv.shape[1] > 1],
         )[0]
 
     # The prompt goes into both layers' caches. Only the last layer advances the position, so calls of the first layer stay at the new token.
-    attend(inputs.past_qkv, 0)
-    attend(inputs.past_qkv, 1)
+    attend(past_qkv, 0)
+    attend(past_qkv, 1)
+    return lambda qkv: attend(qkv, 0)
+
+
+def _bias_residual_of(config):
+    from deepspeed.ops.transformer.inference.op_binding import ResidualAddOp
+
+    operator = ResidualAddOp(config)
+    more = _known(operator.forward, residual_add=None)
 
     def bias_residual(residual, attention_out, attention_bias, ff_out, ff_bias):
-        return residual_op(
-            hidden_state=ff_out, residual=residual, add_bias=True, attention_output=attention_out, attention_bias=attention_bias, final_bias=ff_bias, **of_sum
+        return operator(
+            hidden_state=ff_out, residual=residual, add_bias=True, attention_output=attention_out, attention_bias=attention_bias, final_bias=ff_bias, **more
         )
 
+    return bias_residual
+
+
+def _layernorm_ff_gelu_of(config, weights):
+    from deepspeed.ops.transformer.inference.op_binding import MLPGemmOp
+
+    operator = MLPGemmOp(config)
+
     def layernorm_ff_gelu(attention_out, attention_bias, residual, inner_weight, outer_weight):
-        return ff_op(
+        return operator(
             input=attention_out,
             residual=residual,
             weight_interm=inner_weight,
@@ -190,18 +203,34 @@ def deepspeed_calls(weights, inputs, heads):
             beta=weights.norm_bias,
         )[0]
 
-    def layernorm_qkv_bias(states, weight):
-        return qkv_op(input=states, weight=weight, bias=weights.qkv_bias, gamma=weights.norm_weight, beta=weights.norm_bias, **of_qkv)[0]
+    return layernorm_ff_gelu
 
+
+def deepspeed_calls(weights, inputs, heads):
+    """{region: (function, its tensors)} in the operators of DeepSpeed's injected layers.
+
+    The operators share a workspace, so an output is valid until the next call. DeepSpeed's last operator includes the second matrix of the
+    feed-forward part, so all implementations compute it.
+    """
+    import torch
+    from deepspeed.ops.transformer.inference.config import DeepSpeedInferenceConfig
+
+    batch_size, past_tokens, _ = inputs.past_qkv.shape
+    hidden, dtype = inputs.residual.shape[-1], inputs.residual.dtype
+    of_dtype = _known(DeepSpeedInferenceConfig, dtype=dtype, fp16=dtype == torch.float16)
+    config = DeepSpeedInferenceConfig(hidden_size=hidden, heads=heads, num_hidden_layers=LAYERS, layer_norm_eps=EPSILON, **of_dtype)
+    # Up to 0.9.2 the first operator loads the kernels, whose function takes the memory.
+    qkv, ff = _layernorm_qkv_bias_of(config, weights), _layernorm_ff_gelu_of(config, weights)
+    _workspace_of(config, dtype)(hidden, heads, past_tokens, batch_size, LAYERS, 1, False, 0, 1024, 1)
+    attention = _attention_of(config, inputs.past_qkv, heads)
+    qkv_weight, inner_weight, outer_weight = (matrix.t().contiguous() for matrix in (weights.qkv_weight, weights.inner_weight, weights.outer_weight))
     # The sum overwrites its first argument: a copy, so that the other regions keep the residual.
+    residual = inputs.residual.clone()
     return {
-        "layernorm_qkv_bias": (layernorm_qkv_bias, (inputs.residual, transposed(weights.qkv_weight))),
-        "attention": (lambda qkv: attend(qkv, 0), (inputs.new_qkv,)),
-        "bias_residual": (bias_residual, (inputs.residual.clone(), inputs.attention_out, weights.attention_bias, inputs.ff_out, weights.outer_bias)),
-        "layernorm_ff_gelu": (
-            layernorm_ff_gelu,
-            (inputs.attention_out, weights.attention_bias, inputs.residual, transposed(weights.inner_weight), transposed(weights.outer_weight)),
-        ),
+        "layernorm_qkv_bias": (qkv, (inputs.residual, qkv_weight)),
+        "attention": (attention, (inputs.new_qkv,)),
+        "bias_residual": (_bias_residual_of(config), (residual, inputs.attention_out, weights.attention_bias, inputs.ff_out, weights.outer_bias)),
+        "layernorm_ff_gelu": (ff, (inputs.attention_out, weights.attention_bias, inputs.residual, inner_weight, outer_weight)),
     }
 
 

@@ -12,11 +12,11 @@ It writes {job, one_job, kernel_ms of a call (one, many), moved_bytes of a call,
 """
 
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
 
+from bench.forms import padded_sentences
 from bench.job import to_json, write_whole
 from bench.measuring import work
 from bench.models import weights
@@ -36,7 +36,7 @@ def prompt_tokens(result):
     padded = result["guest"].get("figures", {}).get("padded_prompt_tokens")
     if padded:
         return padded // result["guest"]["batch_size"]
-    return max(len(re.findall(r"\w+|[^\w\s]", text)) for text in result["job"]["prompt"]["texts"][: result["guest"]["batch_size"]])
+    return max(padded_sentences.words(text) for text in result["job"]["prompt"]["texts"][: result["guest"]["batch_size"]])
 
 
 def moved_bytes(result):

@@ -12,9 +12,10 @@ import os
 import statistics
 from time import perf_counter
 
-from bench import forms
+from bench import backends, forms
 from bench.job import parse_job, to_json, write_whole
-from bench.measuring import clock
+from bench.measuring import clock, ranks
+from bench.models import prompts
 
 
 def arguments():
@@ -28,10 +29,16 @@ def arguments():
         return parse_job(stream.read()), typed.out, typed.rounds
 
 
+def load(job):
+    """The job's model with its prompt, as the kit loads it."""
+    loaded = backends.find(job.backend).load(job)
+    loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device), []
+    return loaded
+
+
 def limit_s():
     """LIMIT_S in seconds. Several ranks have no limit: with different numbers of rounds they would wait for each other for ever."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return float("inf" if several else os.environ.get("LIMIT_S", "inf"))
+    return float("inf" if ranks.total() > 1 else os.environ.get("LIMIT_S", "inf"))
 
 
 def in_turn(kit, article, rounds):
@@ -87,7 +94,7 @@ def write(job, figures, out):
     import torch
     import transformers
 
-    if os.environ.get("RANK", "0") != "0":
+    if not ranks.is_first():
         return
     figures = {**figures, "case": job.case, "stack": job.stack, "batch_size": job.prompt["batch_size"]}
     figures.update(launch_us=clock.launch_us(job.device), cpu_cores=len(os.sched_getaffinity(0)), transformers=transformers.__version__)

@@ -6,9 +6,8 @@ the two times should be within 3 % of each other.
 
 from time import perf_counter
 
-from bench import backends
 from bench.instruments import clocks
-from bench.models import prompts, texts
+from bench.models import texts
 
 
 def articles_loop_ms(model, tokenizer, texts_list, new_tokens):
@@ -32,8 +31,7 @@ def main():
 
     transformers.logging.set_verbosity_error()
     job, out, rounds = clocks.arguments()
-    loaded = backends.find(job.backend).load(job)
-    loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device), []
+    loaded = clocks.load(job)
     tokenizer = texts.tokenizer_of(job)
     texts_list = texts.batch_of(job, tokenizer)
     new_tokens = job.runs[0]["new_tokens"]

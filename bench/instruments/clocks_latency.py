@@ -5,14 +5,13 @@ JOB is a job.json; the article's own lines for its case load the model. For Deep
 `generate`, nothing else) and as many with bench/measuring/measure.py.
 """
 
-import os
 import statistics
 import sys
 from time import perf_counter
 
 from bench import compat
 from bench.instruments import clocks
-from bench.measuring import measure
+from bench.measuring import measure, ranks
 from bench.models import prompts
 
 #: Calls per round of each clock. The article makes ten in a row; with fewer, both clocks see the host at the same speed.
@@ -61,7 +60,7 @@ def articles_model(job):
     if job.case == "deepspeed":
         import deepspeed
 
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(ranks.local())
         # Not the article's: low_cpu_mem_usage, which shortens the loading by minutes and changes nothing afterwards.
         model = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float16, low_cpu_mem_usage=True)
         return deepspeed.init_inference(model=model, mp_size=job.device_count, dtype=torch.float16, replace_method="auto", replace_with_kernel_inject=True)
@@ -101,11 +100,10 @@ def main():
     transformers.logging.set_verbosity_error()
     job, out, rounds = clocks.arguments()
     model = articles_model(job)
-    devices = [] if job.device == "cpu" else [torch.cuda.current_device()] if "LOCAL_RANK" in os.environ else range(torch.cuda.device_count())
     place = "cuda:{}".format(torch.cuda.current_device()) if job.device == "cuda" else "cpu"
     ids = prompts.token_ids(job.prompt, job.model["path"]).to(place)
     length = compat.length_arguments(transformers.__version__, {}, ids.shape[1], 1)
-    clocks.write(job, compare(model, ids, length, rounds, lambda: [torch.cuda.synchronize(index) for index in devices]), out)
+    clocks.write(job, compare(model, ids, length, rounds, measure.synchronizer(job)), out)
 
 
 if __name__ == "__main__":

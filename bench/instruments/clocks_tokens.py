@@ -7,9 +7,8 @@ form. On a GPU the two times should be within 3 % of each other.
 
 import time
 
-from bench import backends, forms
+from bench import forms
 from bench.instruments import clocks
-from bench.models import prompts
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
@@ -31,8 +30,7 @@ def main():
 
     transformers.logging.set_verbosity_error()
     job, out, rounds = clocks.arguments()
-    loaded = backends.find(job.backend).load(job)
-    loaded.input_ids, loaded.answers = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device), []
+    loaded = clocks.load(job)
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"], padding_side="left")
     sentences = forms.find(job.form).batch_of(job.prompt["texts"], job.prompt["batch_size"])
 

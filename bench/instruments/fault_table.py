@@ -42,16 +42,16 @@ class Pair:
     def __init__(self, shape, scale, dtype, device):
         import torch
 
-        self.config, self.device, self.scale = weights.config_of(shape, scale), device, scale
+        self.config, self.device = weights.config_of(shape, scale), device
         self.stored = getattr(torch, self.config["torch_dtype"])
         self.model = built(self.config, getattr(torch, dtype), device)
         self.reference = built(self.config, torch.float32, device)
 
-    def fill(self, factors, seed=0):
+    def fill(self, factors):
         """Give both models the checkpoint's values with these {role: factor}."""
         for (name, parameter), (_, exact) in zip(self.model.named_parameters(), self.reference.named_parameters()):
             times = weights.multiplier(name, factors)
-            values = weights.random_tensor(name, tuple(parameter.shape), seed, self.stored, self.device, times=times)
+            values = weights.random_tensor(name, tuple(parameter.shape), 0, self.stored, self.device, times=times)
             parameter.data.copy_(values)
             exact.data.copy_(values)
 
@@ -64,7 +64,7 @@ class Pair:
 def prompt_ids(config, text, count, device):
     """The kit's token ids of a text, cut or repeated to `count`: [1, count]."""
     with tempfile.TemporaryDirectory() as folder:
-        weights.write_tokenizer(folder, config)
+        weights.write_tokenizer(folder)
         with open(os.path.join(folder, "config.json"), "w") as stream:
             json.dump(config, stream)
         return prompts.token_ids({"text": text, "tokens": count, "batch_size": 1}, folder).to(device)

@@ -75,7 +75,7 @@ def main(job_path, out=None):
 
     job = parse_job(Path(job_path).read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        weights.write_tokenizer(folder, weights.config_of(job.model["shape"], job.model["scale"]))
+        weights.write_tokenizer(folder)
         input_ids = prompts.token_ids(job.prompt, folder)[:1]
     with torch.no_grad():
         right, wrong = last_logits(job.model["shape"], job.model["scale"], job.model["seed"], input_ids, weights.recipe_of(job.model))

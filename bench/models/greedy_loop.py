@@ -372,9 +372,9 @@ class GreedyLoop:
         """Have all rows ended? The host looks, and so waits, at times only, or after each token where somebody is told of each."""
         if not asked.may_end or not (each or made % LOOKS_EVERY == 0):
             return False
-        return bool(self.ended(asked, prompt_tokens, made)[:, -1].all())
+        return bool(self.ended(prompt_tokens, made)[:, -1].all())
 
-    def ended(self, asked, prompt_tokens, made):
+    def ended(self, prompt_tokens, made):
         """For each new token: has its row ended with it or before it? [rows, made]"""
         return self.ends[self.ids[:, prompt_tokens : prompt_tokens + made]].cumsum(1) > 0
 
@@ -382,7 +382,7 @@ class GreedyLoop:
         """The first new tokens [rows, made], with padding in the place of what follows a row's end."""
         tokens = self.ids[:, prompt_tokens : prompt_tokens + made].clone()
         if asked.may_end and made > 1:
-            tokens[:, 1:].masked_fill_(self.ended(asked, prompt_tokens, made)[:, :-1], asked.pad)
+            tokens[:, 1:].masked_fill_(self.ended(prompt_tokens, made)[:, :-1], asked.pad)
         return tokens
 
     def answer(self, asked, prompt_tokens, made):
@@ -390,7 +390,7 @@ class GreedyLoop:
         tokens = self.padded(asked, prompt_tokens, made)
         if not asked.may_end:
             return tokens
-        going = ~self.ended(asked, prompt_tokens, made).all(dim=0)
+        going = ~self.ended(prompt_tokens, made).all(dim=0)
         return tokens[:, : min(made, int(going.sum()) + 1)]
 
     def forget(self):

@@ -236,7 +236,7 @@ def _shards(parameters, bytes_per_value, limit):
     return shards
 
 
-def write_tokenizer(folder, config):
+def write_tokenizer(folder):
     """Write a byte-level tokenizer without merges, which has tokens for every text and does not depend on the real model's vocabulary."""
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
@@ -283,7 +283,7 @@ def write_checkpoint(folder, shape, scale, seed, device="cpu", shard_bytes=SHARD
         index = {"metadata": {"total_size": values * bytes_per_value}, "weight_map": weight_map}
         with open(os.path.join(folder, "model.safetensors.index.json"), "w") as stream:
             json.dump(index, stream, indent=1, sort_keys=True)
-    write_tokenizer(folder, config)
+    write_tokenizer(folder)
     with open(os.path.join(folder, "config.json"), "w") as stream:
         json.dump(config, stream, indent=1, sort_keys=True)
     return {"parameters": values, "bytes": values * bytes_per_value, "shards": len(shards), "recipe": recipe, "seed": seed}

@@ -1,1 +1,1 @@
-"""The command line: the verbs of the kit, and two programs that the Makefile runs before the tools are installed."""
+"""The command line: the verbs of the kit, and what the Makefile runs with the user's own Python: clean, targets, tools, variables."""

@@ -13,6 +13,7 @@ from scripts.results import marks
 from scripts.run import cost, plan, several
 from scripts.run.options import Options
 from scripts.run.runner import Planned
+from scripts.units import counted
 from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
 from scripts.verdicts.row import CALIBRATION
@@ -70,7 +71,7 @@ def lines_of_others(records: list[results.Record]) -> list[str]:
     lines = []
     for calibrated in calibration.of_groups(row_groups.build(records, articles.load_all())):
         for others, ratio in calibrated.longer_beside().items():
-            words = f"beside {others} other job{'s' * (others > 1)} the kernel took {stats.in_words(ratio, least=2)} times as long as alone"
+            words = f"beside {counted(others, 'other job')} the kernel took {stats.in_words(ratio, least=2)} times as long as alone"
             lines += [calibrated.group.heading, f"  {words} ({len(calibrated.beside)} and {calibrated.runs} runs)"]
     return lines
 

@@ -13,9 +13,10 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scripts import surroundings
 from scripts.containers import docker_errors, gpu_requests, restrictions
@@ -110,7 +111,6 @@ def run(
     cores: str = "",
     timeout_s: float,
     memory_bytes: int | None = None,
-    tmp_bytes: int = restrictions.TMP_BYTES,
     gpu_mode: str = "auto",
     memlock: bool = False,
     on_line: Callable[[str], None] = lambda line: None,
@@ -123,15 +123,7 @@ def run(
     with docker_errors.answering(run_id):
         info = client.info()
         device_requests = gpu_requests.requests(client, gpus, gpu_mode)
-    user = restrictions.user(info, folders.work)
-    restrictions.refuse_missing(folders.read_only)
-    restrictions.refuse_unreadable(user, folders.read_only)
-    settings = restrictions.settings(info["MemTotal"], memory_bytes, tmp_bytes, memlock, cores) | {
-        "user": user,
-        "mounts": folders.mounts(),
-        "device_requests": device_requests,
-        "environment": restrictions.ENVIRONMENT | (surroundings.current().between_gpus_inside if gpus else {}),
-    }
+    settings = restrictions.settings(info["MemTotal"], memory_bytes, memlock, cores) | _of_job(info, folders, gpus) | {"device_requests": device_requests}
     with _owner() as owner, signals.raised():
         labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}
         container = None
@@ -147,6 +139,15 @@ def run(
             if container:
                 with signals.held_back():
                     _remove(container)
+
+
+def _of_job(info: Mapping[str, Any], folders: restrictions.Folders, gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """The settings of one job's container: its user, its folders, its variables. Raises PreflightError for a folder that the job cannot read."""
+    user = restrictions.user(info, folders.work)
+    restrictions.refuse_missing(folders.read_only)
+    restrictions.refuse_unreadable(user, folders.read_only)
+    between_gpus = surroundings.current().between_gpus_inside if gpus else {}
+    return {"user": user, "mounts": folders.mounts(), "environment": restrictions.ENVIRONMENT | between_gpus}
 
 
 def _watch(container: docker.models.containers.Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:
@@ -175,6 +176,14 @@ def _watch(container: docker.models.containers.Container, timeout_s: float, on_l
 
 def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
     """Whole lines from a stream of chunks. Raises TimeoutError at the deadline (monotonic seconds)."""
+    lines = Lines()
+    for chunk in _chunks(stream, deadline):
+        yield from lines.feed(chunk)
+    yield from lines.rest()
+
+
+def _chunks(stream: Iterator[bytes], deadline: float) -> Iterator[bytes]:
+    """The chunks of a stream until the same deadline. A thread reads them: nobody can wait for a stream itself for so long and no longer."""
     chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=WAITING_CHUNKS)
     reader_left = threading.Event()
 
@@ -194,7 +203,6 @@ def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
             put(None)
 
     threading.Thread(target=read, name="container-output", daemon=True).start()
-    lines = Lines()
     try:
         while True:
             try:
@@ -204,9 +212,8 @@ def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
             if time.monotonic() > deadline:  # a job that always prints never leaves the queue empty
                 raise TimeoutError
             if chunk is None:
-                yield from lines.rest()
                 return
-            yield from lines.feed(chunk)
+            yield chunk
     finally:
         reader_left.set()
 

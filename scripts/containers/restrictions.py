@@ -33,7 +33,7 @@ TMP_BYTES = 4 * GIB
 NOBODY = 10001
 
 
-def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlock: bool = False, cores: str = "") -> dict[str, Any]:
+def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False, cores: str = "") -> dict[str, Any]:
     """The settings of every container on a machine with `machine_bytes` of memory.
 
     Without `memory_bytes` a container gets nearly all memory and no swap: a job that needs more dies, and not its neighbours.
@@ -45,7 +45,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
     kept_on = {"cpuset_cpus": cores} if cores else {}
     return kept_on | {
         "read_only": True,
-        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes}"},
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={TMP_BYTES}"},
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "network_mode": "none",
@@ -65,7 +65,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, tmp_bytes: int, memlo
 
 def for_compose() -> dict[str, Any]:
     """The same settings under Compose's names, without the limits that depend on the machine's memory; /tmp and /dev/shm get their largest size."""
-    of_run = settings(32 * GIB, None, TMP_BYTES)
+    of_run = settings(32 * GIB, None)
     same = ("read_only", "cap_drop", "security_opt", "network_mode", "shm_size", "pids_limit", "init", "working_dir", "environment")
     return {
         "pull_policy": "never",

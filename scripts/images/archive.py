@@ -114,15 +114,10 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
     by_stack: dict[str, list[Image]] = {}
     for image in chosen:
         by_stack.setdefault(image.stack, []).append(image)
-    missing = []
+    missing: list[str] = []
     for stack, images in by_stack.items():
         if client:
-            built = [image for image in images if build.exists(client, image.tag)]
-            missing += [image for image in images if image not in built]
-            if built:
-                files = save_images(client, built, where, stack + SUFFIX, piece_bytes)
-                size = sum(path.stat().st_size for path in files) / 1e9
-                print(f"{where / (stack + SUFFIX)}: {len(built)} images, {size:.1f} GB in {counted(len(files), 'file')}", flush=True)
+            missing += _keep_images(client, images, where / (stack + SUFFIX), piece_bytes)
         if "wheels" in parts:
             wheels = where / "wheels" / stack
             fetch_wheels(loaded, stack, wheels)
@@ -135,5 +130,14 @@ def archive(where: Path, chosen: list[Image], parts: Sequence[str] = PARTS, piec
     write_sums(where)
     print(f"{where / checksums.NAME}: written")
     if missing:
-        listed = ", ".join(image.name for image in missing)
-        raise KitError(f"not in the archive, because not built: {listed}; type make build-all, or STACK= or BACKEND= for fewer")
+        raise KitError(f"not in the archive, because not built: {', '.join(missing)}; type make build-all, or STACK= or BACKEND= for fewer")
+
+
+def _keep_images(client: docker.DockerClient, images: Sequence[Image], path: Path, piece_bytes: int | None) -> list[str]:
+    """Save those of a stack's images that are built; the names of the others."""
+    built = [image for image in images if build.exists(client, image.tag)]
+    if built:
+        files = save_images(client, built, path.parent, path.name, piece_bytes)
+        size = sum(file.stat().st_size for file in files) / 1e9
+        print(f"{path}: {len(built)} images, {size:.1f} GB in {counted(len(files), 'file')}", flush=True)
+    return [image.name for image in images if image not in built]

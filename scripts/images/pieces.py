@@ -6,6 +6,7 @@ Pieces are plain cuts: `cat NAME.* > NAME` makes the file whole again.
 import contextlib
 import io
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +21,7 @@ class Writer:
     """Writes one stream of bytes into files of at most `piece_bytes` each (None: one file), under hidden names until `finish`."""
 
     def __init__(self, folder: Path, name: str, piece_bytes: int | None) -> None:
-        self.folder, self.name, self.piece_bytes = folder, name, piece_bytes
+        self.folder, self.name, self.piece_bytes = folder, name, piece_bytes or sys.maxsize
         self.partial: list[Path] = []
         self.stream: BinaryIO | None = None
         self.room = 0
@@ -32,9 +33,9 @@ class Writer:
             if self.stream is None or self.room == 0:
                 self._next()
             assert self.stream is not None
-            part = rest if self.piece_bytes is None else rest[: self.room]
+            part = rest[: self.room]
             self.stream.write(part)
-            self.room -= 0 if self.piece_bytes is None else len(part)
+            self.room -= len(part)
             rest = rest[len(part) :]
         return len(data)
 
@@ -42,7 +43,7 @@ class Writer:
         self._close()
         self.partial.append(self.folder / f".partial-{self.name}.{len(self.partial):03d}")
         self.stream = self.partial[-1].open("wb")
-        self.room = self.piece_bytes or 1
+        self.room = self.piece_bytes
 
     def _close(self) -> None:
         if self.stream is not None:
@@ -53,8 +54,7 @@ class Writer:
         self._close()
         for old in of(self.folder, self.name):
             old.unlink()
-        whole = self.piece_bytes is None or len(self.partial) == 1
-        paths = [self.folder / (self.name if whole else f"{self.name}.{number:03d}") for number in range(len(self.partial))]
+        paths = [self.folder / (self.name if len(self.partial) == 1 else f"{self.name}.{number:03d}") for number in range(len(self.partial))]
         for partial, path in zip(self.partial, paths, strict=True):
             partial.replace(path)
         return paths

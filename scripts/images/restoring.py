@@ -91,7 +91,7 @@ def foreign_files(sums: Mapping[str, str], loaded: Pins) -> Iterator[str]:
 
 def allowed(loaded: Pins, stack: str) -> set[str]:
     """The names that the archive of a stack may give: its images and their bases."""
-    images = [image for image in loaded.images() if image.stack == stack]
+    images = loaded.images(stack)
     return {image.tag for image in images} | {image.base for image in images}
 
 

@@ -5,7 +5,6 @@ A missing image is built first. All answers come from the image itself, in a con
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from typing import Any
@@ -17,6 +16,7 @@ from scripts.containers.container import connect
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.images import build, dockerfile
+from scripts.machine import checksums
 from scripts.pins import Image, requirement_files
 
 #: The program that runs inside the image and lists its content.
@@ -69,7 +69,7 @@ def _packages(image: Image, content: dict[str, Any]) -> list[str]:
 def _unowned(image: Image, unowned: dict[str, str]) -> list[str]:
     """Files that belong to no package: allowed are those that pins.toml adds from docker/patches, with the same content."""
     added = {place: image.folder.parents[1] / "patches" / name for place, name in image.options.get("added_files", {}).items()}
-    digests = {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in added.items()}
+    digests = {place: checksums.digest_of(path) for place, path in added.items()}
     lines = [f"{place}: belongs to no package, and pins.toml does not add it" for place in unowned if place not in digests]
     return lines + [f"{place}: is not docker/patches/{added[place].name}" for place, digest in digests.items() if unowned.get(place) != digest]
 

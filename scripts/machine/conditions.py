@@ -28,6 +28,7 @@ from scripts.errors import NothingRuns
 from scripts.machine import busy, energy, gpus, pressure, signals
 from scripts.machine.gpus import Gpu
 from scripts.machine.windows import Window
+from scripts.units import counted
 
 #: Seconds over which busy cores are counted: long for the kernel's clock of 10 ms, short beside a run.
 LOOK_S = 0.1
@@ -224,9 +225,7 @@ class Watch(gpus.Sampler):
 
     def _load_marks(self) -> Iterable[Mark]:
         if self._shared_with:
-            yield Mark(
-                f"shared machine: up to {self._shared_with} other {'job' if self._shared_with == 1 else 'jobs'} of the same command ran beside it (JOBS)"
-            )
+            yield Mark(f"shared machine: up to {counted(self._shared_with, 'other job')} of the same command ran beside it (JOBS)")
         most = 1 + SHARE_OF_CORES * (os.cpu_count() or 1)
         for when, cores in (("before it began", self._before), ("after it ended", self._after)):
             if cores > most:

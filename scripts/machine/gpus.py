@@ -31,7 +31,7 @@ NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_L
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. `index` is NVML's; `memory_used_bytes` is the use at the moment of listing; `pci_bus_id` is "" where the driver does not give it.
+    """One GPU. `index` is NVML's; `pci_bus_id` is "" where the driver does not give it.
 
     `memory_bytes_per_s` is the nominal rate of its memory, `nvlinks` how many of its NVLinks are up; None where the driver does not tell it.
     """
@@ -40,7 +40,6 @@ class Gpu:
     uuid: str
     name: str
     memory_total_bytes: int
-    memory_used_bytes: int
     compute_capability: str
     pci_bus_id: str = ""
     memory_bytes_per_s: int | None = None
@@ -81,10 +80,10 @@ def _memory(handle: object) -> tuple[int, int]:
 
 def _gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    total, used = _memory(handle)
+    total = _memory(handle)[0]
     capability = "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle))
     facts = _pci_bus_id(handle), _memory_bytes_per_s(handle), _nvlinks(handle)
-    return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, used, capability, *facts)
+    return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), total, capability, *facts)
 
 
 def _nvlinks(handle: object) -> int | None:
@@ -162,9 +161,8 @@ def _mig_instance(uuid: str) -> Gpu | None:
         parent = _gpu(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)))
     except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
         return None
-    total, used = _memory(handle)
-    name = pynvml.nvmlDeviceGetName(handle)
-    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_used_bytes=used, memory_bytes_per_s=None, nvlinks=None)
+    name, total = pynvml.nvmlDeviceGetName(handle), _memory(handle)[0]
+    return dataclasses.replace(parent, uuid=uuid, name=name, memory_total_bytes=total, memory_bytes_per_s=None, nvlinks=None)
 
 
 def given() -> list[Gpu]:

@@ -15,11 +15,8 @@ FOLDER = Path("/proc/pressure")
 #: What is read; the kernel has a file for each.
 KINDS = ("memory", "cpu")
 
-#: Seconds between two looks; a look reads two small files.
-INTERVAL_S = 0.2
 
-
-def waited_us(kind: str, folder: Path = FOLDER) -> int | None:
+def waited_us(kind: str, folder: Path) -> int | None:
     """µs since the machine started in which some task waited; None where the kernel does not give it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         some = next((line for line in (folder / kind).read_text().splitlines() if line.startswith("some ")), "")
@@ -28,9 +25,9 @@ def waited_us(kind: str, folder: Path = FOLDER) -> int | None:
 
 
 class Watch:
-    """Looks at the pressure as long as a `with` block lasts, from a thread of this process."""
+    """Looks at the pressure as long as a `with` block lasts, from a thread of this process; a look reads two small files."""
 
-    def __init__(self, folder: Path = FOLDER, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, folder: Path = FOLDER, *, interval_s: float) -> None:
         self._folder, self._interval_s = folder, interval_s
         self._looks: list[tuple[float, dict[str, int | None]]] = []
         self._stop = threading.Event()

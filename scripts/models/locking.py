@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.models import article_models, files, hub
+from scripts.models import article_models, files, hub, store
 from scripts.models.article_models import ArticleModel
 from scripts.paths import ROOT
 from scripts.pins import models as model_pins
@@ -20,7 +20,7 @@ def lock(model: ArticleModel, root: Path = ROOT) -> str:
 
 
 def _ask(model: ArticleModel) -> LockedModel:
-    commit, all_files = hub.files_of(model.name, model.commit or "main")
+    commit, all_files = hub.files_of(model.name, model.commit or store.UNPINNED)
     used = files.used(model.name, all_files)
     article_models.refuse_other_size(model, used, f"the hub's commit {commit[:12]}")
     return LockedModel(commit, used)

@@ -24,6 +24,7 @@ from scripts.machine import unpack
 from scripts.paths import ROOT
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks, plain
+from scripts.units import counted
 from scripts.verdicts import parts, row_groups
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
@@ -205,7 +206,7 @@ def markdown(differences: Sequence[Difference]) -> Markdown:
         tables_by_setting.append(tables.aligned(columns, [difference for difference in listed if difference.setting == setting]))
     words = [difference.reason if difference.reason in (ONLY_A, ONLY_B) else difference.word for difference in differences]
     counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
-    told = Markdown("{} row{}: {}.").format(len(differences), "s" * (len(differences) != 1), counts)
+    told = Markdown("{}: {}.").format(counted(len(differences), "row"), counts)
     if SAME in words:
         told += Markdown(" Rows of the same runs are not listed." if listed else " Nothing changed.")
     return blocks(told, *tables_by_setting)

@@ -137,7 +137,7 @@ def _elsewhere(beside: Beside | None) -> Markdown:
     """ ", 186 results without containers in a report of their own"."""
     if beside is None:
         return Markdown()
-    return Markdown(", {} result{} without containers in {}").format(beside.count, "s" * (beside.count != 1), link("a report of their own", beside.link))
+    return Markdown(", {} without containers in {}").format(counted(beside.count, "result"), link("a report of their own", beside.link))
 
 
 def _of_index(slug: str, content: Content) -> dict[str, Markdown]:

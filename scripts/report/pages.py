@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.errors import KitError
+from scripts.names import slug
 from scripts.report.text import Markdown
 from scripts.verdicts.row_groups import Group
 
@@ -47,7 +48,7 @@ def _stem(group: Group) -> str:
 
 
 def _words(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:LONGEST]
+    return slug(name)[:LONGEST]
 
 
 def _digest(*values: str) -> str:

@@ -10,7 +10,7 @@ import errno
 import functools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import RawIOBase
 from pathlib import Path
 from typing import Annotated, Any, NewType
@@ -145,8 +145,8 @@ def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
         stream = os.fdopen(_opened(source, limit), "rb", buffering=0)
     except FileNotFoundError:
         return False
-    with stream:
-        _write(_chunks(stream, source, limit), target)
+    with stream, whole_file(target) as out:
+        out.writelines(_chunks(stream, source, limit))
     return True
 
 
@@ -156,14 +156,9 @@ def check(path: Path) -> None:
         os.close(_opened(path, LIMITS_BYTES[path.name]))
 
 
-def _write(chunks: Iterable[bytes], target: Path) -> None:
-    with whole_file(target) as out:
-        out.writelines(chunks)
-
-
-def move(source: Path, target: Path, most_bytes: int | None = None) -> bool:
+def move(source: Path, target: Path) -> bool:
     """`keep`, and the guest's file is gone afterwards."""
-    kept = keep(source, target, most_bytes)
+    kept = keep(source, target)
     if kept:
         source.unlink()
     return kept

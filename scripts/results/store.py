@@ -85,7 +85,7 @@ def where_shown(runs: Path) -> str:
 
 def any_run(runs: Path) -> bool:
     """Does a folder hold at least one run, finished or not, damaged or not?"""
-    return any(os.path.lexists(Path(runs, name, file)) for name in _folders(runs) for file in ("job.json", "result.json"))
+    return any(os.path.lexists(runs / name / file) for name in _folders(runs) for file in ("job.json", "result.json"))
 
 
 def no_run_in(name: str, typed: str, folder: Path) -> UsageError:
@@ -113,7 +113,7 @@ def store(folder: Path, record: Record) -> Path:
     Where that cannot be done the record is kept in a temporary folder, and the KitError says where it is and what to
     type. A result that exists is never replaced: KitError too.
     """
-    path = Path(folder) / "result.json"
+    path = folder / "result.json"
     text = _storable(record)
     if path.exists():
         raise KitError(f"{path} exists and is never overwritten; FORCE=1 runs the case again under the next number")
@@ -152,10 +152,10 @@ def _temporary_folder() -> str:
 def load(folder: Path) -> Record:
     """The Record of a run's folder; raises InvalidDocument or OSError."""
     try:
-        record = record_of(door.parse(door.read(Path(folder, "result.json"))))
+        record = record_of(door.parse(door.read(folder / "result.json")))
     except FileNotFoundError:
         raise InvalidDocument("no result.json: the run has not finished, or its runner was killed") from None
-    if record.id != Path(folder).name:
+    if record.id != folder.name:
         raise InvalidDocument(f"result.json is of run {record.id[:255]}, not of this folder")
     return record
 
@@ -166,12 +166,12 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
     skipped: list[Skipped] = []
     with _no_garbage_collection():
         for name in _folders(runs):
-            folder = Path(runs, name)
+            folder = runs / name
             try:
                 records.append(load(folder))
             except (InvalidDocument, OSError) as error:
                 skipped.append(Skipped(folder, str(error)))
-    skipped += [Skipped(Path(runs, name), "a file in place of a run's folder", is_run=False) for name in _names(runs, folders=False)]
+    skipped += [Skipped(runs / name, "a file in place of a run's folder", is_run=False) for name in _names(runs, folders=False)]
     return records, sorted(skipped, key=lambda skip: skip.path.name)
 
 
@@ -238,7 +238,7 @@ def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
     """Those of these runs that came to their end."""
     for name in names:
         try:
-            record = load(Path(runs) / name)
+            record = load(runs / name)
         except (InvalidDocument, OSError):
             continue
         if record.status in DONE:

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from bench.job import Job
 from bench.models import weights
 from scripts import articles
 from scripts.articles import Article, Case
+from scripts.names import slug
 from scripts.pins import models as model_pins
 from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
@@ -144,11 +144,6 @@ def judge_job(job: Job, dtype: str, floors: dict[str, float]) -> Job:
 def readings_key(job: Job) -> str:
     """12 hex digits over what decides how the reference reads tokens: the weights and the stack."""
     return _digits(_weights_of(job), job.stack)
-
-
-def slug(text: str) -> str:
-    """`NVIDIA H200` is `nvidia-h200`."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def run_prefix(job: Job, pins_id: str, engine: str, seen: Mapping[str, Any]) -> str:

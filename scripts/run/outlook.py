@@ -140,7 +140,7 @@ def summary(rows: list[Row]) -> str:
     known = [row for row in rows if row.run_s is not None]
     unknown = sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{total} run{'' if total == 1 else 's'}{more}: {done} {'is' if done == 1 else 'are'} there, {total - done} to go"]
+    parts = [f"{counted(total, 'run')}{more}: {done} {'is' if done == 1 else 'are'} there, {total - done} to go"]
     if total > done and unknown < total - done:
         to_go = [row for row in known if row.to_go]
         elsewhere = sorted({model for row in to_go for model in row.elsewhere})

@@ -94,7 +94,7 @@ def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] =
                     running += _started(waiting, free, asked, len(running), command, folder / str(len(waiting)))
                 for job in [job for job in running if job.process.poll() is not None]:
                     running.remove(job)
-                    free += [job.own] if not job.task.gpus else [[number] for number in job.own]
+                    free += [[number] for number in job.own] if job.task.gpus else [job.own]
                     ended.append(job)
                     _tell(job, ended, running, waiting, asked.runs)
                 time.sleep(LOOK_EVERY_S)
@@ -119,8 +119,8 @@ def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:
 def _places(asked: Options, at_once: int) -> list[list[int]]:
     """What jobs take from: a list for each GPU, or the cores of each job on a CPU. Raises UsageError where there are too few cores."""
     if asked.device == "cuda":
-        idle = [gpu.index for gpu in gpus.given() if asked.allow_busy or not gpus.foreign_use(gpu)] if not asked.gpu_ids else asked.gpu_ids
-        return [[number] for number in idle]
+        chosen = asked.gpu_ids or [gpu.index for gpu in gpus.given() if asked.allow_busy or not gpus.foreign_use(gpu)]
+        return [[number] for number in chosen]
     allowed = sorted(os.sched_getaffinity(0))
     if at_once > len(allowed):
         raise UsageError(f"JOBS is {asked.jobs}, allowed is a whole number from 1 to {len(allowed)}, the cores of this machine; try JOBS={len(allowed)}")

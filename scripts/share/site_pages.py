@@ -65,7 +65,7 @@ def written(every: Sequence[Page], is_held: Callable[[str], bool], of_place: Map
     """
     place_of = {_source(page.source): page.place for page in every}
     for page in every:
-        text = re.sub(r"<details>", '<details markdown="1">', page.text)
+        text = page.text.replace("<details>", '<details markdown="1">')
         text = _with_rows(_linked(text, page, place_of, is_held), of_place if page.source == posixpath.basename(page.source) else {})
         yield page.place, text
 

@@ -6,12 +6,12 @@ different groups are never compared.
 
 import collections
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.models import weights
 from scripts.articles import Article
+from scripts.names import slug
 from scripts.results import Record
 from scripts.results.machine_kind import MachineKind
 from scripts.verdicts.parts import listed
@@ -126,35 +126,40 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
     for record in records:
         if record.job.kind == "measure":
             by_key.setdefault(key_of(record), []).append(record)
-    most: collections.Counter[Key] = collections.Counter()
+    results_of: collections.Counter[Key] = collections.Counter()
     for key, of_key in by_key.items():
-        most[dataclasses.replace(key, variant="")] += len(of_key)
-    ordered = sorted(
-        by_key,
-        key=lambda key: (
-            key.article,
-            key.device == "cpu",
-            key.scale == "tiny",
-            key.stack == "current",  # today's versions come after those that are nearer to the article
-            key.stack,
-            key.model,
-            key.facts,
-            key.weights,
-            list(ENGINES).index(key.engine) if key.engine in ENGINES else len(ENGINES),
-            -most[dataclasses.replace(key, variant="")],  # of several hosts the one with the most results
-            key.host,
-            key.variant != "published",
-            key.variant,
-        ),
-    )
+        results_of[_without_variant(key)] += len(of_key)
     groups: list[Group] = []
     used: collections.Counter[str] = collections.Counter()
-    for key in ordered:
-        slug = _slug(key)
-        used[slug] += 1
-        name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
+    for key in sorted(by_key, key=lambda key: _place(key, results_of[_without_variant(key)])):
+        name = slug("-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant)))
+        used[name] += 1
+        name = name if used[name] == 1 else f"{name}-{used[name]}"
         groups.append(Group(key, name, rows_of(by_key[key], articles.get(key.article))))
     return groups
+
+
+def _without_variant(key: Key) -> Key:
+    return dataclasses.replace(key, variant="")
+
+
+def _place(key: Key, results: int) -> tuple[object, ...]:
+    """The order of groups; `results` has the setting in all variants."""
+    return (
+        key.article,
+        key.device == "cpu",
+        key.scale == "tiny",
+        key.stack == "current",  # today's versions come after those that are nearer to the article
+        key.stack,
+        key.model,
+        key.facts,
+        key.weights,
+        list(ENGINES).index(key.engine) if key.engine in ENGINES else len(ENGINES),
+        -results,  # of several hosts the one with the most results
+        key.host,
+        key.variant != "published",
+        key.variant,
+    )
 
 
 def key_of(record: Record) -> Key:
@@ -167,8 +172,3 @@ def _weights_words(model: Mapping[str, Any]) -> str:
     """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
     words, recipe = model.get("weights", "?"), weights.recipe_of(model)
     return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words
-
-
-def _slug(key: Key) -> str:
-    words = "-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant))
-    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")

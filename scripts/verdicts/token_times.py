@@ -69,7 +69,7 @@ def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
 
 def padding_error(row: Row) -> float | None:
     """How far the first sentence's logits are off when it is padded in a batch; None where it was not measured or is not finite."""
-    return (row.figures.get("cycles") or {}).get("padded_logits_relative_error")
+    return cycles_of(row.record).get("padded_logits_relative_error")
 
 
 def is_right(row: Row) -> bool:

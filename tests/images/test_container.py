@@ -53,7 +53,7 @@ print(json.dumps({
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0")
+    return Gpu(index, uuid(index), "Fake GPU", 80 << 30, "9.0")
 
 
 @pytest.fixture

@@ -414,7 +414,7 @@ NODES = "import os; print(sorted(name for name in os.listdir('/dev') if name.sta
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0")
+    return Gpu(index, uuid(index), "Fake GPU", 80 << 30, "9.0")
 
 
 def test_a_job_gets_the_chosen_gpus(place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:

@@ -142,7 +142,7 @@ def test_the_limits_are_told_in_one_line(machine):
 
 
 def test_docker_gets_explicit_gpus_and_no_number_that_only_this_process_sees(monkeypatch):
-    gpu = Gpu(0, uuid(5), "Fake GPU", 80 << 30, 0, "9.0")
+    gpu = Gpu(0, uuid(5), "Fake GPU", 80 << 30, "9.0")
     assert gpu_requests.cdi_names({"0", "5"}, [gpu]) == ["nvidia.com/gpu=0"]
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     assert gpu_requests.cdi_names({"0", "5"}, [gpu]) == []
@@ -150,7 +150,7 @@ def test_docker_gets_explicit_gpus_and_no_number_that_only_this_process_sees(mon
 
 
 def test_docker_never_gets_the_whole_gpu_for_a_mig_instance():
-    instance = Gpu(1, INSTANCE, "Fake GPU MIG 1g.10gb", 10 << 30, 0, "9.0")
+    instance = Gpu(1, INSTANCE, "Fake GPU MIG 1g.10gb", 10 << 30, "9.0")
     assert gpu_requests.cdi_names({"0", "1"}, [instance]) == []
 
 

@@ -18,9 +18,7 @@ from tests import synthetic
 from tests.samples import a_job, a_result
 
 GIB = 1 << 30
-GPUS = [
-    Gpu(index=number, uuid=f"GPU-{number}", name="SYNTHETIC", memory_total_bytes=24 * GIB, memory_used_bytes=0, compute_capability="8.6") for number in (0, 1)
-]
+GPUS = [Gpu(index=number, uuid=f"GPU-{number}", name="SYNTHETIC", memory_total_bytes=24 * GIB, compute_capability="8.6") for number in (0, 1)]
 
 
 def good(**changes) -> dict:

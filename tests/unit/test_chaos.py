@@ -327,7 +327,7 @@ def test_each_kind_of_a_gpu_says_what_is_lacking(monkeypatch: pytest.MonkeyPatch
 
 def test_a_gpu_that_others_use_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.lacking.cache_clear()
-    monkeypatch.setattr(machine_gpus, "given", lambda: [machine_gpus.Gpu(0, "GPU-0", "a GPU", 1, 0, "9.0")])
+    monkeypatch.setattr(machine_gpus, "given", lambda: [machine_gpus.Gpu(0, "GPU-0", "a GPU", 1, "9.0")])
     monkeypatch.setattr(machine_gpus, "foreign_use", lambda gpu: "is in use by pid 1")
     monkeypatch.setattr(gpus.ctypes, "CDLL", lambda name: None)
     assert gpus.lacking() == "it needs a GPU that nobody uses"

@@ -25,7 +25,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def gpu(number, bus_id=None):
-    return Gpu(number, f"GPU-{number}", "SYNTHETIC GPU", GIB, 0, "9.0", f"00000000:{number}B:00.0" if bus_id is None else bus_id)
+    return Gpu(number, f"GPU-{number}", "SYNTHETIC GPU", GIB, "9.0", f"00000000:{number}B:00.0" if bus_id is None else bus_id)
 
 
 def test_the_cores_near_a_gpu_are_those_that_the_kernel_names(machine):
@@ -62,8 +62,8 @@ def test_a_job_of_the_host_stays_on_its_cores_and_this_process_does_not():
 
 
 def test_a_container_gets_its_cores_and_a_choice_only_where_there_is_one():
-    assert restrictions.settings(8 * GIB, None, GIB, cores="0-3")["cpuset_cpus"] == "0-3"
-    assert "cpuset_cpus" not in restrictions.settings(8 * GIB, None, GIB)
+    assert restrictions.settings(8 * GIB, None, cores="0-3")["cpuset_cpus"] == "0-3"
+    assert "cpuset_cpus" not in restrictions.settings(8 * GIB, None)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="NOT TESTED: to be kept on fewer cores needs two")

@@ -12,7 +12,7 @@ from tests.fakes import cdi
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(index, cdi.uuid(index), "Fake GPU", 80 << 30, 0, "9.0")
+    return Gpu(index, cdi.uuid(index), "Fake GPU", 80 << 30, "9.0")
 
 
 class Engine:
@@ -101,11 +101,11 @@ def test_root_of_a_rootless_engine_is_the_person_themselves(tmp_path: Path) -> N
 
 def test_a_job_gets_nearly_all_memory_unless_told() -> None:
     machine = 64 << 30
-    assert restrictions.settings(machine, None, 1)["mem_limit"] == machine - machine // 20
-    assert restrictions.settings(machine, 1 << 30, 1)["memswap_limit"] == 1 << 30
+    assert restrictions.settings(machine, None)["mem_limit"] == machine - machine // 20
+    assert restrictions.settings(machine, 1 << 30)["memswap_limit"] == 1 << 30
 
 
 def test_locked_memory_is_unlimited_on_demand_only() -> None:
-    assert restrictions.settings(1 << 34, None, 1)["ulimits"] == []
-    unlimited = restrictions.settings(1 << 34, None, 1, memlock=True)["ulimits"]
+    assert restrictions.settings(1 << 34, None)["ulimits"] == []
+    unlimited = restrictions.settings(1 << 34, None, memlock=True)["ulimits"]
     assert [(limit["Name"], limit["Hard"]) for limit in unlimited] == [("memlock", -1)]

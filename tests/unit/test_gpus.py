@@ -41,14 +41,12 @@ def hold(machine: Machine) -> Callable[[str], subprocess.Popen]:
 
 
 def test_lists_each_gpu_with_its_uuid_memory_and_architecture(machine: Machine) -> None:
-    machine.used.write_text(f"0\n{2 * GIB}\n")
     gpus = machine.ask("import dataclasses; answer = [dataclasses.asdict(gpu) for gpu in gpus.list_gpus()]", gpus=2)
     assert gpus[1] == {
         "index": 1,
         "uuid": uuid(1),
         "name": "Fake GPU",
         "memory_total_bytes": 80 * GIB,
-        "memory_used_bytes": 2 * GIB,
         "compute_capability": "9.0",
         "pci_bus_id": "",
         "memory_bytes_per_s": None,
@@ -125,7 +123,8 @@ def test_a_lost_gpu_of_an_allocation_is_left_out_and_no_other_takes_its_place(ma
 
 
 def test_an_old_driver_counts_memory_its_own_way(machine: Machine) -> None:
-    assert machine.ask("answer = gpus.list_gpus()[0].memory_used_bytes", FAKE_NVML_OLD="1") == 600 << 20
+    watched = "with gpus.MemorySampler(gpus.list_gpus()) as sampler: pass\nanswer = sampler.summary({})[0]['baseline_bytes']"
+    assert machine.ask(watched, FAKE_NVML_OLD="1") == 600 << 20
 
 
 def test_a_count_takes_the_first_free_gpus(machine: Machine) -> None:

@@ -96,7 +96,7 @@ def test_a_batch_size_without_a_run_takes_as_long_as_the_nearest_one_that_is_nam
     asked = chosen(ARTICLE="deepspeed-inference", STACK="current", WEIGHTS="random", CASES="ds-inference", RUNS=str(tmp_path), GPUS="1", BATCH_SIZES="8,64")
     (one,) = planned(["deepspeed"], asked)
     assert [row.run_s for row in rows(["deepspeed"], asked)] == [None, None]
-    gpu = gpus.Gpu(0, "GPU-0", "OTHER GPU", 1 << 36, 0, "9.0")
+    gpu = gpus.Gpu(0, "GPU-0", "OTHER GPU", 1 << 36, "9.0")
     for batch_size, seconds in ((1, 20.0), (32, 30.0), (128, 50.0)):
         stored(dataclasses.replace(one, batch_size=batch_size), asked, 1, gpu=gpu, seconds=seconds)
     found = rows(["deepspeed"], asked)
@@ -123,7 +123,7 @@ def test_what_ran_out_of_memory_is_not_to_go_and_ends_the_sizes_above_it(tmp_pat
 
 
 def test_a_sweep_until_memory_runs_out_shows_the_next_size_and_that_more_follow(tmp_path, monkeypatch):
-    gpu = gpus.Gpu(0, "GPU-0", "SYNTHETIC GPU", 1 << 36, 0, "9.0")
+    gpu = gpus.Gpu(0, "GPU-0", "SYNTHETIC GPU", 1 << 36, "9.0")
     monkeypatch.setattr(gpus, "list_gpus", lambda: [gpu])
     asked = chosen(ARTICLE="batch-generate", STACK="current", WEIGHTS="random", CASES="batch", VARIANT="controlled", RUNS=str(tmp_path))
     (one,) = planned(["transformers"], asked)
@@ -161,7 +161,7 @@ def test_a_machine_without_a_gpu_is_told_the_time_of_other_gpus_with_their_names
     (row,) = rows(["deepspeed"], asked)
     assert (row.devices, row.done, row.run_s) == ("3 GPUs", 0, None), "on three GPUs no committed run"
     (one,) = planned(["deepspeed"], asked)
-    other, own = (gpus.Gpu(0, "GPU-0", name, 1 << 36, 0, "9.0") for name in ("OTHER GPU", "OWN GPU"))
+    other, own = (gpus.Gpu(0, "GPU-0", name, 1 << 36, "9.0") for name in ("OTHER GPU", "OWN GPU"))
     stored(one, asked, 1, gpu=other, seconds=20.0)
     (row,) = rows(["deepspeed"], asked)
     assert (row.done, row.run_s, row.elsewhere) == (0, 23.0, ("OTHER GPU",))

@@ -21,7 +21,7 @@ OLD, CURRENT = KNOWN.image("deepspeed", "2023-02"), KNOWN.image("deepspeed", "cu
 
 
 def a_gpu(name, capability, gib):
-    return Gpu(index=0, uuid="GPU-0", name=name, memory_total_bytes=gib * GIB, memory_used_bytes=0, compute_capability=capability)
+    return Gpu(index=0, uuid="GPU-0", name=name, memory_total_bytes=gib * GIB, compute_capability=capability)
 
 
 H200 = preflight.Machine([a_gpu("NVIDIA H200", "9.0", 140)] * 2, "13.0", 200 * GIB, 100 * GIB, 100 * GIB)

@@ -68,7 +68,7 @@ def test_srun_is_asked_for_one_process_on_the_runners_node_in_the_image(program:
 def test_a_job_in_pyxis_gets_the_variables_of_image_and_kit_its_gpus_and_its_cores(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "ENROOT_MOUNT_HOME", "SLURM_CONTAINER_MOUNTS", "PYXIS_CONTAINER_MOUNTS"):
         monkeypatch.setenv(name, "/secret")
-    asked = arguments(tmp_path, gpus=[Gpu(index, uuid(index), "Fake GPU", 80 << 30, 0, "9.0") for index in (1, 3)], cores="4-7")
+    asked = arguments(tmp_path, gpus=[Gpu(index, uuid(index), "Fake GPU", 80 << 30, "9.0") for index in (1, 3)], cores="4-7")
     after = asked[asked.index("env") :]
     assert after[:2] == ["env", "-i"] and after[-1] == "true"
     place = after.index("taskset")

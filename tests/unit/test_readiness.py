@@ -35,7 +35,7 @@ def doctor(fake_nvml: Path, tmp_path: Path):
 
 
 def gpu(capability: str = "9.0", index: int = 0, gib: int = 80) -> Gpu:
-    return Gpu(index, f"GPU-{index}", "SYNTHETIC GPU", gib << 30, 0, capability)
+    return Gpu(index, f"GPU-{index}", "SYNTHETIC GPU", gib << 30, capability)
 
 
 @pytest.fixture

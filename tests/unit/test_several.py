@@ -339,7 +339,7 @@ def test_what_jobs_cannot_do_is_refused(monkeypatch, asked) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
         several.perform(planned(many), many)
     one = Options(article="inference-tools", jobs=2, weights="random")
-    monkeypatch.setattr(gpus, "given", lambda: [gpus.Gpu(0, "GPU-0", "x", 1, 0, "9.0")])
+    monkeypatch.setattr(gpus, "given", lambda: [gpus.Gpu(0, "GPU-0", "x", 1, "9.0")])
     monkeypatch.setattr(gpus, "foreign_use", lambda gpu: None)
     with pytest.raises(PreflightError, match="needs 2 GPUs, JOBS has 1"):
         several.perform(plan.plan(["layer-parallel"], one, every=False), one)

@@ -1,6 +1,7 @@
 """A row's raw calls: every timed call of every run as a dot, each run's mean, and the row's mean with its interval over runs."""
 
 import statistics
+from collections.abc import Sequence
 
 from scripts import stats
 from scripts.report import cells
@@ -12,12 +13,14 @@ from scripts.verdicts.row import Row
 
 LEFT, RIGHT = 110.0, WIDTH - 150
 
+#: (number, ms of its timed calls) of each run.
+Runs = Sequence[tuple[int, Sequence[float]]]
+
 
 def plot(row: Row, setting: str) -> str | None:
     """A panel for each number of new tokens, a line a run; None where nothing was timed."""
     panels = {count: [(run.number, run_facts.series(run)[count]) for run in row.runs_of(count)] for count in row.new_tokens}
-    calls = {count: scales.finite([ms for _, timed in runs for ms in timed]) for count, runs in panels.items()}
-    shown = [count for count in panels if calls[count]]
+    shown = [count for count, runs in panels.items() if scales.finite(_calls_ms(runs))]
     if row.status != "ok" or not shown:
         return None
     told = [
@@ -29,27 +32,36 @@ def plot(row: Row, setting: str) -> str | None:
     picture = Picture(height, _finding(row, shown[-1]), setting, told)
     top = HEAD
     for new_tokens in shown:
-        summary = row.summary(new_tokens)
-        reach = scales.finite([*calls[new_tokens], summary.interval.low, summary.interval.high])
-        scale = scales.for_values(reach, LEFT, RIGHT)
-        bottom = top + ROW * (len(panels[new_tokens]) + 1)
-        axis(picture, scale, top, bottom, f"ms per call of {cells.tokens(new_tokens)}" + (", logarithmic" if scale.logarithmic else ""))
-        for place, (number, timed) in enumerate(panels[new_tokens]):
-            y = top + ROW * (place + 0.5)
-            picture.text(LEFT - 12, y + 4, f"run {number}", anchor="end")
-            for ms in scales.finite(timed):
-                picture.dot(scale.at(ms), y, "s0", hollow=True, radius=2.5)
-            mean_ms = statistics.fmean(timed)
-            picture.line(scale.at(mean_ms), y - 7, scale.at(mean_ms), y + 7, "ink", 2)
-            picture.text(RIGHT + 12, y + 4, f"{stats.significant(mean_ms)} ms", "small")
-        y = bottom - ROW / 2
-        picture.text(LEFT - 12, y + 4, "all", anchor="end")
-        if summary.interval.low is not None and summary.interval.high is not None:
-            picture.interval(scale.at(summary.interval.low), scale.at(summary.interval.high), y, "s1")
-        picture.dot(scale.at(summary.mean), y, "s1")
-        picture.text(RIGHT + 12, y + 4, f"{cells.mean_std(summary)} ms", "small")
-        top = bottom + FOOT
+        top = _panel(picture, row, new_tokens, panels[new_tokens], top)
     return picture.svg()
+
+
+def _calls_ms(runs: Runs) -> list[float]:
+    return [ms for _, timed in runs for ms in timed]
+
+
+def _panel(picture: Picture, row: Row, new_tokens: int, runs: Runs, top: float) -> float:
+    """Draw the calls of so many new tokens; returns where the next panel begins."""
+    summary = row.summary(new_tokens)
+    reach = scales.finite([*_calls_ms(runs), summary.interval.low, summary.interval.high])
+    scale = scales.for_values(reach, LEFT, RIGHT)
+    bottom = top + ROW * (len(runs) + 1)
+    axis(picture, scale, top, bottom, f"ms per call of {cells.tokens(new_tokens)}" + (", logarithmic" if scale.logarithmic else ""))
+    for place, (number, timed) in enumerate(runs):
+        y = top + ROW * (place + 0.5)
+        picture.text(LEFT - 12, y + 4, f"run {number}", anchor="end")
+        for ms in scales.finite(timed):
+            picture.dot(scale.at(ms), y, "s0", hollow=True, radius=2.5)
+        mean_ms = statistics.fmean(timed)
+        picture.line(scale.at(mean_ms), y - 7, scale.at(mean_ms), y + 7, "ink", 2)
+        picture.text(RIGHT + 12, y + 4, f"{stats.significant(mean_ms)} ms", "small")
+    y = bottom - ROW / 2
+    picture.text(LEFT - 12, y + 4, "all", anchor="end")
+    if summary.interval.low is not None and summary.interval.high is not None:
+        picture.interval(scale.at(summary.interval.low), scale.at(summary.interval.high), y, "s1")
+    picture.dot(scale.at(summary.mean), y, "s1")
+    picture.text(RIGHT + 12, y + 4, f"{cells.mean_std(summary)} ms", "small")
+    return bottom + FOOT
 
 
 def _finding(row: Row, new_tokens: int) -> str:

@@ -17,6 +17,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.report.verdict_marks import SIGNS
+from scripts.units import counted
 from scripts.verdicts import lookup, rates, token_times
 from scripts.verdicts.parts import NOT_TESTED
 from scripts.verdicts.row import Row, gpus
@@ -186,7 +187,7 @@ def _runs_in_words(timed: Sequence[Timed]) -> str:
     """ "3 to 5 runs"."""
     counts = list(map(_runs, timed))
     fewest, most = min(counts), max(counts)
-    return f"{fewest} to {most} runs" if fewest < most else f"{most} run" + "s" * (most > 1)
+    return f"{fewest} to {most} runs" if fewest < most else counted(most, "run")
 
 
 def _best(timed: Sequence[Timed]) -> Timed:

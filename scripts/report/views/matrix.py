@@ -15,14 +15,8 @@ from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.row import CALIBRATION
 from scripts.verdicts.row_groups import Group
 
-#: A setting in few words.
-SHORT = {
-    "in containers": "containers",
-    "in containers of Podman": "Podman",
-    "in containers of Apptainer": "Apptainer",
-    "in containers of pyxis": "pyxis",
-    "without containers": "no containers",
-}
+#: {engine: its name in few words}.
+SHORT = {"docker": "containers", "podman": "Podman", "apptainer": "Apptainer", "pyxis": "pyxis", "host": "no containers"}
 
 
 def setting(group: Group, with_engine: bool) -> str:
@@ -34,7 +28,7 @@ def setting(group: Group, with_engine: bool) -> str:
 
 def engine(group: Group) -> str:
     """ "containers", or "no containers"."""
-    return SHORT.get(group.key.engine_words, group.key.engine_words)
+    return SHORT.get(group.key.engine, group.key.engine)
 
 
 def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown:

@@ -4,7 +4,6 @@ import collections
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from scripts import stats, surroundings
@@ -227,4 +226,4 @@ def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:
 
 def skipped_list(skipped: Sequence[Skipped]) -> Markdown:
     """What lies under the runs folder and is no result, by name."""
-    return lines(*(Markdown("- {}: {}").format(Path(skip.path).name, skip.reason) for skip in skipped))
+    return lines(*(Markdown("- {}: {}").format(skip.path.name, skip.reason) for skip in skipped))

@@ -58,16 +58,15 @@ def answer(job: Job, work: Path, outcome: Outcome, gpus: Sequence[Gpu] = (), res
     wall_s = outcome.finished_at - outcome.started_at
     if outcome.timed_out:
         return None, "timeout", f"stopped after {wall_s:.0f} s; type TIMEOUT_S={max(2 * round(wall_s), 60)} for more"
-    result, reason = None, ""
+    result = None
     try:
         result = answers.read(work / "result.json")
-        reason = answers.disagreement(job, result, answers.Seen(outcome.exit_code, wall_s, [gpu.memory_total_bytes for gpu in gpus], resumed))
+        wrong = answers.disagreement(job, result, answers.Seen(outcome.exit_code, wall_s, [gpu.memory_total_bytes for gpu in gpus], resumed))
+        reason = f"the guest's result is refused: {wrong}" if wrong else ""
     except FileNotFoundError:
         reason = f"the guest ended with {answers.exit_words(outcome.exit_code)} and wrote no result"
     except (InvalidDocument, OSError) as error:
         reason = f"the guest's result cannot be read: {error}"
-    else:
-        reason = f"the guest's result is refused: {reason}" if reason else ""
     if outcome.oom_killed and (reason or result is None or result.status != "ok"):
         return None, "oom", "the kernel killed it: it needed more host memory than there was"
     if reason or result is None:

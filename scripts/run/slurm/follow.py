@@ -35,7 +35,7 @@ def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
 
 def lines(array: Sequence[Task]) -> Iterator[str]:
     """The tasks, for PLAN=1."""
-    yield f"{len(array)} task{'' if len(array) == 1 else 's'} of SLURM, each on a node of its own:"
+    yield f"{counted(len(array), 'task')} of SLURM, each on a node of its own:"
     yield from (f"  {task.title}, {task.devices}" for task in array)
 
 

@@ -9,6 +9,7 @@ from scripts.run.slurm import tasks
 from scripts.run.slurm.client import Job
 from scripts.run.slurm.submissions import Submission
 from scripts.run.slurm.tasks import Task
+from scripts.units import counted
 
 QUEUED, RUNS, DONE, FAILED = "queued", "running", "done", "failed"
 #: In the order in which they are shown.
@@ -76,6 +77,4 @@ def _without_receipt(watched: Watched, job: Job | None) -> str:
 def summary(states: Iterable[State]) -> str:
     """ "10 tasks: 3 done, 2 running, 5 queued"."""
     counts = Counter(state.word for state in states)
-    total = sum(counts.values())
-    counted = ", ".join(f"{counts[word]} {word}" for word in STATES if counts[word])
-    return f"{total} task{'' if total == 1 else 's'}: {counted}"
+    return f"{counted(counts.total(), 'task')}: {', '.join(f'{counts[word]} {word}' for word in STATES if counts[word])}"

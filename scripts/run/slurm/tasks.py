@@ -92,7 +92,7 @@ def _task(cases: Sequence[Planned], asked: Options, repeat: int, repeats: int) -
     backends = {case.case.backend for case in cases}
     verb = ["bench", first.case.backend, "--article", first.article.slug] if len(backends) == 1 else ["article", first.article.slug]
     chosen = ["--cases", ",".join(names)] if names else []
-    folders = ["--runs", str(Path(asked.runs).absolute()), "--models", str(asked.models.absolute())]
+    folders = ["--runs", str(asked.runs.absolute()), "--models", str(asked.models.absolute())]
     arguments = [*verb, *chosen, "--variant", first.variant, "--stack", first.stack, "--repeats", str(repeats), *folders, *options.arguments(asked, OWN)]
     which = f", run {repeat} of {asked.repeats}" if repeat and asked.repeats > 1 else ""
     title = f"{first.article.slug}/{','.join(case.case.name for case in cases)} ({first.variant}, {first.stack}){which}"
