@@ -448,7 +448,7 @@ def test_a_part_of_a_claim_has_a_row_of_its_own_with_its_ratio_in_digits_and_the
     rows: dict[str, list[str]] = {}
     for y, words in re.findall(r'<text [^>]*y="([0-9.]+)"[^>]*>([^<]*)</text>', shown):
         rows.setdefault(y, []).append(words)
-    told = [["2.5 A stops, B goes on.", "◆ holds in part"], ["stops", "4.62", "✖ refuted"], ["goes on", "3.24", "● holds"]]
+    told = [["◆", "2.5 A stops, B goes on.", "holds in part"], ["✖", "stops", "4.62", "refuted"], ["●", "goes on", "3.24", "holds"]]
     assert [row for row in rows.values() if row in told] == told
     drawn = set(re.findall(r'<path [^>]*class="(v\d) (?:fill|stroke)"', shown))
     assert drawn == {svg.verdict_class("refuted"), svg.verdict_class("holds")}, "the claim's own verdict is no dot"
