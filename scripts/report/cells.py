@@ -74,8 +74,8 @@ def case(row: Row) -> str:
 
 
 def on(row: Row) -> str:
-    """ "deepspeed b8 on 2": how lists name a row."""
-    return f"{row.name} on {row.count}"
+    """ "deepspeed b8 on 2 GPUs": how lists name a row."""
+    return f"{row.name} on {counted(row.count, 'CPU device' if row.record.job.device == 'cpu' else 'GPU')}"
 
 
 def alike(told: Iterable[tuple[Told, Row]]) -> dict[Told, list[str]]:

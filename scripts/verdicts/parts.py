@@ -119,6 +119,13 @@ class Part:
         return bool(self.sentence)
 
     @property
+    def comparisons(self) -> str:
+        """ "12 of 18 comparisons hold", of an "every" part that does not: its number is that of the one that decides it, which need not be the closest."""
+        if len(self.compared) < 2 or self.word == HOLDS or not self.has_rows:
+            return ""
+        return f"{sum(part.word == HOLDS for part in self.compared)} of {len(self.compared)} comparisons hold"
+
+    @property
     def explanation(self) -> str:
         """The sentence, or the reason why there is none."""
         return self.sentence or self.why

@@ -327,6 +327,11 @@ def test_the_picture_has_a_line_for_each_case_and_is_the_same_each_time() -> Non
     assert token_curves.batch_plot(group_of([cell("ds-zero", 1, 5.0)]), ARTICLE) is None
 
 
+def test_the_picture_has_no_panel_of_published_points_alone() -> None:
+    picture = token_curves.batch_plot(group_of([cell("ds-inference", size, 9.0 / size) for size in (1, 8)]), ARTICLE)
+    assert ">ds-inference</text>" in picture and ">published ×8</text>" in picture and ">ds-zero</text>" not in picture
+
+
 def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
     some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
     one = token_curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)

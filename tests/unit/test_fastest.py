@@ -37,6 +37,16 @@ def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_
     assert line_of(a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)) == ("—", "deepspeed: 0.078, 1 GPU, batch 128, the only system measured, 1 run")
 
 
+def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
+    fast = a_row("deepspeed", 1280.0)
+    fast.guest.used["dtype"] = "float16"
+    assert line_of(fast)[0] == "deepspeed: 10.0, 1 GPU, the only system measured, 1 run", "the rate of this GPU is not known"
+    fast.host["gpus"][0]["memory_bytes_per_s"] = 4e12
+    # 14.14 GB of weights at 4 TB/s take 3.5 ms
+    assert line_of(fast)[0] == "deepspeed: 10.0, 35 %, 1 GPU, the only system measured, 1 run"
+    assert "100 % is the limit" in str(fastest.section(row_groups.build([fast], articles.load_all())))
+
+
 def test_a_system_that_is_faster_in_a_smaller_batch_and_did_not_run_in_the_fastest_one_is_named():
     def beside(*records):
         _, bracket, named = cells_of(*records)[1].partition(" (in ")
@@ -58,20 +68,20 @@ def test_systems_on_another_number_of_gpus_are_not_alike():
 
 def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
     compared = [a_row(case, call_ms, recipe=1) for case, call_ms in (("int8", 2560.0), ("deepspeed", 2816.0))]
-    assert line_of(a_row("int8", 1280.0), *compared)[0].startswith("▼ int8: 20.0, 1 GPU, of 2 systems, 1 run, recipe 1")
+    assert line_of(a_row("int8", 1280.0), *compared)[0].startswith("▼ int8: 20.0, 1 GPU, 2 systems, 1 run, recipe 1")
 
 
 def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_systems_of_fewer_runs():
     measured = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
     looks = [a_row(case, 640.0, count=2, stack="hopper") for case in ("int8", "deepspeed", "tensor-parallel")]
-    assert line_of(*measured, *looks)[0].startswith("▼ int8: 10.0, 1 GPU, of 2 systems, 1 to 5 runs")
-    assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("of 3 systems, 1 run"), "without such a row the fastest goes first"
+    assert line_of(*measured, *looks)[0].startswith("▼ int8: 10.0, 1 GPU, 2 systems, 1 to 5 runs")
+    assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("3 systems, 1 run"), "without such a row the fastest goes first"
 
 
 def test_a_setting_with_the_fastest_row_goes_before_one_that_compares_more_systems():
     fast = [row for case in ("int8", "deepspeed") for row in repeated(a_row(case, 640.0))]
     many = [row for case in ("int8", "deepspeed", "tensor-parallel") for row in repeated(a_row(case, 1280.0, stack="hopper"))]
-    assert line_of(*fast, *many)[0].endswith(": 5.00, 1 GPU, of 2 systems, 5 runs")
+    assert line_of(*fast, *many)[0].endswith(": 5.00, 1 GPU, 2 systems, 5 runs")
 
 
 def test_a_faster_row_of_another_setting_is_named_beside_the_fastest_of_the_setting():

@@ -254,8 +254,11 @@ def test_why_a_probe_measured_nothing_stands_below_the_tables():
     other = float16(record(job("int8", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
     other.guest.figures |= {"products": {"reason": "no room"}}
     text = limits.section(group_of(run, other), None)
-    assert "- transformers on 1: no roof: RuntimeError: 0.5 GiB &lt;are&gt; free" in text
-    assert "- int8 on 1, transformers on 1: no products alone: no room" in text or "- transformers on 1, int8 on 1: no products alone: no room" in text
+    assert "- transformers on 1 GPU: no roof: RuntimeError: 0.5 GiB &lt;are&gt; free" in text
+    assert (
+        "- int8 on 1 GPU, transformers on 1 GPU: no products alone: no room" in text
+        or "- transformers on 1 GPU, int8 on 1 GPU: no products alone: no room" in text
+    )
 
 
 def test_times_between_tokens_of_all_runs_of_a_row_are_one_distribution():
@@ -342,12 +345,12 @@ def test_the_same_work_stands_in_one_table_fastest_first():
     order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
     assert order == ["compiled", "deepspeed", "transformers"]
     (line,) = cells_of(text, "compiled")
-    assert (line["whose"], line["stack"], line["ms a token"], line["NVML peak of a GPU, GiB"]) == ("today", "current", "6.00", "15.00")
+    assert (line["whose"], line["stack"], line["ms a token"], line["GiB held"]) == ("today", "current", "6.00", "15.00")
     assert line["items/s"] == "1.30", "one answer of 128 tokens in 768 ms"
     assert cells_of(text, "deepspeed")[0]["whose"] == "the article's"
 
 
-def test_the_same_work_on_two_gpu_models_stands_apart_and_each_line_names_its_gpu():
+def test_the_same_work_on_two_gpu_models_has_a_table_for_each():
     def on(gpu, case, ms):
         one = float16(record(job(case, **CONTROLLED), (ms, 128 * ms), spread=0))
         for found in one.host["gpus"]:
@@ -357,10 +360,9 @@ def test_the_same_work_on_two_gpu_models_stands_apart_and_each_line_names_its_gp
     slower = [on("Slower GPU", "transformers", 16.0), on("Slower GPU", "compiled", 6.0)]
     faster = [on("Faster GPU", "transformers", 12.0), on("Faster GPU", "vllm", 4.0), on("Third GPU", "transformers", 1.0)]
     text = same_work_lines(*slower, *faster)
-    told = [(line["GPU model"], line["ms a token"]) for case in ("vllm", "compiled", "transformers") for line in cells_of(text, case)]
-    assert told == [("Faster GPU", "4.00"), ("Slower GPU", "6.00"), ("Faster GPU", "12.0"), ("Slower GPU", "16.0")]
-    order = [line.split("|")[4].strip() for line in str(text).splitlines() if line.startswith("| [")]
-    assert order == ["Faster GPU"] * 2 + ["Slower GPU"] * 2
+    faster_one, _, slower_one = str(text).partition("On Slower GPU:")
+    told = [[line["ms a token"] for case in ("vllm", "compiled", "transformers") for line in cells_of(part, case)] for part in (faster_one, slower_one)]
+    assert told == [["4.00", "12.0"], ["6.00", "16.0"]] and "On Faster GPU:" in faster_one and "Third GPU" not in text
 
 
 def test_the_order_is_that_of_the_timed_calls_and_not_of_stamped_tokens():
@@ -403,7 +405,7 @@ def test_later_weights_go_before_the_host_of_today_s_systems():
     later = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
     later.host["machine"]["cpu_count"] = 64
     text = same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0))))
-    assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core host")]
+    assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core")]
     assert "All rows: variant controlled; weights random (recipe 2); GPU model SYNTHETIC GPU; in containers." in text, "what all rows share is said once"
     assert "| host |" in text and "| weights |" not in text, "what differs is a column"
 
@@ -418,6 +420,8 @@ def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whol
     text = same_work_lines(in_batch("transformers", "nf4"), in_batch("compiled", "float16"))
     lines = [cells_of(text, case)[0] for case in ("transformers", "compiled")]
     assert [(line["ms a token"], line["items/s"]) for line in lines] == [("16.0 with the prompt", "3.91"), ("16.0", "3.91")]
+    lines = cells_of(same_work_lines(in_batch("transformers", "nf4"), in_batch("compiled", "nf4")), "compiled")
+    assert [line["ms a token with the prompt"] for line in lines] == ["16.0"], "the head says what is true of every line"
 
 
 @pytest.mark.parametrize(("case", "published"), [("ds-zero", "1160 ms"), ("ds-inference", "19.3 ms"), ("gptj-transformers", "53.6 ms"), ("compiled-fp16", "—")])

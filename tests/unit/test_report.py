@@ -19,7 +19,7 @@ from scripts import articles, paths, results, stats
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.report import page as page_text
-from scripts.report.plots import all_claims, memory_dots, svg
+from scripts.report.plots import all_claims, memory_dots, svg, time_dots
 from scripts.report.text import Markdown
 from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.report.view import View
@@ -74,20 +74,21 @@ def test_settings_whose_weights_let_no_row_judge_stand_behind_a_click_unless_the
     earlier, later = record(job("int8", recipe=1), 50.0), record(job("int8"), 60.0)
     page(tmp_path, [earlier, later])
     before, _, behind = index_of(tmp_path).partition("<details><summary>1 earlier setting: random weights (recipe 1) that support no verdict</summary>")
-    assert "random (recipe 2)](inference-tools" in before and "random](inference-tools" not in before
-    assert "random](inference-tools" in behind.partition("</details>")[0]
+    assert "All rows: random (recipe 2) weights." in before and "All rows: random weights." not in before
+    assert "All rows: random weights." in behind.partition("</details>")[0]
     for others in ([], [record(job("int8", device="cpu", scale="tiny"), 50.0)]):
         page(tmp_path, [earlier, *others])
-        assert "random](inference-tools" in index_of(tmp_path) and "<details>" not in index_of(tmp_path)
+        assert "random](inference-tools" in index_of(tmp_path) or "All rows: random weights." in index_of(tmp_path)
+        assert "<details>" not in index_of(tmp_path)
 
 
 def test_a_setting_names_how_many_gpus_its_rows_had_and_the_engine_where_a_table_has_several(tmp_path: Path) -> None:
     page(tmp_path, [record(job("int8"), 50.0), record(job("deepspeed", 2), 20.0), record(job("deepspeed", 4), 20.0)])
-    assert "[current, published, 1, 2 and 4 × SYNTHETIC GPU, 2-core host, random (recipe 2)](" in index_of(tmp_path)
+    assert "[current, published, 1, 2 and 4 × SYNTHETIC GPU, 2-core host](" in index_of(tmp_path), "weights that all share stand above the table"
     podman = record(job("int8", stack="hopper"), 50.0)
     podman.host["engine"] = "podman"
     page(tmp_path, [record(job("int8"), 50.0), podman])
-    assert {", random (recipe 2), containers](", ", random (recipe 2), Podman]("} <= set(re.findall(r", random \(recipe 2\), \w+\]\(", index_of(tmp_path)))
+    assert {"host, containers](", "host, Podman]("} <= set(re.findall(r"host, \w+\]\(", index_of(tmp_path)))
 
 
 @pytest.mark.slow
@@ -154,7 +155,7 @@ def test_only_the_published_variant_on_a_gpu_has_published_numbers_beside_it(tmp
 def test_rows_that_did_not_run_are_rows_with_their_reason(whole: Path) -> None:
     text = reports.text_of(whole)
     assert re.search(r'controlled--int8-1"></a>int8 \|.*\| \*\*oom\*\* \|\n', text)
-    assert "- int8 on 1: oom — CUDA out of memory. Tried to allocate \\| 1.00 GiB" in text
+    assert "- int8 on 1 GPU: oom — CUDA out of memory. Tried to allocate \\| 1.00 GiB" in text
     assert "bminf 2.0.1 needs &lt;torch&gt; 1.x" in text
 
 
@@ -169,7 +170,7 @@ def test_one_wrong_output_marks_the_row_whichever_of_its_runs_it_is(tmp_path: Pa
     runs[wrong].guest.check = synthetic.check(0.2, passed=False)
     text = page(tmp_path, runs)
     assert "**output FAILED**" in next(line for line in text.splitlines() if '--int8-1"' in line)
-    assert "- int8 on 1 in 1 of 3 runs: **output FAILED** — output differs by 20 % from transformers'; its numbers support no claim" in text
+    assert "- int8 on 1 GPU in 1 of 3 runs: **output FAILED** — output differs by 20 % from transformers'; its numbers support no claim" in text
     (line,) = csv.DictReader((tmp_path / "results.csv").open(encoding="utf-8"))
     assert (line["output_right"], line["logits_relative_error"], line["run"]) == ("False", "0.2", runs[wrong].id)
 
@@ -184,7 +185,7 @@ def test_a_row_that_differs_from_its_pins_is_marked(whole: Path) -> None:
     text = reports.text_of(whole)
     assert re.search(r'tensor-parallel-2"></a>tensor-parallel † \|', text)
     assert re.search(r"† not exactly the pinned environment, see \[its environment\]\(inference-tools-current-published-[0-9a-f]{8}-environment\.md\)", text)
-    assert "- tensor-parallel on 2: torch: pinned 9.9.9, found 9.9.8" in text
+    assert "- tensor-parallel on 2 GPUs: torch: pinned 9.9.9, found 9.9.8" in text
 
 
 def test_images_on_a_stand_in_are_told_once_for_all_rows_or_by_name(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_images_on_a_stand_in_are_told_once_for_all_rows_or_by_name(tmp_path: Pa
     assert "stand-in for" not in none
     assert "All rows: in images on a stand-in for the pinned base image, see [its environment](" in every
     assert "pinned packages, all on a stand-in for the pinned base image;" in every
-    assert "int8 on 1: in images on a stand-in for the pinned base image" in some
+    assert "int8 on 1 GPU: in images on a stand-in for the pinned base image" in some
     assert "pinned packages, 1 on a stand-in for the pinned base image;" in some
 
 
@@ -217,10 +218,10 @@ def test_three_runs_count_alike_and_a_failed_one_beside_them_is_told(tmp_path: P
     failed = [record(job("int8"), status="failed", reason=f"reason {number}", number=number, started_at=f"2026-11-2{number}T04:10:00Z") for number in (4, 5)]
     one, two = page(tmp_path / "one", [*runs, failed[0]]), page(tmp_path / "two", [*runs, *failed])
     assert all(re.search(r"\| int8 \|.*\| 3 \| 67 ± 17 \|", text) for text in (one, two))
-    assert "- int8 on 1: 1 of 4 runs failed and does not count — reason 4\n" in one
-    assert "- int8 on 1: 2 of 5 runs failed and do not count, the latest of these — reason 5\n" in two
+    assert "- int8 on 1 GPU: 1 of 4 runs failed and does not count — reason 4\n" in one
+    assert "- int8 on 1 GPU: 2 of 5 runs failed and do not count, the latest of these — reason 5\n" in two
     all_failed = page(tmp_path / "all", failed)
-    assert "- int8 on 1: failed — reason 5\n" in all_failed and "do not count" not in all_failed
+    assert "- int8 on 1 GPU: failed — reason 5\n" in all_failed and "do not count" not in all_failed
 
 
 def test_a_setting_s_verdicts_stand_open_on_its_page_where_the_report_links_to(whole: Path) -> None:
@@ -242,7 +243,7 @@ def test_a_run_with_newer_pins_that_failed_is_its_row_and_hides_no_run(tmp_path:
     for run in older:
         run.host["pins_id"] = "of older pins"
     text = page(tmp_path, [*older, newer])
-    assert "- int8 on 1: failed — no such library\n" in text and not re.search(r"\| int8 \|.*\| 2 \| 50 ±", text)
+    assert "- int8 on 1 GPU: failed — no such library\n" in text and not re.search(r"\| int8 \|.*\| 2 \| 50 ±", text)
     assert all(run.id in (tmp_path / "runs.md").read_text() for run in [*older, newer])
 
 
@@ -257,7 +258,7 @@ def test_the_page_of_runs_tells_how_the_runs_of_a_row_ended_and_on_which_gpus_an
     runs.append(record(job("int8"), status="oom", reason="full", number=7, started_at="2026-11-20T05:10:00Z"))
     earlier = record(dataclasses.replace(job("int8"), load={"dtype": "float16"}), 40.0, number=8, started_at="2026-11-19T04:10:00Z")
     text = page(tmp_path, [*runs, dataclasses.replace(earlier, id="of-earlier-settings-01")])
-    assert "| int8 on 1 | 3 | 1 | 1 | 1 | 1 | 2 | 2026-11-25, 2026-11-27 |" in text
+    assert "| int8 on 1 GPU | 3 | 1 | 1 | 1 | 1 | 2 | 2026-11-25, 2026-11-27 |" in text
     assert "\n- of-earlier-settings: 1 run\n" in text
 
 
@@ -266,8 +267,8 @@ def test_a_row_whose_latest_run_had_no_room_or_no_time_says_so(tmp_path: Path, s
     runs = [record(job("int8"), 50.0), record(job("int8"), status=status, reason="the newest", number=2, started_at="2026-11-24T04:10:00Z")]
     failed = record(job("int8"), status="failed", reason="it fell over", number=3, started_at="2026-11-25T04:10:00Z")
     for all_runs in (runs, [*runs, failed]):
-        assert f"int8 on 1: {status} — the newest" in page(tmp_path / str(len(all_runs)), all_runs)
-    assert "- int8 on 1: 1 of 3 runs failed and does not count — it fell over" in page(tmp_path / "3", [*runs, failed])
+        assert f"int8 on 1 GPU: {status} — the newest" in page(tmp_path / str(len(all_runs)), all_runs)
+    assert "- int8 on 1 GPU: 1 of 3 runs failed and does not count — it fell over" in page(tmp_path / "3", [*runs, failed])
 
 
 def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_rows_of_hosts_of_different_sizes_are_never_in_one_table_or_one_ratio(tm
 
 
 def test_a_row_s_environment_ends_in_the_line_that_runs_it_again(whole: Path) -> None:
-    assert "- deepspeed on 2: `make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current" in reports.text_of(whole)
+    assert "- deepspeed on 2 GPUs: `make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current" in reports.text_of(whole)
 
 
 def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_other_pins_do_not(tmp_path: Path) -> None:
@@ -348,7 +349,7 @@ def test_the_index_of_the_committed_results_is_read_in_a_minute() -> None:
 
 def test_the_fastest_system_of_a_model_is_told_with_those_it_was_compared_with(of_five_runs: str) -> None:
     line = re.search(
-        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* with the prompt, 2 GPUs, of 5 systems, 5 runs \| — \|$",
+        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* with the prompt, 2 GPUs, 5 systems, 5 runs \| — \|$",
         of_five_runs,
         re.M,
     )
@@ -361,7 +362,7 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
     (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1 | SYNTHETIC GPU |")]
     compared, beside = line.split(" (elsewhere: ")
-    assert re.search(r"\| ▼ \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, of 2 systems, 1 run$", compared)
+    assert re.search(r"\| ▼ \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, 2 systems, 1 run$", compared)
     assert re.search(r"^\[deepspeed\]\(inference-tools-current-controlled-\S+\) 9\.98, 2 GPUs, 1 run\) \| — \|$", beside), "that with the right output"
 
 
@@ -371,13 +372,11 @@ def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tm
 
     first, near, far = runs("deepspeed", 48, 50, 52, 49, 51), runs("int8", 49, 51, 53, 50, 52), runs("bminf", 88, 90, 92, 89, 91)
     text = page(tmp_path, [*first, *near, *far])
-    assert re.search(r"\[deepspeed or int8\]\(\S+\): 50\S* with the prompt, 1 GPU, of 3 systems, 5 runs", text), text[:2500]
+    assert re.search(r"\[deepspeed or int8\]\(\S+\): 50\S* with the prompt, 1 GPU, 3 systems, 5 runs", text), text[:2500]
     text = page(tmp_path, [*first[:4], *near[:4], *far[:4]])
-    assert re.search(r"\[deepspeed\]\(\S+\): 49\S* with the prompt, 1 GPU, of 3 systems, 4 runs", text), text[:2500]
+    assert re.search(r"\[deepspeed\]\(\S+\): 49\S* with the prompt, 1 GPU, 3 systems, 4 runs", text), text[:2500]
     text = page(tmp_path, [*first, near[1], *far[:2]])
-    assert re.search(r"\[deepspeed\]\(\S+\): 50\S* with the prompt, 1 GPU, of 3 systems, 1 to 5 runs", text), (
-        "a first place beside a single run is no more tested"
-    )
+    assert re.search(r"\[deepspeed\]\(\S+\): 50\S* with the prompt, 1 GPU, 3 systems, 1 to 5 runs", text), "a first place beside a single run is no more tested"
 
 
 def test_of_settings_with_as_many_systems_the_one_whose_weights_verdicts_rest_on_tells_the_fastest(tmp_path: Path) -> None:
@@ -392,7 +391,7 @@ def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs
     failed = record(job("deepspeed", **decoding), status="failed", reason="RuntimeError: no", number=1)
     ended = record(job("deepspeed", **decoding), (20.0, 640.0), number=2)
     text = page(tmp_path, [*prompts, failed, ended, record(job("int8", **decoding), (20.0, 1280.0))])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[deepspeed\]\(\S+\): 5\.0\d*, 1 GPU, of 2 systems, 1 run \|", text, re.M), text[:2500]
+    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[deepspeed\]\(\S+\): 5\.0\d*, 1 GPU, 2 systems, 1 run \|", text, re.M), text[:2500]
 
 
 def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:
@@ -416,6 +415,21 @@ def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click
     assert systems == ["deepspeed", "tensor-parallel", "layer-parallel", "int8", "bminf"]
     assert "| system | GPUs | dtype | runs | ms ± std | time ÷ published | GiB held | GiB in use | check |" in table
     assert "| case | status | dtype |" in folds and "published mean ± std, ms" in folds
+
+
+def test_the_main_table_names_no_number_of_gpus_that_all_rows_share(tmp_path: Path) -> None:
+    text = page(tmp_path, [record(job("int8"), 50.0), record(job("bminf"), 60.0)])
+    assert "| system | dtype | runs |" in text and "| system | GPUs |" not in text
+
+
+def test_a_system_that_is_a_little_slower_is_not_said_to_take_as_long() -> None:
+    groups = row_groups.build([record(job("int8"), 50.0, spread=0), record(job("bminf"), 51.5, spread=0)], articles.load_all())
+    assert "bminf ×1 takes 1.03 times as long" in (time_dots.plot(groups[0], None) or "")
+
+
+def test_an_article_s_page_begins_with_its_claims(whole: Path) -> None:
+    article = (whole / "article-inference-tools.md").read_text(encoding="utf-8")
+    assert article.index("\n## Claims\n") < article.index("\n## The setting that ") < article.index("\n## Every setting\n")
 
 
 def test_the_picture_of_all_claims_shows_long_titles_whole_and_cuts_those_of_more_than_two_lines() -> None:
@@ -450,7 +464,7 @@ def test_a_part_of_a_claim_has_a_row_of_its_own_with_its_ratio_in_digits_and_the
     rows: dict[str, list[str]] = {}
     for y, words in re.findall(r'<text [^>]*y="([0-9.]+)"[^>]*>([^<]*)</text>', shown):
         rows.setdefault(y, []).append(words)
-    told = [["2.5 A stops, B goes on.", "◆ holds in part"], ["stops", "4.62", "✖ refuted"], ["goes on", "3.24", "● holds"]]
+    told = [["◆", "2.5 A stops, B goes on.", "holds in part"], ["✖", "stops", "4.62", "refuted"], ["●", "goes on", "3.24", "holds"]]
     assert [row for row in rows.values() if row in told] == told
     drawn = set(re.findall(r'<path [^>]*class="(v\d) (?:fill|stroke)"', shown))
     assert drawn == {svg.verdict_class("refuted"), svg.verdict_class("holds")}, "the claim's own verdict is no dot"
@@ -548,7 +562,7 @@ def test_sparse_records_are_rows_too(tmp_path: Path) -> None:
     text = page(
         tmp_path, [dataclasses.replace(full, host=bare, guest=guest), dataclasses.replace(record(job("bminf"), status="failed", reason="died"), host=bare)]
     )
-    assert "ok, output not checked" in text and "- bminf on 1: failed — died" in text
+    assert "ok, output not checked" in text and "- bminf on 1 GPU: failed — died" in text
 
 
 def test_a_row_on_several_gpus_names_what_the_machine_told_nccl(tmp_path: Path) -> None:
@@ -581,12 +595,12 @@ def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_
 def test_a_row_whose_model_lies_on_fewer_gpus_than_it_had_says_so(tmp_path: Path) -> None:
     one = record(job("layer-parallel", 2))
     one.guest.used["parameters_per_device"] = {"cuda:1": 7}
-    assert "- layer-parallel on 2: the library put the whole model on 1 GPU and no part of it on 1" in page(tmp_path, [one])
+    assert "- layer-parallel on 2 GPUs: the library put the whole model on 1 GPU and no part of it on 1" in page(tmp_path, [one])
     other = record(job("int8", 2), 9.0)
     other.guest.used["parameters_per_device"] = {"cuda:0": 7}
     both = page(tmp_path, [one, other])
     assert "| GPUs | GPUs that count | dtype |" in both
-    assert "- int8 on 2 and layer-parallel on 2: the library put" in both or "- layer-parallel on 2 and int8 on 2: the library put" in both
+    assert "- int8 on 2 GPUs and layer-parallel on 2 GPUs: the library put" in both or "- layer-parallel on 2 GPUs and int8 on 2 GPUs: the library put" in both
     one.guest.used["parameters_per_device"]["cuda:0"] = 7
     assert "empty" not in page(tmp_path, [one])
 
@@ -668,11 +682,11 @@ def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -
     for run, mark in zip(runs[1:], "ab", strict=True):
         run.host["conditions"] = {"marks": [f"throttled: {mark}"], "disturbed": []}
     text = page(tmp_path, runs)
-    assert "- int8 on 1: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
-    assert "- int8 on 1: 2 of 3 runs are marked and count, the first: throttled: a" in text
+    assert "- int8 on 1 GPU: 1 of 3 runs are marked and judge nothing: foreign load: &lt;b&gt;" in text
+    assert "- int8 on 1 GPU: 2 of 3 runs are marked and count, the first: throttled: a" in text
     wrong = synthetic.repeated(record(job("int8"), 50.0, checked=synthetic.check(0.5, passed=False)), 3)
     wrong[0].host["conditions"] = {"marks": ["throttled: a"], "disturbed": []}
-    assert "- int8 on 1: 1 of 3 runs are marked and would count with a right output: throttled: a" in page(tmp_path / "wrong", wrong)
+    assert "- int8 on 1 GPU: 1 of 3 runs are marked and would count with a right output: throttled: a" in page(tmp_path / "wrong", wrong)
 
 
 def test_the_output_of_a_run_that_was_not_judged_to_its_end_is_open(tmp_path: Path) -> None:
@@ -702,8 +716,8 @@ def test_runs_with_uncommitted_changes_are_named(tmp_path: Path) -> None:
         return re.findall(r"uncommitted changes, so the commit is not all of the code: (.*)", page(tmp_path, runs))
 
     assert told(False, False, False, False) == []
-    assert told(True, False, True, False) == ["int8 on 1, 2 of 3 runs"]
-    assert told(True, False, False, True) == ["int8 on 1, 1 of 3 runs; deepspeed on 1, 1 of 1 runs"]
+    assert told(True, False, True, False) == ["int8 on 1 GPU, 2 of 3 runs"]
+    assert told(True, False, False, True) == ["int8 on 1 GPU, 1 of 3 runs; deepspeed on 1 GPU, 1 of 1 runs"]
     assert told(True, True, True, True) == ["all runs"]
 
 
@@ -732,4 +746,4 @@ def test_rows_whose_case_loads_in_another_way_since_say_so_in_one_line(tmp_path:
     assert "its case now says" not in page(tmp_path, both)
     for one in both:
         one.job.load["dtype"] = "float64"
-    assert "- layer-parallel on 2 and tensor-parallel on 2: loaded with dtype float64; its case now says dtype float32" in page(tmp_path, both)
+    assert "- layer-parallel on 2 GPUs and tensor-parallel on 2 GPUs: loaded with dtype float64; its case now says dtype float32" in page(tmp_path, both)

@@ -256,6 +256,18 @@ def test_the_fastest_is_faster_than_every_other_and_the_closest_is_told() -> Non
 def test_one_that_is_faster_refutes_the_fastest_whatever_else_was_not_run() -> None:
     refuted = part_of(FASTEST, *pair(10.0, 9.0))
     assert refuted.word == REFUTED and refuted.sentence.endswith("; 0 of 2 comparisons hold")
+
+
+def test_a_fastest_that_was_not_tested_tells_how_many_comparisons_hold_for_its_number_need_not_be_the_closest() -> None:
+    records = [*rows(10.0, 12.0), record(job("bminf"), 90.0, spread=0.0)]
+    verdict = judge_runs([FASTEST], records)
+    (part,) = verdict.parts
+    assert part.word == NOT_TESTED and part.cases == ("deepspeed", "bminf"), "layer-parallel is closer"
+    assert part.sentence.endswith("; 1 of 2 comparisons hold") and part.comparisons == "1 of 2 comparisons hold"
+    assert part_of(FASTEST, *pair(10.0, 30.0), record(job("bminf"), 90.0, spread=0.0)).comparisons == "", "all hold"
+    others = [record(job(*of_case), ms, spread=0.0) for of_case, ms in ((("int8",), 50.0), (("tensor-parallel", 2), 60.0))]
+    told = overview.claim_lines(judging.judge_article(row_groups.build([*records, *others], {ARTICLE.slug: ARTICLE}), ARTICLE))
+    assert "1 of 4 comparisons hold)" in str(told), "the first page tells it too"
     missing = part_of(FASTEST, *pair(10.0, 30.0))
     assert (missing.word, missing.why) == (NOT_TESTED, "bminf was not run in this setting (stack current)")
 
@@ -657,7 +669,7 @@ def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_
     records = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
     groups = row_groups.build(records, {ARTICLE.slug: ARTICLE})
     verdicts = judging.judge_article(groups, ARTICLE)
-    lines = str(matrix.table(groups, verdicts)).splitlines()
+    lines = [line for line in str(matrix.table(groups, verdicts)).splitlines() if line.startswith("|")]
     cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
     assert (cells["1.5"][:3], cells["1.2"]) == ("[▼]", "—")
     assert "output differs" in claims.of_group(groups[0], verdicts.of_group(groups[0]), verdicts.article), "the place that the sign leads to tells why"
@@ -666,7 +678,7 @@ def test_a_cell_of_the_matrix_has_the_sign_of_a_claim_whose_rows_ran_and_cannot_
 def test_a_cell_of_the_matrix_takes_the_calls_that_were_judged_before_those_that_no_row_timed() -> None:
     long = [run for case, ms in (("deepspeed", 1000.0), ("layer-parallel", 3830.0)) for run in repeated(record(job(case, 2, new_tokens=(100,)), ms))]
     groups = row_groups.build([*long, *repeated(record(job("int8"), 90.0))], {ARTICLE.slug: ARTICLE})
-    lines = str(matrix.table(groups, judging.judge_article(groups, ARTICLE))).splitlines()
+    lines = [line for line in str(matrix.table(groups, judging.judge_article(groups, ARTICLE))).splitlines() if line.startswith("|")]
     cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
     assert cells["1.5"].startswith("[● deepspeed 3.8")
 

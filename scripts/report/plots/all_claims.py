@@ -19,6 +19,8 @@ TITLE = 14
 #: The rows of a claim's parts lie closer, and their names begin further right.
 PART = 18.0
 INDENT = 20.0
+#: The sign stands before the title: a narrow screen shows the picture's left side alone.
+SIGN = 16.0
 #: Ends of the axis, of the digits and of the picture, from right to left.
 RIGHT, DIGITS = 160.0, 108.0
 
@@ -63,7 +65,7 @@ def plot(lines: Sequence[Line]) -> str | None:
         "Upright line: published ratio. Sign: measured ratio with its 95 % interval, and the verdict on the part of that line.",
         _told(lines),
     )
-    scale = scales.for_values([*numbers, 1.0], 24 + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
+    scale = scales.for_values([*numbers, 1.0], 24 + SIGN + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
     axis(picture, scale, HEAD, bottom, "times as fast, or another ratio of the claim; logarithmic")
     picture.line(scale.at(1), HEAD, scale.at(1), bottom, "ink")
     for line, words, height, end in zip(lines, titles, heights, ends, strict=True):
@@ -89,15 +91,17 @@ def _numbers(line: Line) -> list[float]:
 
 def _draw(picture: Picture, scale: scales.Scale, y: float, half: float, line: Line, title: Sequence[str]) -> None:
     """A claim whose title's middle is at `y`, and `half` a title's height below it the rows of its parts."""
+    _sign(picture, 14, y, line.word)
     for place, words in enumerate(title):
-        picture.text(14, y + 4 + TITLE * (place - (len(title) - 1) / 2), words)
+        picture.text(14 + SIGN, y + 4 + TITLE * (place - (len(title) - 1) / 2), words)
     _word(picture, y, line.word)
     for dot in line.dots:
         if not dot.name:
             _dot(picture, scale, y, dot)
     for place, dot in enumerate(line.parts):
         below = y + half + PART * place + PART / 2 - 4
-        picture.text(14 + INDENT, below + 4, cut(dot.name, LONGEST - 4), "muted")
+        _sign(picture, 14 + INDENT, below, dot.word)
+        picture.text(14 + INDENT + SIGN, below + 4, cut(dot.name, LONGEST - 4), "muted")
         _dot(picture, scale, below, dot)
         _word(picture, below, dot.word)
 
@@ -112,8 +116,12 @@ def _dot(picture: Picture, scale: scales.Scale, y: float, dot: Dot) -> None:
         picture.text(WIDTH - DIGITS, y + 4, stats.in_words(stats.Estimate(dot.measured.value), least=2), anchor="end")
 
 
+def _sign(picture: Picture, x: float, y: float, word: str) -> None:
+    picture.text(x, y + 4, SIGNS[word], f"{verdict_class(word)} words")
+
+
 def _word(picture: Picture, y: float, word: str) -> None:
-    picture.text(WIDTH - DIGITS + 10, y + 4, f"{SIGNS[word]} {word}", f"{verdict_class(word)} words")
+    picture.text(WIDTH - DIGITS + 10, y + 4, word, f"{verdict_class(word)} words")
 
 
 def _told(lines: Sequence[Line]) -> list[str]:

@@ -54,4 +54,6 @@ def _finding(rows: Sequence[Row], new_tokens: int) -> str:
         return f"{named(first)} takes {stats.significant(least_ms)} ms"
     if len({(row.batch_size, row.record.job.model.get("shape")) for row in right}) > 1 or not least_ms:
         return f"A call takes {stats.significant(least_ms)} ms ({named(first)}) to {stats.significant(most_ms)} ms ({named(last)})"
-    return f"Lowest mean: {named(first)}, {stats.significant(least_ms)} ms; {named(last)} takes {stats.significant(most_ms / least_ms, most=1)} times as long"
+    times = most_ms / least_ms
+    longer = stats.significant(times, most=1 if times >= 1.1 else 2)  # "1.0 times" would say that they are alike
+    return f"Lowest mean: {named(first)}, {stats.significant(least_ms)} ms; {named(last)} takes {longer} times as long"

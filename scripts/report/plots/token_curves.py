@@ -25,11 +25,13 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
     measured, cases = measured_points(group, article), published.by_case(group, article, token_times.METRIC)
     if not measured:
         return None
-    panels = {name: [_published(name, group, article)] for name in cases}
+    # A panel of published points alone would show a system that did not run here.
+    ran = {name for name, _ in measured}
+    panels = {name: [_published(name, group, article)] for name in cases if name in ran}
     for (name, count), points in sorted(measured.items()):
         panels.setdefault(name, []).append(Curve(f"×{count}", points))
     title = _finding(group, article)
-    beside = legend([*(count for _, count in measured), *(case.gpus for case in cases.values())], "GPU")
+    beside = legend([*(count for _, count in measured), *(case.gpus for name, case in cases.items() if name in ran)], "GPU")
     return sweeps.plot(panels, title, group.heading, f"ms/token over the batch size, each token counted once{beside}")
 
 

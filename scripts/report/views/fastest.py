@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from bench.models import weights
 from scripts import stats
+from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.units import counted
-from scripts.verdicts import lookup, rates, token_times
+from scripts.verdicts import limits, lookup, rates, token_times
 from scripts.verdicts.parts import NOT_TESTED
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
@@ -28,6 +29,9 @@ LARGEST = 128
 
 
 TIMES = Markdown("Times of whole calls over their tokens. ")
+#: Where a cell has a share of the memory's rate.
+SHARE_NOTE = Markdown("*%*: the time that a step's reads take at the memory's nominal rate, over the step's time; 100 % is the limit. ")
+PERCENT = " %,"
 #: Between the names of a cell.
 OR = " or "
 OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
@@ -67,8 +71,8 @@ class Line:
 COLUMNS: list[Column[Line]] = [
     Column("model", lambda line: line.model, words=True),
     Column("GPU", lambda line: line.gpu, words=True),
-    Column("fastest in batch 1, ms/token", lambda line: line.single, words=True),
-    Column(f"fastest in batches up to {LARGEST}, ms/token", lambda line: line.batched, words=True),
+    Column("fastest in batch 1: ms/token, % of the memory's rate", lambda line: line.single, words=True),
+    Column(f"fastest in batches up to {LARGEST}: the same", lambda line: line.batched, words=True),
 ]
 
 
@@ -82,7 +86,8 @@ def section(groups: Sequence[Group]) -> Markdown:
         leading = _leading(single)
         lines.append(Line(gpu, _models(of_model), _fastest(leading) + _faster_elsewhere(leading, single), _of_batches(of_model)))
     shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
-    return blocks(shown, TIMES + (OR_NOTE if OR in shown else "") + NOTE + (Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else "")) if lines else Markdown()
+    notes = [TIMES, SHARE_NOTE if PERCENT in shown else "", OR_NOTE if OR in shown else "", NOTE, Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else ""]
+    return blocks(shown, Markdown().join(notes)) if lines else Markdown()
 
 
 def _config(shape: str) -> str:
@@ -119,7 +124,7 @@ def _of_batches(timed: Sequence[Timed]) -> Markdown:
 
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ " (in b32 vllm-fp16 is faster: 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
+    """ " (in b32 vllm-fp16 leads: 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
     if not compared:
         return Markdown()
     best, same = _best(compared), _no_worse(timed, compared)
@@ -128,7 +133,7 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
         own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
         others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
         if own and others and (other := _best(others)).ms < _best(own).ms:
-            return Markdown(" (in b{} {} is faster: {})").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
+            return Markdown(" (in b{} {} leads: {})").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
     return Markdown()
 
 
@@ -141,19 +146,26 @@ def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
 
 
 def _fastest(group: Sequence[Timed]) -> Markdown:
-    """ "deepspeed or transformers: 4.05, 1 GPU, of 5 systems, 5 runs", where the runs cannot tell the second from the first."""
+    """ "deepspeed or transformers: 4.05, 62 %, 1 GPU, 5 systems, 5 runs", where the runs cannot tell the second from the first."""
     if not group:
         return Markdown(NONE)
     best = _best(group)
     batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
-    others = f"of {_systems(group)} systems" if _systems(group) > 1 else "the only system measured"
+    others = f"{_systems(group)} systems" if _systems(group) > 1 else "the only system measured"
     time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
     runs = _runs_in_words(group) + ("" if _can_judge([best]) else f", {RECIPE_1}")
     alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
     name = link(OR.join([best.row.case, *alike]), f"#{best.group.slug}")
     if _systems(group) > 1 and min(map(_runs, group)) < stats.LEAST_RUNS:
         name = Markdown(f"{SIGNS[NOT_TESTED]} ") + name
-    return Markdown("{}: {}, {}{}, {}, {}").format(name, time, gpus(best.row.count), batch, others, runs)
+    return Markdown("{}: {}{}, {}{}, {}, {}").format(name, time, _share_of_limit(best.row), gpus(best.row.count), batch, others, runs)
+
+
+def _share_of_limit(row: Row) -> str:
+    """ ", 50 %": the share of the memory's nominal rate, which rows of any GPU have; "" where it is not known."""
+    distance = limits.steps(row)
+    share = distance.bandwidth_share(distance.nominal) if distance else None
+    return f", {cells.percent(share)} %" if share is not None else ""
 
 
 def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:

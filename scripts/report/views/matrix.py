@@ -7,7 +7,7 @@ from scripts import stats
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, with_header
-from scripts.report.text import Markdown, link
+from scripts.report.text import Markdown, blocks, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
 from scripts.verdicts.judging import ArticleVerdicts, Judged
@@ -19,11 +19,11 @@ from scripts.verdicts.row_groups import Group
 SHORT = {"docker": "containers", "podman": "Podman", "apptainer": "Apptainer", "pyxis": "pyxis", "host": "no containers"}
 
 
-def setting(group: Group, with_engine: bool) -> str:
+def setting(group: Group, with_weights: bool, with_engine: bool) -> str:
     """ "hopper, published, 1 and 2 × NVIDIA H200, 16-core host, random (recipe 2), containers"."""
     key = group.key
-    scale = "" if key.scale == "full" else key.scale
-    return ", ".join(filter(None, [key.stack, key.variant, group.devices, key.host, key.weights, scale, engine(group) if with_engine else ""]))
+    weights, scale = key.weights if with_weights else "", "" if key.scale == "full" else key.scale
+    return ", ".join(filter(None, [key.stack, key.variant, group.devices, key.host, weights, scale, engine(group) if with_engine else ""]))
 
 
 def engine(group: Group) -> str:
@@ -32,19 +32,21 @@ def engine(group: Group) -> str:
 
 
 def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown:
-    """Every setting of an article with a link to its page; without claims it tells what was run on what."""
+    """Every setting of an article with a link to its page; without claims it tells what was run on what. Weights that all share stand above it."""
     claims = verdicts.article.claims if verdicts and any(judged.group for judged in verdicts.everywhere) else []
 
     def of_claim(claim_id: str) -> Column[Group]:
         return Column(claim_id, lambda group: _cell(claim_id, group, verdicts), words=True)
 
-    engines = {group.key.engine for group in groups}
+    engines, weights = {group.key.engine for group in groups}, {group.key.weights for group in groups}
     columns = [
-        Column[Group]("setting", lambda group: link(setting(group, len(engines) > 1), f"#{group.slug}"), words=True),
+        Column[Group]("setting", lambda group: link(setting(group, len(weights) > 1, len(engines) > 1), f"#{group.slug}"), words=True),
         *(of_claim(claim["id"]) for claim in claims),
         Column[Group]("rows with the right output", right_rows),
     ]
-    return with_header(columns, groups)
+    with_model = all(group.key.article != CALIBRATION for group in groups)
+    above = Markdown("All rows: {} weights.").format(*weights) if len(weights) == 1 and with_model else Markdown()
+    return blocks(above, with_header(columns, groups))
 
 
 def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Markdown | str:

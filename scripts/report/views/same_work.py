@@ -20,7 +20,8 @@ NOTE = Markdown(
     "Rows with the right output on a GPU that today's systems ran on, in the batch sizes that both have there. Where a system ran in several settings, "
     "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but "
     "int8's should depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. "
-    "*Published*: on the article's own GPUs. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer."
+    "*Published*: on the article's own GPUs. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer. *GiB held*: "
+    "the most that a GPU held."
 )
 
 
@@ -69,9 +70,13 @@ class Line:
         return limits.steps_of_runs(self.row)
 
     @property
-    def in_words(self) -> str:
-        """ "4.46", or "7.25 with the prompt" where a call's time is over all its tokens."""
-        return cells.significant(self.ms) + ("" if self._steps and self._steps[0].further else " with the prompt")
+    def has_prompt(self) -> bool:
+        """Is its time a step a call's time over all its tokens?"""
+        return not (self._steps and self._steps[0].further)
+
+    def in_words(self, every: bool) -> str:
+        """ "4.46", or "7.25 with the prompt" where the column's head does not say it of `every` line."""
+        return cells.significant(self.ms) + (" with the prompt" if self.has_prompt and not every else "")
 
     @property
     def items_per_s(self) -> float:
@@ -128,12 +133,14 @@ def _work(line: Line) -> tuple[object, ...]:
     return key.model, job.model.get("weights"), key.variant, job.form, job.model.get("shape"), line.row.batch_size, line.new_tokens
 
 
+#: Where it differs each has a table of its own: lines of different GPUs compare no systems.
+MODEL = "GPU model"
 #: What most tables' rows share: a column where they differ, else a word above the table.
 SHARED: dict[str, Callable[[Line], str]] = {
     "variant": lambda line: line.group.key.variant,
     "weights": lambda line: line.group.key.weights,
-    "GPU model": lambda line: line.group.key.model,
-    "host": lambda line: line.group.key.host or NONE,
+    MODEL: lambda line: line.group.key.model,
+    "host": lambda line: (line.group.key.host or NONE).removesuffix(" host"),
     "in": lambda line: matrix.engine(line.group),
 }
 
@@ -141,21 +148,25 @@ SHARED: dict[str, Callable[[Line], str]] = {
 def section(groups: Sequence[Group], article: Article) -> Markdown:
     found = lines(groups, article)
     values = {name: sorted({of(line) for line in found}) for name, of in SHARED.items()}
+    prompts = all(line.has_prompt for line in found)
     columns = [
         Column[Line]("system", lambda line: link(line.row.case, f"#{line.group.slug}"), words=True),
         Column[Line]("whose", lambda line: line.kind, words=True),
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
-        *(Column[Line](name, of, words=True, when=len(values[name]) > 1) for name, of in SHARED.items()),
+        *(Column[Line](name, of, words=True, when=len(values[name]) > 1) for name, of in SHARED.items() if name != MODEL),
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
         Column[Line]("GPUs", lambda line: line.row.count),
         Column[Line]("batch size", lambda line: line.row.batch_size),
         Column[Line]("new tokens", lambda line: line.new_tokens),
         Column[Line]("published", lambda line: line.published),
         Column[Line]("runs", lambda line: line.runs),
-        Column[Line]("ms a token", lambda line: line.in_words),
+        Column[Line]("ms a token with the prompt" if prompts else "ms a token", lambda line: line.in_words(prompts)),
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
-        Column[Line]("NVML peak of a GPU, GiB", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
+        Column[Line]("GiB held", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
     ]
     shared = "; ".join(f"{name} {of_all[0]}" for name, of_all in values.items() if len(of_all) == 1)
     above = Markdown("All rows: {}.").format(shared) if shared else Markdown()
-    return blocks(NOTE, above, table(columns, found)) if found else Markdown()
+    if len(values[MODEL]) < 2:
+        return blocks(NOTE, above, table(columns, found)) if found else Markdown()
+    apart = [(model, [line for line in found if SHARED[MODEL](line) == model]) for model in values[MODEL]]
+    return blocks(NOTE, above, *(part for model, of_model in apart for part in (Markdown("On {}:").format(model), table(columns, of_model))))

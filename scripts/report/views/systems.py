@@ -98,7 +98,7 @@ def _table(group: Group, rows: Sequence[Timed], with_places: bool) -> Markdown:
 
     columns = [
         Column[Timed]("system", case, words=True),
-        Column[Timed](cells.devices(group), lambda one: one.row.count),
+        Column[Timed](cells.devices(group), lambda one: one.row.count, when=len({one.row.count for one in timed}) > 1),
         Column[Timed]("dtype", lambda one: one.row.dtype or NONE, words=True),
         Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
         Column[Timed]("runs", lambda one: len(one.row.run_means_ms(one.new_tokens)) or NONE),

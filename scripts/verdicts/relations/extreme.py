@@ -53,11 +53,10 @@ class Extreme(Relation, frozen=True, kw_only=True):
         deciding = decides(compared)
         if not deciding.has_rows:
             deciding = dataclasses.replace(deciding, why=rows.why_none(self.rows(), [part.why for part in compared if not part.has_rows]))
-        count = len(compared)
-        words = f"; {sum(part.word == HOLDS for part in compared)} of {count} comparisons hold" if count > 1 and not deciding.why else ""
-        closest = f"the closest of {count}: " if count > 1 and deciding.word == HOLDS else ""
-        sentence = deciding.sentence and f"{closest}{deciding.sentence}{words if deciding.word != HOLDS else ''}"
-        return [dataclasses.replace(deciding, sentence=sentence, compared=tuple(compared))]
+        deciding = dataclasses.replace(deciding, compared=tuple(compared))
+        closest = f"the closest of {len(compared)}: " if len(compared) > 1 and deciding.word == HOLDS else ""
+        held = f"; {deciding.comparisons}" if deciding.comparisons else ""
+        return [dataclasses.replace(deciding, sentence=deciding.sentence and f"{closest}{deciding.sentence}{held}")]
 
 
 class Fastest(Extreme, frozen=True, kw_only=True):
