@@ -209,7 +209,8 @@ def markdown(differences: Sequence[Difference]) -> Markdown:
     if SAME in words:
         told += Markdown(" Rows of the same runs are not listed." if listed else " Nothing changed.")
     if set(words) <= {ONLY_A, ONLY_B} and not sides:
-        told += Markdown(f" No row is in both A and B; with ACROSS={next(iter(ACROSS))} rows may differ in it, and so with {', '.join(list(ACROSS)[1:])}.")
+        first, *others = ACROSS
+        told += Markdown(f" No row is in both A and B. ACROSS={first} compares rows that differ in the {first} alone; it may also be {', '.join(others)}.")
     return blocks(told, *tables_by_setting)
 
 

@@ -112,7 +112,9 @@ def test_rows_of_two_kinds_of_host_are_set_side_by_side_only_when_asked():
     a, b = on(16, job("int8"), 50.0), on(64, job("int8"), 60.0, cpu="EPYC")
     apart = comparison.compare(a, b)
     assert [difference.word for difference in apart] == ["only in A", "only in B"]
-    assert "No row is in both A and B; with ACROSS=stack rows may differ in it, and so with device, host, engine, weights." in str(comparison.markdown(apart))
+    assert "No row is in both A and B. ACROSS=stack compares rows that differ in the stack alone; it may also be device, host, engine, weights." in str(
+        comparison.markdown(apart)
+    )
     (difference,) = comparison.compare(a, b, across=["host"])
     assert (difference.word, difference.sides) == ("slower", ("Xeon, 16-core host", "EPYC, 64-core host"))
     assert difference.setting.startswith("current, docker, cuda, SYNTHETIC GPU, 24 GiB, compute capability 8.6, random")
