@@ -75,6 +75,11 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
         _dtype(tolerances, load, f"{file}, [{place}.{name}]")
 
 
+def check_module(backend: str) -> None:
+    """Raise KitError for a backend of docker/pins.toml that has no module; no article names it, so `check` did not see it."""
+    _module(backends.find, backend, f"docker/pins.toml, [backend.{backend}]")
+
+
 def _module(find: Any, name: str, where: str) -> ModuleType:
     try:
         module: ModuleType = find(name)
