@@ -239,7 +239,5 @@ def find(slug: str) -> Article:
     """The article with this slug; raises UsageError with the known slugs."""
     articles = load_all()
     if slug not in articles:
-        raise UsageError(
-            f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try ARTICLE={nearest(slug, articles)}, or `make article-{nearest(slug, articles)}`"
-        )
+        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try ARTICLE={nearest(slug, articles)}")
     return articles[slug]
