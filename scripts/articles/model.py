@@ -26,7 +26,7 @@ from scripts.articles.shapes import (
     Tolerances,
     Variant,
 )
-from scripts.errors import UsageError
+from scripts.errors import KitError, UsageError
 from scripts.names import nearest
 from scripts.paths import ROOT
 
@@ -198,8 +198,11 @@ class Article:
 def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     """Every article by its slug, sorted; raises KitError with the file and the place of a mistake."""
     bounds = (folder.parent / "tolerances.toml").read_bytes()
-    articles = [_article(path.read_bytes(), shown(path), bounds) for path in sorted(folder.glob("*.toml"))]
-    return {article.slug: article for article in articles}
+    articles = {path: _article(path.read_bytes(), shown(path), bounds) for path in sorted(folder.glob("*.toml"))}
+    for path, article in articles.items():
+        if article.slug != path.stem:  # of two files with one slug the later one would replace the other in silence
+            raise KitError(f'{shown(path)}: slug is {article.slug!r}, allowed is the name of the file; write slug = "{path.stem}"')
+    return {article.slug: article for article in articles.values()}
 
 
 @functools.lru_cache(maxsize=32)  # a command asks for the articles at many places, and no place changes them
@@ -236,7 +239,5 @@ def find(slug: str) -> Article:
     """The article with this slug; raises UsageError with the known slugs."""
     articles = load_all()
     if slug not in articles:
-        raise UsageError(
-            f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try ARTICLE={nearest(slug, articles)}, or `make article-{nearest(slug, articles)}`"
-        )
+        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try ARTICLE={nearest(slug, articles)}")
     return articles[slug]

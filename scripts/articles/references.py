@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bench import backends, forms
+from bench.models import weights
 from scripts import toml_tables
 from scripts.articles import batch_sweep
 from scripts.errors import KitError
@@ -26,6 +27,8 @@ SIZES = ("batch_size", "from_batch", "to_batch")
 def check(article: "Article", tolerances: Mapping[str, Any], file: str) -> None:
     """Raise KitError, with the file and the place, for the first unknown name."""
     _each_once(file, "case", [case.name for case in article.cases])
+    for place, model in {"model": article.model, **{f"models.{name}": model for name, model in article.models.items()}}.items():
+        _model(model, f"{file}, [{place}]")
     for variant, table in article.variants.items():
         _batch_sizes(table.get("batch_sizes"), f"{file}, [variants.{variant}]")
         _dtype(tolerances, table, f"{file}, [variants.{variant}]")
@@ -36,6 +39,14 @@ def check(article: "Article", tolerances: Mapping[str, Any], file: str) -> None:
     for variant, table in article.variants.items():
         _options(table.get("options", {}), shared, file, f"variants.{variant}.options")
     _claims(article, file)
+
+
+def _model(model: Mapping[str, Any], where: str) -> None:
+    """Raise KitError for a model that the guest cannot build; else only a job would end with it, once its image is built."""
+    _known(model["shape"], weights.SHAPES, f"{where}: shape")
+    of_shape = weights.SHAPES[model["shape"]]["model_type"]
+    if model["architecture"] != of_shape:
+        raise KitError(f'{where}: architecture is {model["architecture"]!r}, the shape {model["shape"]} is of {of_shape!r}; write architecture = "{of_shape}"')
 
 
 def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file: str) -> None:
@@ -62,6 +73,11 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
             if key not in allowed:
                 raise toml_tables.unknown(file, f"{place}.{name}", key, allowed)
         _dtype(tolerances, load, f"{file}, [{place}.{name}]")
+
+
+def check_module(backend: str) -> None:
+    """Raise KitError for a backend of docker/pins.toml that has no module; no article names it, so `check` did not see it."""
+    _module(backends.find, backend, f"docker/pins.toml, [backend.{backend}]")
 
 
 def _module(find: Any, name: str, where: str) -> ModuleType:

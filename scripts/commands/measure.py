@@ -18,6 +18,7 @@ from scripts.errors import KitError, UsageError
 from scripts.images import build
 from scripts.machine import allocation, gpus, locks, permissions, signals
 from scripts.models import store
+from scripts.names import nearest
 from scripts.run import engines, outlook, plan, runner, several
 from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, UNUSED, Options
@@ -147,7 +148,10 @@ def article(slug: str, asked: Options) -> int:
     """Run all cases of an article in all variants."""
     if asked.article not in ("", slug):
         raise UsageError(f"ARTICLE is {asked.article!r} with article-{slug}, allowed is its own name; try make article-{asked.article}")
-    backends = list(dict.fromkeys(case.backend for case in articles.find(slug).cases))
+    known = articles.load_all()
+    if slug not in known:
+        raise UsageError(f"there is no article {slug!r}, allowed are {', '.join(known)}; try make article-{nearest(slug, known)}")
+    backends = list(dict.fromkeys(case.backend for case in known[slug].cases))
     return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
 
 

@@ -34,23 +34,28 @@ class ArticleModel:
 def of_articles(slug: str = "") -> list[ArticleModel]:
     """The models of one article, or of all articles that name hardware, each model once; raises UsageError for an unknown slug."""
     chosen = [articles.find(slug)] if slug else [article for article in articles.load_all().values() if article.hardware]
-    described = {model["name"]: model for article in chosen for model in (article.model, *article.models.values())}
     pins = model_pins.load()
-    return [_article_model(model, pins) for model in described.values()]
+    return [_article_model(model, pins) for model in _described(chosen).values()]
 
 
 def find(name: str) -> ArticleModel:
-    """The model with this name; raises KitError where no article uses it."""
-    for model in of_articles():
-        if model.name == name:
-            return model
-    raise KitError(f"no article uses the model {name!r} with real weights; type WEIGHTS=random")
+    """The model with this name, whatever the models of other articles lack; raises KitError where it has no real weights."""
+    described = _described(articles.load_all().values())
+    if name not in described:
+        raise KitError(f"no article uses the model {name!r}; type WEIGHTS=random")
+    return _article_model(described[name], model_pins.load())
+
+
+def _described(chosen: Iterable[articles.Article]) -> dict[str, Mapping[str, Any]]:
+    return {model["name"]: model for article in chosen for model in (article.model, *article.models.values())}
 
 
 def _article_model(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> ArticleModel:
     name = model["name"]
     if name not in pins:
         raise KitError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin, as docs/adding.md says; type WEIGHTS=random')
+    if "parameters" not in model:
+        raise KitError(f"the article's model {name!r} has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random")
     return ArticleModel(name, model["shape"], model["parameters"], pins[name].commit, pins[name].locked)
 
 

@@ -202,8 +202,18 @@ def _pins_of(root: Path, text: str, keys_checked: bool) -> Pins:
 
         shapes.check(tables)
     pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
+    for backend in pins.backends:
+        _check_stacks(pins, backend)
     pins.images(), pins.environments(), pins.host_pins  # reads every table once, so that a mistake shows now
     return pins
+
+
+def _check_stacks(pins: Pins, backend: str) -> None:
+    """Raise KitError for a backend on a stack that the file does not have; nobody typed it, so the error names no STACK."""
+    for stack in pins.backends[backend]["stacks"]:
+        if stack not in pins.stacks:
+            near = nearest(stack, pins.stacks)
+            raise KitError(f"docker/pins.toml, [backend.{backend}]: stacks names {stack!r}, allowed are {', '.join(pins.stacks)}; write {near!r}")
 
 
 def _image(pins: Pins, backend: str, stack: str) -> Image:

@@ -18,6 +18,7 @@ from scripts import pins, surroundings
 from scripts.errors import KitError, UsageError
 from scripts.names import nearest
 from scripts.pins import Image, Pin, Pins, base_digests, requirement_files, uv
+from scripts.units import counted
 
 #: Wheels for this platform run on every Linux with glibc 2.28 or newer, and so on every base image.
 PLATFORM = "x86_64-manylinux_2_28"
@@ -197,7 +198,7 @@ def lock(backend: str | None = None) -> None:
     for path, text in texts.items():
         old = path.read_text(encoding="utf-8") if path.exists() else ""
         lines = changes(old, text)
-        print(f"{path.relative_to(loaded.root)}: {'unchanged' if not lines else f'{len(lines)} changes' if old else 'new'}")
+        print(f"{path.relative_to(loaded.root)}: {'unchanged' if not lines else counted(len(lines), 'change') if old else 'new'}")
         print("".join(f"{line}\n" for line in lines if old), end="")
     write_all({path: text for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text})
     for line in base_digests.record(loaded):

@@ -177,8 +177,8 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
         for name, rows in first.items()
         for before, after in itertools.product(rows, second.get(name, []))
     ]
-    only = [Difference(*name, NOT_COMPARABLE, reason=ONLY_A, sides=(row.own, "")) for name, rows in first.items() if name not in second for row in rows]
-    only += [Difference(*name, NOT_COMPARABLE, reason=ONLY_B, sides=("", row.own)) for name, rows in second.items() if name not in first for row in rows]
+    only = [Difference(*name, ONLY_A, sides=(row.own, "")) for name, rows in first.items() if name not in second for row in rows]
+    only += [Difference(*name, ONLY_B, sides=("", row.own)) for name, rows in second.items() if name not in first for row in rows]
     return both + only
 
 
@@ -187,7 +187,7 @@ SIDES: list[tables.Column[Difference]] = [
     tables.Column("B", lambda difference: difference.sides[1]),
 ]
 COLUMNS: list[tables.Column[Difference]] = [
-    tables.Column("B is", lambda difference: difference.word),
+    tables.Column("B against A", lambda difference: difference.word),
     tables.Column("A, ms", lambda difference: cells.significant(difference.means_ms[0] if difference.means_ms else None)),
     tables.Column("B, ms", lambda difference: cells.significant(difference.means_ms[1] if difference.means_ms else None)),
     tables.Column("B / A (95 % interval)", lambda difference: stats.in_words(difference.ratio, least=2) if difference.ratio else cells.NONE),
@@ -204,11 +204,14 @@ def markdown(differences: Sequence[Difference]) -> Markdown:
     for setting in dict.fromkeys(difference.setting for difference in listed):
         tables_by_setting.append(Markdown("**{}**").format(setting))
         tables_by_setting.append(tables.aligned(columns, [difference for difference in listed if difference.setting == setting]))
-    words = [difference.reason if difference.reason in (ONLY_A, ONLY_B) else difference.word for difference in differences]
+    words = [difference.word for difference in differences]
     counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
     told = Markdown("{}: {}.").format(counted(len(differences), "row"), counts)
     if SAME in words:
         told += Markdown(" Rows of the same runs are not listed." if listed else " Nothing changed.")
+    if set(words) <= {ONLY_A, ONLY_B} and not sides:
+        first, *others = ACROSS
+        told += Markdown(f" No row is in both A and B. ACROSS={first} compares rows that differ in the {first} alone; it may also be {', '.join(others)}.")
     return blocks(told, *tables_by_setting)
 
 

@@ -150,7 +150,7 @@ def summary(rows: list[Row]) -> str:
         parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}{near}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
-        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row on as many devices is stored")
+        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row, with as many timed calls on as many devices, is stored")
     return ", ".join(parts)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import articles, pins, results
-from scripts.articles import Article, Case, batch_sweep
+from scripts.articles import Article, Case, batch_sweep, references
 from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.machine import locks, temporary_folders
 from scripts.machine.steps import Steps
@@ -70,6 +70,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     for backend in backends:
         if backend not in known.backends:
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; try make bench-{nearest(backend, known.backends)}")
+        references.check_module(backend)
     article = articles.find(asked.article or "inference-tools")
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:

@@ -205,7 +205,7 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         "with the bundle's own articles and pins",
         f"checked: {ro_crate.NAME} tells of these results",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
-        "not checked: whether the runs took place as they say; measure a row yourself: make bench-layer-parallel FORCE=1",
+        "not checked: whether the runs took place as they say; measure a row yourself: its page, which reports/rows.md lists, has the command",
         "not checked: what nothing follows from: FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
     ]
     if differing:

@@ -75,6 +75,14 @@ def test_runs_on_a_disturbed_machine_make_no_floor_in_silence() -> None:
     assert "1 of 6 runs are marked, so the machine is not quiet" in "\n".join(report_lines(records))
 
 
+def test_too_few_runs_that_were_all_disturbed_are_not_called_undisturbed() -> None:
+    few = a_calibration(2)
+    assert "noise floor        not known: 2 undisturbed runs, 5 are needed; type REPEATS=10" in "\n".join(report_lines(few))
+    for one in few:
+        one.host["conditions"] = {"disturbed": ["foreign load: 2.0 of 2 cores computed just before it began"]}
+    assert "noise floor        not known: 0 undisturbed runs, 5 are needed" in "\n".join(report_lines(few))
+
+
 def test_others_at_once_are_told_by_the_ratio_of_the_runs_beside_them_to_those_alone() -> None:
     alone, beside = repeated(record(job("fixed-kernel", article="calibration"), 10.0)), repeated(record(job("fixed-kernel", article="calibration"), 12.5), 6)
     for one in beside:

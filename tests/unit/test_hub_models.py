@@ -90,6 +90,38 @@ def locked(content, commit=FIRST):
     return LockedModel(commit, files.used(NAME, described))
 
 
+# ---------------------------------------------------------------- an article's model
+@pytest.fixture
+def with_article(monkeypatch):
+    """A function that adds an article whose model has this name, and these keys beside it, to the kit's own."""
+
+    def add(name, **keys):
+        own = articles.load_all()
+        added = {"name": name, "architecture": "bloom", "shape": "bloomz-7b1", **keys}
+        mine = dataclasses.replace(own["deepspeed-inference"], slug="mine", model=added, models={})
+        monkeypatch.setattr(articles, "load_all", lambda: {**own, "mine": mine})
+
+    return add
+
+
+def test_a_model_without_a_pin_stops_no_measurement_of_another_one(with_article):
+    with_article("a/new-model", parameters=1)
+    pinned = articles.load_all()["inference-tools"].model["name"]
+    assert article_models.find(pinned).name == pinned
+    with pytest.raises(
+        KitError, match=r'docker/pins.toml has no \[models."a/new-model"\]: real weights need a pin, as docs/adding.md says; type WEIGHTS=random'
+    ):
+        article_models.find("a/new-model")
+
+
+def test_a_pinned_model_without_its_number_of_parameters_says_what_is_missing(with_article):
+    pinned = articles.load_all()["inference-tools"].model["name"]
+    with_article(pinned)
+    for ask in (article_models.of_articles, lambda: article_models.find(pinned)):
+        with pytest.raises(KitError, match="has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random"):
+            ask()
+
+
 # ---------------------------------------------------------------- pins
 def test_no_model_of_an_article_is_pinned_to_a_branch():
     pins = model_pins.load()

@@ -14,7 +14,7 @@ import pytest
 
 from scripts import paths, pins
 from scripts.errors import KitError, UsageError
-from scripts.pins import requirement_files, resolve
+from scripts.pins import base_digests, requirement_files, resolve
 
 OLD = "# head\nalpha==1.0 \\\n    --hash=sha256:aa\nbeta==2.0 ; sys_platform == 'linux' \\\n    --hash=sha256:bb\n"
 
@@ -62,6 +62,17 @@ def test_all_files_are_written_or_none(tmp_path):
         resolve.write_all({tmp_path / "a.txt": "new", tmp_path / "file" / "b.txt": "new"})
     assert (tmp_path / "a.txt").read_text() == "old"
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "file"]
+
+
+def test_the_changes_of_a_lock_are_counted_and_told(monkeypatch, tmp_path, capsys):
+    (tmp_path / "old.txt").write_text(OLD)
+    resolved = {tmp_path / "old.txt": OLD.replace("alpha==1.0", "alpha==1.1"), tmp_path / "new.txt": OLD}
+    moved = dataclasses.replace(pins.load(), root=tmp_path)
+    monkeypatch.setattr(pins, "load", lambda: moved)
+    monkeypatch.setattr(resolve, "resolve_all", lambda _: resolved)
+    monkeypatch.setattr(base_digests, "record", lambda _: [])
+    resolve.lock()
+    assert capsys.readouterr().out.splitlines() == ["old.txt: 1 change", "  alpha 1.0 -> 1.1", "new.txt: new"]
 
 
 def test_written_files_can_be_read_by_everyone(tmp_path):

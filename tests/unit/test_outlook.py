@@ -50,7 +50,10 @@ def test_a_row_without_a_run_has_no_expected_time(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
     (row,) = rows(["transformers"], asked)
     assert (row.done, row.to_go, row.run_s) == (0, 5, None)
-    assert outlook.summary([row]) == "5 runs: 0 are there, 5 to go, the time of 5 is unknown: no run of the same row on as many devices is stored"
+    assert (
+        outlook.summary([row])
+        == "5 runs: 0 are there, 5 to go, the time of 5 is unknown: no run of the same row, with as many timed calls on as many devices, is stored"
+    )
 
 
 def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):

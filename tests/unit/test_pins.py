@@ -101,6 +101,12 @@ def test_a_pin_without_origin_or_reason_is_refused(copy, old, new, words):
         pins.load(copy)
 
 
+def test_a_stack_of_a_backend_that_the_file_does_not_have_is_named_with_its_table(copy):
+    edit(copy, '"current", "demo"]', '"curent", "demo"]')
+    with pytest.raises(KitError, match=r"docker/pins.toml, \[backend.transformers\]: stacks names 'curent', allowed are 2023-02, .*; write 'current'"):
+        pins.load(copy)
+
+
 def test_broken_toml_is_one_line_with_its_place(copy):
     edit(copy, "[host]", "[host")
     with pytest.raises(KitError, match=r"pins.toml: .*line"):

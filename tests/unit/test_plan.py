@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from scripts import articles
+from scripts import articles, pins
 from scripts.commands import measure
-from scripts.errors import UsageError
+from scripts.errors import KitError, UsageError
 from scripts.run import plan
 from tests.typed import chosen
 
@@ -48,6 +48,14 @@ def test_cases_may_be_chosen():
 def test_a_case_that_is_not_there_is_named():
     with pytest.raises(UsageError, match="CASES names 'singel', batch-generate has pipeline, single"):
         planned(CASES="singel")
+
+
+def test_a_backend_without_its_module_is_refused_before_a_job_starts(monkeypatch):
+    known = pins.load()
+    without = dataclasses.replace(known, backends={**known.backends, "new-one": {"summary": "", "stacks": ["demo"]}})
+    monkeypatch.setattr(pins, "load", lambda: without)
+    with pytest.raises(KitError, match=r"docker/pins.toml, \[backend.new-one\]: backend 'new-one' has no module bench/backends/new_one.py"):
+        plan.plan(["new-one"], chosen(stack="demo"), every=False)
 
 
 def test_items_without_a_workload_are_refused():
