@@ -39,7 +39,7 @@ def of_articles(slug: str = "") -> list[ArticleModel]:
 
 
 def find(name: str) -> ArticleModel:
-    """The model with this name, whatever the models of other articles lack; raises KitError where it has no real weights."""
+    """The model with this name, whatever the models of other articles lack; raises KitError where real weights of it cannot be told."""
     described = _described(articles.load_all().values())
     if name not in described:
         raise KitError(f"no article uses the model {name!r}; type WEIGHTS=random")
@@ -47,7 +47,9 @@ def find(name: str) -> ArticleModel:
 
 
 def _described(chosen: Iterable[articles.Article]) -> dict[str, Mapping[str, Any]]:
-    return {model["name"]: model for article in chosen for model in (article.model, *article.models.values())}
+    """{name: the model's table}: of several articles with one model, a table that has the number of its parameters."""
+    tables = [model for article in chosen for model in (article.model, *article.models.values())]
+    return {model["name"]: model for model in sorted(tables, key=lambda model: "parameters" in model)}
 
 
 def _article_model(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> ArticleModel:

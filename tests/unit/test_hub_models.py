@@ -114,12 +114,19 @@ def test_a_model_without_a_pin_stops_no_measurement_of_another_one(with_article)
         article_models.find("a/new-model")
 
 
-def test_a_pinned_model_without_its_number_of_parameters_says_what_is_missing(with_article):
-    pinned = articles.load_all()["inference-tools"].model["name"]
-    with_article(pinned)
-    for ask in (article_models.of_articles, lambda: article_models.find(pinned)):
+def test_a_pinned_model_without_its_number_of_parameters_says_what_is_missing(with_article, monkeypatch):
+    with_article("a/new-model")
+    pins = model_pins.load()
+    monkeypatch.setattr(model_pins, "load", lambda: {**pins, "a/new-model": model_pins.ModelPin(FIRST)})
+    for ask in (article_models.of_articles, lambda: article_models.find("a/new-model")):
         with pytest.raises(KitError, match="has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random"):
             ask()
+
+
+def test_a_number_of_parameters_that_one_article_lacks_is_taken_from_another_one(with_article):
+    own = articles.load_all()["inference-tools"].model
+    with_article(own["name"])
+    assert article_models.find(own["name"]).parameters == own["parameters"]
 
 
 # ---------------------------------------------------------------- pins
