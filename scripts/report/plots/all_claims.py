@@ -62,7 +62,7 @@ def plot(lines: Sequence[Line]) -> str | None:
     picture = Picture(
         bottom + FOOT,
         f"Of {len(lines)} claims: {title}",
-        "Upright line: published ratio. Sign: measured ratio with its 95 % interval, and the verdict on the part of that line.",
+        "Upright line: published ratio. Sign: the verdict of its line, on the axis at the measured ratio with its 95 % interval.",
         _told(lines),
     )
     scale = scales.for_values([*numbers, 1.0], 24 + SIGN + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
