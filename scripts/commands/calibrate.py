@@ -96,7 +96,7 @@ def _spread(calibrated: Calibration) -> str:
 def _floor(calibrated: Calibration) -> str:
     if calibrated.noise_floor is None:
         undisturbed = sum(not marks.disturbed_by(run) for run in calibrated.alone)
-        return f"not known: {undisturbed} undisturbed runs, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
+        return f"not known: {counted(undisturbed, 'undisturbed run')}, {stats.LEAST_RUNS} are needed; type REPEATS={2 * stats.LEAST_RUNS}"
     disturbed = sum(bool(marks.disturbed_by(run)) for run in calibrated.row.ok_runs)
     beside = f"; {disturbed} of {len(calibrated.row.ok_runs)} runs are marked, so the machine is not quiet" if disturbed else ""
     return f"{stats.percent(calibrated.noise_floor)} %: rows of {calibrated.runs} runs that lie nearer to each other cannot be told apart{beside}"

@@ -78,6 +78,7 @@ def test_runs_on_a_disturbed_machine_make_no_floor_in_silence() -> None:
 def test_too_few_runs_that_were_all_disturbed_are_not_called_undisturbed() -> None:
     few = a_calibration(2)
     assert "noise floor        not known: 2 undisturbed runs, 5 are needed; type REPEATS=10" in "\n".join(report_lines(few))
+    assert "not known: 1 undisturbed run, 5 are needed" in "\n".join(report_lines(a_calibration(1)))
     for one in few:
         one.host["conditions"] = {"disturbed": ["foreign load: 2.0 of 2 cores computed just before it began"]}
     assert "noise floor        not known: 0 undisturbed runs, 5 are needed" in "\n".join(report_lines(few))
