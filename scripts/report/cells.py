@@ -52,12 +52,12 @@ def tokens(count: int) -> str:
     return counted(count, "new token")
 
 
-def device(group: Group) -> str:
-    return "CPU device" if group.key.device == "cpu" else "GPU"
+def _device(of: str) -> str:
+    return "CPU device" if of == "cpu" else "GPU"
 
 
 def devices(group: Group) -> str:
-    return f"{device(group)}s"
+    return f"{_device(group.key.device)}s"
 
 
 def status(row: Row) -> Markdown:
@@ -75,7 +75,7 @@ def case(row: Row) -> str:
 
 def on(row: Row) -> str:
     """ "deepspeed b8 on 2 GPUs": how lists name a row."""
-    return f"{row.name} on {counted(row.count, 'CPU device' if row.record.job.device == 'cpu' else 'GPU')}"
+    return f"{row.name} on {counted(row.count, _device(row.record.job.device))}"
 
 
 def alike(told: Iterable[tuple[Told, Row]]) -> dict[Told, list[str]]:

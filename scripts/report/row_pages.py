@@ -13,7 +13,6 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.views import systems
 from scripts.results import Record
-from scripts.units import counted
 from scripts.verdicts import row_groups
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
@@ -86,7 +85,7 @@ def _page(group: Group, row: Row, article: Article | None, name: str, pictured: 
     up = link(group.heading, pages.of_setting(group)) + Markdown(" · ") + link("environment", pages.of_environment(group))
     again = rerun_command.shown(row.record, article)
     return blocks(
-        Markdown("# {} on {}: {}").format(row.name, counted(row.count, cells.device(group)), group.key.article),
+        Markdown("# {}: {}").format(cells.on(row), group.key.article),
         up,
         Markdown("![Every timed call of {}]({})").format(row.name, Markdown(f"plots/{name}.svg")) if pictured else Markdown(),
         Markdown("**{}**: {}").format(row.status, row.record.reason) if row.status != "ok" else Markdown(),
