@@ -183,7 +183,7 @@ def _lines(stream: Iterator[bytes], deadline: float) -> Iterator[str]:
 
 
 def _chunks(stream: Iterator[bytes], deadline: float) -> Iterator[bytes]:
-    """The chunks of a stream until the same deadline. A thread reads them: nobody can wait for a stream itself for so long and no longer."""
+    """The chunks of a stream, which a thread reads, because the stream itself has no time limit. Raises TimeoutError at the deadline."""
     chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=WAITING_CHUNKS)
     reader_left = threading.Event()
 

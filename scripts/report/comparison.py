@@ -55,7 +55,7 @@ class Timed:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One row of the comparison: `ratio` is B's time over A's, None where the two are not comparable for `reason`.
+    """One row of the comparison: `ratio` is B's time over A's, None where a side lacks the row, or the two are not comparable for `reason`.
 
     `setting` is what the rows of a group share besides, in words: "current, host, NVIDIA H200, …"; `sides` is in what A and B may differ, by ACROSS.
     """

@@ -120,7 +120,7 @@ class Part:
 
     @property
     def comparisons(self) -> str:
-        """ "12 of 18 comparisons hold", of an "every" part that does not: its number is that of the one that decides it, which need not be the closest."""
+        """ "12 of 18 comparisons hold", of an "every" part that does not; "" of others, or without rows. Its number is that of the one that decides it."""
         if len(self.compared) < 2 or self.word == HOLDS or not self.has_rows:
             return ""
         return f"{sum(part.word == HOLDS for part in self.compared)} of {len(self.compared)} comparisons hold"

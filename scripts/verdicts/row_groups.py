@@ -144,7 +144,7 @@ def _without_variant(key: Key) -> Key:
 
 
 def _place(key: Key, results: int) -> tuple[object, ...]:
-    """The order of groups; `results` has the setting in all variants."""
+    """What groups are sorted by; `results` counts those of the setting in all its variants."""
     return (
         key.article,
         key.device == "cpu",

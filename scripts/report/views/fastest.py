@@ -60,7 +60,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Line:
-    """A model on a GPU; `single` and `batched` each name the fastest row and the number of systems that it was compared with."""
+    """A model on a GPU; `single` and `batched` each name the fastest row and how many systems were compared."""
 
     gpu: str
     model: str
@@ -162,7 +162,7 @@ def _fastest(group: Sequence[Timed]) -> Markdown:
 
 
 def _share_of_limit(row: Row) -> str:
-    """ ", 50 %": the share of the memory's nominal rate, which rows of any GPU have; "" where it is not known."""
+    """ ", 50 %": the share of the memory's nominal rate, which a row without a probe has too; "" where it is not known."""
     distance = limits.steps(row)
     share = distance.bandwidth_share(distance.nominal) if distance else None
     return f", {cells.percent(share)} %" if share is not None else ""

@@ -115,9 +115,7 @@ def _fact(published: float, over: str, part: Part) -> str:
 
 
 def _in_brackets(part: Part) -> str:
-    """ " (the rows differ in dtype; on different GPUs; by GPUs: …)": in what two rows differ beside the system, notes, and how many of several comparisons
-    hold; "" where there is nothing.
-    """
+    """ " (the rows differ in dtype; on different GPUs; by GPUs: …; 12 of 18 comparisons hold)": what qualifies a number; "" where nothing does."""
     beside = [f"the rows differ in {listed(part.differs)}"] if part.differs else []
     beside += ["on different GPUs"] if part.is_apart else []
     beside += [*part.notes, part.comparisons] if part.comparisons else part.notes

@@ -71,12 +71,12 @@ class Line:
 
     @property
     def has_prompt(self) -> bool:
-        """Is its time a step a call's time over all its tokens?"""
+        """Does its time of a step hold a part of the prompt, because it is the time of a call over all its tokens?"""
         return not (self._steps and self._steps[0].further)
 
-    def in_words(self, every: bool) -> str:
-        """ "4.46", or "7.25 with the prompt" where the column's head does not say it of `every` line."""
-        return cells.significant(self.ms) + (" with the prompt" if self.has_prompt and not every else "")
+    def in_words(self, told_above: bool) -> str:
+        """ "4.46", or "7.25 with the prompt" where the column's head does not say so."""
+        return cells.significant(self.ms) + (" with the prompt" if self.has_prompt and not told_above else "")
 
     @property
     def items_per_s(self) -> float:
