@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from bench.models import weights
 from scripts import stats
-from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
@@ -165,7 +164,7 @@ def _share_of_limit(row: Row) -> str:
     """ ", 50 %": the share of the memory's nominal rate, which a row without a probe has too; "" where it is not known."""
     distance = limits.steps(row)
     share = distance.bandwidth_share(distance.nominal) if distance else None
-    return f", {cells.percent(share)} %" if share is not None else ""
+    return f", {stats.percent(share)} %" if share is not None else ""
 
 
 def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:

@@ -166,7 +166,9 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
     ]
     shared = "; ".join(f"{name} {of_all[0]}" for name, of_all in values.items() if len(of_all) == 1)
     above = Markdown("All rows: {}.").format(shared) if shared else Markdown()
-    if len(values[MODEL]) < 2:
-        return blocks(NOTE, above, table(columns, found)) if found else Markdown()
-    apart = [(model, [line for line in found if SHARED[MODEL](line) == model]) for model in values[MODEL]]
-    return blocks(NOTE, above, *(part for model, of_model in apart for part in (Markdown("On {}:").format(model), table(columns, of_model))))
+    several = len(values[MODEL]) > 1
+    by_model = [
+        blocks(Markdown("On {}:").format(model) if several else Markdown(), table(columns, [line for line in found if SHARED[MODEL](line) == model]))
+        for model in values[MODEL]
+    ]
+    return blocks(NOTE, above, *by_model) if found else Markdown()
