@@ -27,6 +27,18 @@ OVERHANG_PX = "document.documentElement.scrollWidth - document.documentElement.c
 WITHOUT_CONTRAST = """axe.run({runOnly: ["color-contrast"]}).then((found) => found.violations.flatMap(
     (rule) => rule.nodes.map((node) => `${node.target}: ${node.any[0].message}`)))"""
 
+#: Hide rows whose colours another row of the table has: of equal elements, classes and own styles, of the same parity. The time that axe takes
+#: grows with the square of what is shown.
+HIDE_ALIKE = """document.querySelectorAll("tbody").forEach((body) => {
+    const seen = new Set();
+    for (const row of body.rows) {
+        const looks = [row, ...row.querySelectorAll("*")].map((one) => `${one.tagName}.${one.className}.${one.getAttribute("style")}`);
+        const key = `${row.rowIndex % 2} ${looks}`;
+        if (seen.has(key)) row.style.display = "none";
+        seen.add(key);
+    }
+})"""
+
 #: Rows of a table's body as texts of a column.
 COLUMN = "[...document.activeElement.closest('table').tBodies[0].rows].map((row) => row.cells[{}].textContent.trim())"
 
@@ -62,7 +74,7 @@ def test_no_page_scrolls_sideways_complains_or_has_text_without_contrast(built, 
     for page in _pages(built, alike):
         browser.open(page)
         overhang_px = browser.value(OVERHANG_PX)
-        browser.value(f"{axe_core};0")
+        browser.value(f"{HIDE_ALIKE};{axe_core};0")
         wrong = [*browser.complaints, *([f"scrolls sideways by {overhang_px} px"] if overhang_px > 0 else []), *browser.value(WITHOUT_CONTRAST)]
         if wrong:
             found[page.name] = wrong
@@ -75,13 +87,15 @@ def test_these_checks_see_what_is_wrong(browser, axe_core, tmp_path):
     page = tmp_path / "wrong.html"
     page.write_text(
         "<!doctype html><html lang=en><title>t</title><style>body { background: #fff }</style><p style='color: #bbb; width: 2000px'>pale and wide</p>"
+        "<table><tbody><tr><td>1<tr><td>2<tr><td>3<tr><td style='color: #bbb'>pale<tr><td><b style='color: #bbb'>pale</b></table>"
         "<img alt='' src='none.svg'><script>console.error('of a script'); throw new Error('thrown')</script>"
     )
     browser.look(390, "light")
     browser.open(page)
-    browser.value(f"{axe_core};0")
+    browser.value(f"{HIDE_ALIKE};{axe_core};0")
     assert browser.value(OVERHANG_PX) > 1000
-    assert len(browser.value(WITHOUT_CONTRAST)) == 1
+    assert len(browser.value(WITHOUT_CONTRAST)) == 3
+    assert browser.value("[...document.querySelectorAll('tr')].map((row) => row.checkVisibility())") == [True, True, False, True, True]
     assert [any(word in one for one in browser.complaints) for word in ("of a script", "thrown", "none.svg")] == [True] * 3, browser.complaints
 
 
