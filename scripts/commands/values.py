@@ -86,10 +86,16 @@ def names(*words: str) -> Value:
 
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(name.strip() for name in _short(text).split(",") if name.strip())
-        return names if (names or not text) and (not words or set(names) <= set(words)) else _wrong()
+        blank = any(len(name.split()) > 1 for name in names)  # CLAIMS='1.2 1.3' lacks a comma
+        return names if (names or not text) and not blank and (not words or set(names) <= set(words)) else _wrong()
 
     allowed = f"allowed are {', '.join(words) if words else f'names with commas, {LONGEST_CHARACTERS:,} characters'}"
-    return Value("name,name,…", parse, allowed, lambda text: words[0] if words else "one,another")
+    return Value("name,name,…", parse, allowed, lambda text: words[0] if words else _with_commas(text) or "one,another")
+
+
+def _with_commas(text: str) -> str:
+    """The names of a text that parts some of them by blanks; "" where it has none or is too long."""
+    return ",".join(text.replace(",", " ").split()) if len(text) <= LONGEST_CHARACTERS else ""
 
 
 def folder() -> Value:
