@@ -11,6 +11,7 @@ import fcntl
 import os
 import platform
 import pwd
+import re
 import stat
 import sys
 import tempfile
@@ -45,6 +46,9 @@ MOMENT_S = 0.1
 
 #: Mount options of Lustre and NFS that keep locks within one node.
 LOCAL = ("localflock", "nolock", "local_lock=all", "local_lock=flock")
+
+#: A blank, a tab, a line feed or a backslash in a field of /proc/mounts (getmntent(3)).
+ESCAPED = re.compile(r"\\(040|011|012|134)")
 
 
 def folder() -> Path:
@@ -157,7 +161,8 @@ def shared(path: Path) -> Iterator[None]:
 
 def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
     """Raise PreflightError where the locks of a shared folder hold on this node alone: two nodes would then measure one run."""
-    by_place = {Path(fields[1]): fields for fields in (line.split() for line in mounts.read_text(errors="replace").splitlines())}
+    lines = mounts.read_text(errors="replace").splitlines()
+    by_place = {Path(fields[1]): fields for fields in ([ESCAPED.sub(_unescaped, field) for field in line.split()] for line in lines)}
     fields = next((by_place[place] for place in (path.absolute(), *path.absolute().parents) if place in by_place), None)
     local = sorted(set(LOCAL) & set(fields[3].split(","))) if fields else []
     if fields and local:
@@ -165,6 +170,10 @@ def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
             f"{path} lies on {fields[1]} ({fields[2]}, {local[0]}), whose locks hold on one node alone; "
             "type RUNS= and MODELS= on a file system with locks for all nodes"
         )
+
+
+def _unescaped(octal: re.Match[str]) -> str:
+    return chr(int(octal[1], 8))
 
 
 def remove(path: Path) -> None:

@@ -176,6 +176,13 @@ def test_locks_that_hold_on_one_node_alone_are_refused_for_a_shared_folder(tmp_p
         locks.refuse_local(tmp_path / "runs", mounts)
 
 
+def test_a_mount_point_may_have_a_blank(tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path}/our\\040data\\134x nfs rw,nolock 0 0\n")
+    with pytest.raises(PreflightError, match="lies on .*/our data.x .nfs, nolock"):
+        locks.refuse_local(tmp_path / "our data\\x" / "runs", mounts)
+
+
 def test_what_a_killed_command_left_in_the_models_folder_goes_and_what_a_living_one_has_stays(tmp_path: Path) -> None:
     left = [tmp_path / ".work-a", tmp_path / "references" / ".partial-a", tmp_path / "readings" / ".partial-b"]
     for path in left:
