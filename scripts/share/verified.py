@@ -18,6 +18,7 @@ from scripts import __version__, json_objects, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
+from scripts.results import Record
 from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
@@ -126,7 +127,9 @@ def _needed(folder: Path) -> Iterator[str]:
         if not [*folder.glob(pattern)]
     )
     try:
-        locks = [image.folder / "requirements.txt" for image in pins.load(folder).images()]
+        held = pins.load(folder)
+        locks = [image.folder / "requirements.txt" for image in held.images()]
+        meaning.names_of_pins(held)
     except UNREADABLE as error:
         yield f"docker/pins.toml: cannot be read: {type(error).__name__}: {error}"
         return
@@ -134,7 +137,9 @@ def _needed(folder: Path) -> Iterator[str]:
 
 
 def _runs(folder: Path) -> Iterator[str]:
-    """Each result is readable, and its job is the job that was asked for."""
+    """Each result is readable, its job is the job that was asked for, and it is no copy of another one."""
+    names = _names_of_pins(folder)
+    records: list[Record] = []
     for path in sorted(path for report in rebuilt.REPORTS for path in (folder / report).glob("runs/*/result.json")):
         place = path.parent.relative_to(folder).as_posix()
         try:
@@ -149,6 +154,18 @@ def _runs(folder: Path) -> Iterator[str]:
         elif asked.read_bytes() != to_json(of_result).encode():  # to the byte: of a key that comes twice, programs take different ones
             yield f"{place}/job.json: another job than that of result.json"
         yield from (f"{place}: {problem}" for problem in meaning.problems(record))
+        if problem := meaning.another_image(record, names):
+            yield f"{place}: {problem}"
+        records.append(record)
+    yield from (f"{copy.id}: its timed calls are those of {first.id}, to the last digit" for copy, first in meaning.copies(records))
+
+
+def _names_of_pins(folder: Path) -> Mapping[str, set[str]]:
+    """As `meaning.names_of_pins`; {} where the pins cannot be read, which `_needed` tells."""
+    try:
+        return meaning.names_of_pins(pins.load(folder))
+    except UNREADABLE:
+        return {}
 
 
 def _crate(folder: Path) -> Iterator[str]:
