@@ -26,6 +26,9 @@ from scripts.share.meaning import Meaning
 #: A bundle of the committed results unpacks to 35 MB; with the answers of long runs it may come to some hundred.
 LIMIT_BYTES = 1 << 30
 
+#: The largest file that is read whole. Of 10,000 results the list of actions, by far the largest such file, has 23 MB; answers beside results are not read.
+LARGEST_READ_BYTES = 64 << 20
+
 #: What every .tar.gz begins with.
 GZIP = b"\x1f\x8b"
 
@@ -93,6 +96,9 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     """What is wrong with an unpacked bundle, a line each; `again` is an empty folder."""
     yield from (f"{path.name}: beside the folder {BUNDLE}" for path in sorted(unpacked.iterdir()) if path.name != BUNDLE)
     folder = unpacked / BUNDLE
+    if too_large := sorted(_too_large(folder)):
+        yield from too_large
+        return
     try:
         listed = checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -106,6 +112,14 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     yield from _runs(folder)
     yield from _crate(folder)
     yield from _report(folder, again)
+
+
+def _too_large(folder: Path) -> Iterator[str]:
+    """A file of a few MB in an archive may unpack to a GiB, which takes ten times as much memory where its lines or tables are taken apart."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if path.is_file() and ("runs" not in name.parts or name.name == "job.json") and (size := path.stat().st_size) > LARGEST_READ_BYTES:
+            yield f"{name}: has {size:,} bytes; {LARGEST_READ_BYTES:,} are allowed"
 
 
 def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
