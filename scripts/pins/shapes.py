@@ -1,10 +1,18 @@
-"""The shape of docker/pins.toml: every key that the code reads, at any depth, and no other."""
+"""The shape of docker/pins.toml: every key that the code reads, at any depth, and no other.
+
+What becomes a part of a path is a name: the pins of a bundle are those of somebody else, and lead to no file outside of it.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from scripts import toml_tables
+from scripts.names import NAME
 from scripts.toml_tables import Table
+
+Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 
 
 class Pin(Table):
@@ -36,8 +44,8 @@ class Host(Table):
     summary: str
     python: str
     exclude_newer: str
-    groups: dict[str, Group]
-    pins: dict[str, dict[str, Pin]]
+    groups: dict[Name, Group]
+    pins: dict[Name, dict[str, Pin]]
 
 
 class Stack(Table):
@@ -72,7 +80,7 @@ class Compile(Table):
     copied: list[str] = []
     cuda_home: str = ""
     nvcc: str = ""
-    patches: list[str] = []
+    patches: list[Name] = []
 
 
 class Options(Table):
@@ -81,10 +89,10 @@ class Options(Table):
     pins: dict[str, Pin] = {}
     shared: str = ""
     same_as: str = ""
-    environment: str = ""
+    environment: Name = "common"
     python: list[str] = []
     cuda_on_library_path: str = ""
-    added_files: dict[str, str] = {}
+    added_files: dict[str, Name] = {}
     compile: Compile | None = None
     debian: dict[str, Pin] = {}
 
@@ -99,8 +107,8 @@ class Model(Table):
 
 class Tables(Table):
     host: Host
-    stack: dict[str, Stack]
-    backend: dict[str, dict[str, Any]]
+    stack: dict[Name, Stack]
+    backend: dict[Name, dict[str, Any]]
     shared: dict[str, Shared] = {}
     models: dict[str, Model] = {}
 
@@ -109,7 +117,7 @@ class Backend(Table):
     """The keys of a backend beside its tables for stacks that need more than the stack's own pins."""
 
     summary: str
-    stacks: list[str]
+    stacks: list[Name]
 
 
 def check(tables: Mapping[str, Any], file: str = "docker/pins.toml") -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scripts.errors import KitError
+from scripts.report.text import plain
 from scripts.results import Record, Skipped
 
 Made = TypeVar("Made")
@@ -45,7 +46,8 @@ def made_of(records: Sequence[Record], runs: Path, make: Callable[[Sequence[Reco
             left_out = _culprits(broken, make)
             if len(skipped) + len(left_out) > max(MOST_LEFT_OUT, len(records) // 10):
                 raise
-            print(f"report: {broken}; made again without {', '.join(record.id for record in left_out)}", file=sys.stderr, flush=True)
+            without = ", ".join(record.id for record in left_out)
+            print(f"report: {plain(broken)}; made again without {without}", file=sys.stderr, flush=True)
             skipped += [Skipped(runs / record.id, f"the report fails on it: {broken}") for record in left_out]
             gone = {record.id for record in left_out}
             kept = [record for record in kept if record.id not in gone]

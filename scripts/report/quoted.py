@@ -40,6 +40,8 @@ OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
 #: {what a number of a file is: how many words it needs}.
 FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4}
 OPTIONS = ("tokens", "decimals", "times", "per")
+#: The most digits of an option, and the most decimals: the pages of a bundle are those of somebody else, and a number of a GB is no number.
+MOST_DIGITS, MOST_DECIMALS = 15, 20
 #: Runs of a row by their numbers: "…-01..02".
 SEVERAL = re.compile(r"(.+)-(\d+)\.\.(\d+)")
 
@@ -84,8 +86,9 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     """The number in digits; raises ValueError."""
     ids = [word for word in words if "=" not in word]
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    if unknown := [name for name, value in options.items() if name not in OPTIONS or not value.isdecimal() or (int(value) == 0 and name != "decimals")]:
-        raise ValueError(f"{unknown[0]}={options[unknown[0]]} is wrong, allowed are {' and '.join(f'{name}=N' for name in OPTIONS)}")
+    if unknown := [name for name, value in options.items() if not _is_option(name, value)]:
+        allowed = " and ".join(f"{name}=N" for name in OPTIONS)
+        raise ValueError(f"{unknown[0]}={options[unknown[0]][:60]} is wrong, allowed are {allowed}, with at most {MOST_DECIMALS} decimals")
     needed, noun = (FILE_KINDS[kind], "words") if kind in FILE_KINDS else (KINDS.get(kind, 1), "runs")
     if len(ids) != needed:
         raise ValueError(f"it names {len(ids)} {noun}, {needed} are needed")
@@ -113,6 +116,12 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     if ratio.low is None or ratio.high is None:
         raise ValueError(f"fewer than {stats.LEAST_RUNS} runs carry no interval")
     return f"{digits(ratio.low)} to {digits(ratio.high)}"
+
+
+def _is_option(name: str, value: str) -> bool:
+    if name not in OPTIONS or not re.fullmatch(rf"[0-9]{{1,{MOST_DIGITS}}}", value):
+        return False
+    return int(value) <= MOST_DECIMALS if name == "decimals" else int(value) > 0
 
 
 def _runs(name: str, named: Mapping[str, Sequence[Record]]) -> Sequence[Record]:

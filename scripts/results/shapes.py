@@ -30,6 +30,10 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 Time = Annotated[float, msgspec.Meta(ge=1e-9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
+#: The most numbers of new tokens of a job, and regions and samples of the form `fusion`. Tables and plots compare each with the others, so a result of
+#: thousands would keep a report busy for minutes; the committed results have at most 2, 32 and 9.
+MOST_SERIES, MOST_REGIONS, MOST_SAMPLES = 100, 500, 100
+
 
 class Shape(msgspec.Struct):
     """A JSON object; None stands for a key that is absent or null."""
@@ -211,7 +215,7 @@ class Job(Shape):
     model: Model
     load: Load
     prompt: Prompt
-    runs: list[Run]
+    runs: Annotated[list[Run], msgspec.Meta(max_length=MOST_SERIES)]
     warmup_runs: Count
     timed_runs: AtLeastOne
     reference: str | None = None
@@ -329,7 +333,7 @@ class Region(Shape):
     region: str
     implementation: str
     batch_size: AtLeastOne
-    us: list[Time]
+    us: Annotated[list[Time], msgspec.Meta(max_length=MOST_SAMPLES)]
     reason: str
     device_us: Amount | None = None
     relative_error: Amount | None = None
@@ -456,7 +460,7 @@ class Figures(Shape):
     padding: Padding | None = None
     cycles: Cycles | None = None
     pipeline: Pipeline | None = None
-    fusion: list[Region] | None = None
+    fusion: Annotated[list[Region], msgspec.Meta(max_length=MOST_REGIONS)] | None = None
     schedules: list[Schedule] | None = None
     new_tokens: Count | None = None
     prompt_tokens: Count | None = None
@@ -494,7 +498,7 @@ class Guest(Shape):
 
     id: str
     status: Name
-    measurements: list[Measurement] = []
+    measurements: Annotated[list[Measurement], msgspec.Meta(max_length=MOST_SERIES)] = []
     memory: Memory = msgspec.field(default_factory=Memory)
     used: Used = msgspec.field(default_factory=Used)
     compat: dict[str, Any] = {}

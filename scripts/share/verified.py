@@ -18,12 +18,16 @@ from scripts import __version__, json_objects, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
+from scripts.results import Record
 from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
 
 #: A bundle of the committed results unpacks to 35 MB; with the answers of long runs it may come to some hundred.
 LIMIT_BYTES = 1 << 30
+
+#: The largest file that is read whole. Of 10,000 results the list of actions, by far the largest such file, has 23 MB; answers beside results are not read.
+LARGEST_READ_BYTES = 64 << 20
 
 #: What every .tar.gz begins with.
 GZIP = b"\x1f\x8b"
@@ -92,6 +96,9 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     """What is wrong with an unpacked bundle, a line each; `again` is an empty folder."""
     yield from (f"{path.name}: beside the folder {BUNDLE}" for path in sorted(unpacked.iterdir()) if path.name != BUNDLE)
     folder = unpacked / BUNDLE
+    if too_large := sorted(_too_large(folder)):
+        yield from too_large
+        return
     try:
         listed = checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -105,6 +112,14 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     yield from _runs(folder)
     yield from _crate(folder)
     yield from _report(folder, again)
+
+
+def _too_large(folder: Path) -> Iterator[str]:
+    """A file of a few MB in an archive may unpack to a GiB, which takes ten times as much memory where its lines or tables are taken apart."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if path.is_file() and ("runs" not in name.parts or name.name == "job.json") and (size := path.stat().st_size) > LARGEST_READ_BYTES:
+            yield f"{name}: has {size:,} bytes; {LARGEST_READ_BYTES:,} are allowed"
 
 
 def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
@@ -126,7 +141,9 @@ def _needed(folder: Path) -> Iterator[str]:
         if not [*folder.glob(pattern)]
     )
     try:
-        locks = [image.folder / "requirements.txt" for image in pins.load(folder).images()]
+        held = pins.load(folder)
+        locks = [image.folder / "requirements.txt" for image in held.images()]
+        meaning.names_of_pins(held)
     except UNREADABLE as error:
         yield f"docker/pins.toml: cannot be read: {type(error).__name__}: {error}"
         return
@@ -134,7 +151,9 @@ def _needed(folder: Path) -> Iterator[str]:
 
 
 def _runs(folder: Path) -> Iterator[str]:
-    """Each result is readable, and its job is the job that was asked for."""
+    """Each result is readable, its job is the job that was asked for, and it is no copy of another one."""
+    names = _names_of_pins(folder)
+    records: list[Record] = []
     for path in sorted(path for report in rebuilt.REPORTS for path in (folder / report).glob("runs/*/result.json")):
         place = path.parent.relative_to(folder).as_posix()
         try:
@@ -149,6 +168,18 @@ def _runs(folder: Path) -> Iterator[str]:
         elif asked.read_bytes() != to_json(of_result).encode():  # to the byte: of a key that comes twice, programs take different ones
             yield f"{place}/job.json: another job than that of result.json"
         yield from (f"{place}: {problem}" for problem in meaning.problems(record))
+        if problem := meaning.another_image(record, names):
+            yield f"{place}: {problem}"
+        records.append(record)
+    yield from (f"{copy.id}: its timed calls are those of {first.id}, to the last digit" for copy, first in meaning.copies(records))
+
+
+def _names_of_pins(folder: Path) -> Mapping[str, set[str]]:
+    """As `meaning.names_of_pins`; {} where the pins cannot be read, which `_needed` tells."""
+    try:
+        return meaning.names_of_pins(pins.load(folder))
+    except UNREADABLE:
+        return {}
 
 
 def _crate(folder: Path) -> Iterator[str]:

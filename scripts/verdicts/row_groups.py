@@ -6,6 +6,7 @@ different groups are never compared.
 
 import collections
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ ENGINES = {
     "pyxis": "in containers of pyxis",
     "host": "without containers",
 }
+
+#: The longest words of a group's slug. A name of a result may be longer, and file systems take 255 bytes with what a plot adds.
+LONGEST_SLUG = 160
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,14 +133,30 @@ def build(records: Iterable[Record], articles: Mapping[str, Article]) -> list[Gr
     results_of: collections.Counter[Key] = collections.Counter()
     for key, of_key in by_key.items():
         results_of[_without_variant(key)] += len(of_key)
-    groups: list[Group] = []
+    keys = sorted(by_key, key=lambda key: _place(key, results_of[_without_variant(key)]))
+    return [Group(key, name, rows_of(by_key[key], articles.get(key.article))) for key, name in zip(keys, _names(keys), strict=True)]
+
+
+def _names(keys: Sequence[Key]) -> list[str]:
+    """The slug of each group, which begins the names of its plots and anchors: no two are equal, and none is too long for a file's name."""
+    names: list[str] = []
+    taken: set[str] = set()
     used: collections.Counter[str] = collections.Counter()
-    for key in sorted(by_key, key=lambda key: _place(key, results_of[_without_variant(key)])):
-        name = slug("-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant)))
-        used[name] += 1
-        name = name if used[name] == 1 else f"{name}-{used[name]}"
-        groups.append(Group(key, name, rows_of(by_key[key], articles.get(key.article))))
-    return groups
+    for key in keys:
+        words = slug("-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant)))
+        base = words if len(words) <= LONGEST_SLUG else f"{words[:LONGEST_SLUG]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+        name = ""
+        while not name or taken & _anchors(name):
+            used[base] += 1
+            name = base if used[base] == 1 else f"{base}-{used[base]}"
+        names.append(name)
+        taken |= _anchors(name)
+    return names
+
+
+def _anchors(name: str) -> set[str]:
+    """The places that a group has in a report (scripts/report): the words of one group, as of a variant "published-2", may be those of another."""
+    return {name, f"environment-{name}", f"claims-{name}"}
 
 
 def _without_variant(key: Key) -> Key:

@@ -82,6 +82,39 @@ def test_the_report_comes_without_a_result_that_makes_no_sense_and_names_it(name
     assert f"[{good.id}]" in body and "1 of the runs is left out" in body
 
 
+def on_gpu(name: str, number: int = 1, **asked: str) -> Record:
+    return record(job("deepspeed", **asked), 50.0, gpu_name=name, number=number)
+
+
+LONG = "n" * 64
+NEIGHBOURS = {
+    "a name of a GPU that is too long for a file": [on_gpu("x" * 300)],
+    "names that together are too long for a file": [on_gpu("x", stack=LONG, variant=LONG, weights=LONG, scale=LONG)],
+    "words that are those of a second group": [on_gpu("SYNTHETIC GPU!", 2), on_gpu("SYNTHETIC GPU", 3, variant="published-2")],
+    "words that are those of an environment": [on_gpu("SYNTHETIC GPU", article="environment-inference-tools")],
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_no_name_in_a_result_costs_another_result_its_place(name: str, tmp_path: Path) -> None:
+    good, *others = runs = [on_gpu("SYNTHETIC GPU"), *(dataclasses.replace(one, id=f"evil-{place:02d}") for place, one in enumerate(NEIGHBOURS[name], 1))]
+    synthetic.write(tmp_path / "runs", runs)
+    document.write(tmp_path / "runs", tmp_path, with_rows=True)
+    text = reports.text_of(tmp_path)
+    assert all(f"[{one.id}](runs/{one.id}/result.json)" in text for one in (good, *others)) and "## Skipped" not in text
+
+
+def test_what_a_result_says_moves_no_cursor_in_the_line_of_a_failure(capsys: pytest.CaptureFixture) -> None:
+    def made(records: list[Record]) -> None:
+        with failures.part("the view of \x1b[2J\u202e", records):
+            if any(one.job.case == "bminf" for one in records):
+                raise ValueError("not a number: '\x1b]0;evil\x07'")
+
+    failures.made_of(RECORDS, RUNS, made)
+    told = capsys.readouterr().err
+    assert "report: the view of [2J : ValueError: not a number" in told and told.rstrip("\n").isprintable()
+
+
 def test_a_file_beside_the_runs_is_named_and_counts_as_no_run(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [batch("batch", "batch", {})])
     (tmp_path / "runs" / "notes.txt").write_text("mine")

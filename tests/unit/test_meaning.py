@@ -1,6 +1,11 @@
 """What `make verify-bundle` says of results whose checksums are right: contradictions are problems, the rest is counted."""
 
+import copy
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from scripts import pins, results
 from scripts.results import Record
@@ -46,7 +51,7 @@ def test_another_tolerance_than_the_job_s_is_told() -> None:
 
 
 def test_a_wrong_output_that_says_so_is_counted_and_no_problem() -> None:
-    run = record(job("bminf"), 700.0, checked=synthetic.check(0.33, passed=False))
+    run = record(job("bminf"), 70.0, checked=synthetic.check(0.33, passed=False))
     assert not list(meaning.problems(run))
     assert meaning.of([run], pins.load(Path(__file__).resolve().parents[2])).output_wrong == (run.id,)
 
@@ -55,3 +60,66 @@ def test_an_image_of_other_pins_than_the_run_names_is_told() -> None:
     run = record(job("int8"), 90.0)
     run.host["pins_id"], run.host["image"] = "111111111111", {"tag": "llm-repro/int8:current-0", "pins_id": "000000000000"}
     assert one_problem(run).startswith("its image is of the pins 000000000000, the run names 111111111111")
+
+
+def calls(run: Record) -> list[dict]:
+    return run.guest.measurements
+
+
+LIES: dict[str, tuple[Callable[[Record], object], str]] = {
+    "a series less": (lambda run: calls(run).pop(), "timed calls) are [(1, 2, 10)], asked for were [(1, 2, 10), (128, 2, 10)]"),
+    "a faster series before the true one": (lambda run: calls(run).insert(0, calls(run)[0] | {"timed_ms": [1.0] * 10}), "are [(1, 2, 10), (1, 2, 10), ("),
+    "a series of other tokens": (lambda run: calls(run)[1].update(new_tokens=99), "are [(1, 2, 10), (99, 2, 10)]"),
+    "right without an error": (lambda run: run.guest.check.update(logits_relative_error=None), "passed = True with an error of None"),
+    "right, and refused by the judge": (lambda run: run.guest.check.update(judged={"passed": False, "reason": "x"}), "the judge refused its tokens"),
+    "a guest that failed": (lambda run: setattr(run.guest, "status", "failed"), "it is ok, and its guest says failed"),
+    "the guest of another run": (lambda run: setattr(run.guest, "id", "other-01"), "its id is 'other-01'"),
+    "more time than the process lived": (lambda run: run.host.update(wall_s=1.0), "its process lived 1.000 s"),
+    "calls that do not fit their phase": (lambda run: run.guest.phases.update(measure=[0.0, 0.001]), "its phase measure took 0.001 s"),
+    "another batch": (lambda run: setattr(run.guest, "batch_size", 8), "its batch size is 8, the job's is 1"),
+    "more memory than the GPU has": (lambda run: run.guest.memory["devices"][0].update(peak_reserved_bytes=10**15), "bytes of a GPU were reserved"),
+    "a GPU less": (lambda run: run.host["gpus"].pop(), "its host names 1 GPUs, its job asks for 2"),
+    "the image of another backend": (lambda run: run.host["image"].update(tag="llm-repro/int8:current-000000000000"), "its job asks for deepspeed:current"),
+    "another day": (lambda run: run.host.update(began=1.7e9), "it began at 1700000000 s since 1970, and started_at is 2026-11-21"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_result_that_the_host_would_have_refused_is_told(name: str) -> None:
+    run = record(job("deepspeed", 2, new_tokens=(1, 128)), 200.0)
+    assert not list(meaning.problems(run))
+    lie, words = LIES[name]
+    lie(run)
+    assert words in one_problem(run)
+
+
+def test_an_output_that_the_judge_alone_refused_contradicts_nothing() -> None:
+    refused = synthetic.check(2e-4, passed=False) | {"judged": {"passed": False, "reason": "synthetic"}}
+    assert not list(meaning.problems(record(job("deepspeed", 2), 12.0, checked=refused)))
+
+
+def test_a_form_that_the_kit_does_not_have_is_told() -> None:
+    assert "its form 'of-tomorrow' is none of this kit" in one_problem(record(dataclasses.replace(job("deepspeed", 2), form="of-tomorrow"), 12.0))
+
+
+def test_a_run_that_is_stored_under_the_number_of_another_is_told() -> None:
+    run = record(job("deepspeed", 2), 12.0)
+    assert one_problem(dataclasses.replace(run, id="copied-02")) == f"its job is that of the run {run.id!r}"
+
+
+def test_equal_calls_under_two_numbers_are_told_and_equal_single_calls_are_not() -> None:
+    runs = [record(job("deepspeed", 2), 12.0, number=number, seed=seed) for number, seed in ((1, 0), (2, 1), (3, 0))]
+    assert [(copied.number, first.number) for copied, first in meaning.copies(runs)] == [(3, 1)]
+    assert not list(meaning.copies([record(job("deepspeed", 2, timed_runs=1), 12.0, number=number) for number in (1, 2)]))
+    assert not list(meaning.copies(results.load_all()[0]))
+
+
+def test_the_pins_of_another_stack_are_told_and_pins_that_nobody_has_are_not() -> None:
+    held = meaning.names_of_pins(pins.load())
+    run = record(job("int8", stack="hopper"), 90.0)
+    for pins_id, named in held.items():
+        changed = copy.deepcopy(run)
+        changed.host["pins_id"] = pins_id
+        told = meaning.another_image(changed, held)
+        assert ("" if "int8:hopper" in named else f"its pins are those of {' and '.join(sorted(named))}, its job asks for int8:hopper") == told
+    assert meaning.another_image(run, held) == ""

@@ -187,6 +187,22 @@ def test_the_same_as_nothing_or_as_itself_is_refused(copy, wrong):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("[backend.vllm]", '[backend."/etc"]\nsummary = "x"\nstacks = []\n\n[backend.vllm]', r"\[backend\]: unknown key '/etc'"),
+        ("[backend.vllm]", '[backend."../x"]\nsummary = "x"\nstacks = []\n\n[backend.vllm]', r"\[backend\]: unknown key '../x'"),
+        ('"torch_six.py"', '"/dev/zero"', r"\[backend.deepspeed.hopper.added_files.…\]: Expected"),
+        ('"deepspeed-0.7.7-cuda12.patch"', '"../../x.patch"', r"\[backend.deepspeed.hopper.compile.patches\[0\]\]: Expected"),
+        ('environment = "tensor-parallel"', 'environment = "../x"', r"\[backend.tensor-parallel.demo.environment\]: Expected"),
+    ],
+)
+def test_a_name_of_the_pins_that_would_lead_elsewhere_is_refused(copy, old, new, message):
+    edit(copy, old, new)
+    with pytest.raises(KitError, match=message):
+        pins.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
         ('exclude_newer = "', 'exclude_newr = "', r"\[host\]: unknown key 'exclude_newr'; did you mean 'exclude_newer'"),
         (
             "[host.pins.run]",

@@ -133,6 +133,12 @@ def test_ratios_of_lists_are_of_their_medians_or_of_their_means():
         (f"ratio {SLOWER}", "it names 1 runs, 2 are needed"),
         (f"mean_ms {FASTER}", "timed calls of 1 and 16 tokens; try tokens=1"),
         (f"mean_ms {SLOWER} tokens=9", "timed no call of 9 tokens, but of 1"),
+        (
+            f"mean_ms {SLOWER} decimals=99999999",
+            "decimals=99999999 is wrong, allowed are tokens=N and decimals=N and times=N and per=N, with at most 20 decimals",
+        ),
+        (f"mean_ms {SLOWER} times={'9' * 400}", f"times={'9' * 60} is wrong"),
+        (f"mean_ms {SLOWER} decimals=\u0663", "is wrong"),
         (f"mean_ms {SLOWER} digits=9", "digits=9 is wrong, allowed are tokens=N and decimals=N"),
         (f"mean_ms {SLOWER} decimals=many", "decimals=many is wrong"),
         (f"mean_ms {SLOWER} per=0", "per=0 is wrong"),

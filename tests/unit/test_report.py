@@ -58,6 +58,12 @@ def test_the_same_runs_give_the_same_bytes_in_another_process(whole: Path) -> No
     assert files(whole) == before
 
 
+def test_no_table_of_calls_resamples_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resamples of a run with TIMED_RUNS=10000, which no table shows, took 1.6 GB."""
+    monkeypatch.setattr(stats, "_resampled_means", lambda samples, seed: pytest.fail(f"{len(samples)} calls are resampled"))
+    assert "| deepspeed | " in page(tmp_path, [record(job("deepspeed", timed_runs=321), 50.0)])
+
+
 def index_of(folder: Path) -> str:
     return (folder / "REPORT.md").read_text(encoding="utf-8")
 

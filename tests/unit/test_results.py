@@ -1,6 +1,8 @@
 import array
 import errno
+import functools
 import json
+import operator
 import os
 import re
 import shutil
@@ -307,6 +309,29 @@ def test_a_name_that_is_no_name_is_refused_wherever_it_stands(tmp_path: Path, fi
     _folder(tmp_path, json.dumps(document))
     assert results.load_all(tmp_path)[0] == []
     assert f"{field}: Expected letters, digits, '.', '_' and '-'" in results.load_all(tmp_path)[1][0].reason
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        (("job", "runs"), shapes.MOST_SERIES),
+        (("guest", "measurements"), shapes.MOST_SERIES),
+        (("guest", "figures", "fusion"), shapes.MOST_REGIONS),
+        (("guest", "figures", "fusion", 0, "us"), shapes.MOST_SAMPLES),
+    ],
+)
+def test_more_entries_than_a_report_can_compare_are_refused(path: tuple, most: int) -> None:
+    """A result of 60 KB with 3,000 measurements kept `make report` busy for a minute, one of two regions with 20,000 samples each for longer."""
+    fields = json.loads(to_json(synthetic.record(synthetic.job("deepspeed"))))
+    fields["guest"]["figures"]["fusion"] = [{"region": "r", "implementation": "eager", "batch_size": 1, "us": [1.0], "reason": ""}]
+    shapes.check(fields, shapes.Record)
+    *above, last = path
+    place = functools.reduce(operator.getitem, above, fields)
+    place[last] = place[last] * most
+    shapes.check(fields, shapes.Record)
+    place[last] += place[last][:1]
+    with pytest.raises(InvalidDocument, match=rf"^damaged result.json: .*{last}: Expected `array` of length <= {most}$"):
+        shapes.check(fields, shapes.Record)
 
 
 @pytest.mark.parametrize("name", [".a-01", "-a-01", "a b-01", "a", "a-1", "a-x", "a\n-01", "é-01", "a" * 241 + "-01"])

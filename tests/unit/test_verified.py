@@ -259,6 +259,15 @@ def test_an_archive_of_nothing_but_an_empty_list_of_checksums_is_no_bundle(tmp_p
     assert all(f"{name}: a bundle needs this file" in said for name in verified.NEEDED)
 
 
+@pytest.mark.parametrize("name", [checksums.NAME, "docker/pins.toml", "reports/runs/a-01/job.json"])
+def test_a_file_that_would_take_gigabytes_to_read_is_named_and_not_read(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / BUNDLE
+    (folder / name).parent.mkdir(parents=True)
+    with (folder / name).open("wb") as stream:
+        stream.truncate(verified.LARGEST_READ_BYTES + 1)
+    assert refused(folder).splitlines()[1:] == [f"  {name}: has 67,108,865 bytes; 67,108,864 are allowed"]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

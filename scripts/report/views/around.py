@@ -40,7 +40,7 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("the host starts an operator in, µs: before / after", launch, when=any(launch(row) != NONE for row in group.rows)),
         Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.busy_shares(count) for row in group.rows for count in row.new_tokens)),
         Column("timed calls", lambda row: of_calls(row, " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens))),
-        Column("outliers", lambda row: of_calls(row, " + ".join(str(stats.summarise(row.timed_ms(count)).outliers) for count in row.new_tokens))),
+        Column("outliers", lambda row: of_calls(row, " + ".join(str(stats.outliers(row.timed_ms(count))) for count in row.new_tokens))),
         Column("drift, %", lambda row: of_calls(row, " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens))),
         Column("means of repeated runs, ms", lambda row: of_calls(row, run_to_run(row))),
     ]
