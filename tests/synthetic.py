@@ -234,11 +234,19 @@ def article_runs() -> list[Record]:
 
 
 def write(runs: Path, records: list[Record]) -> None:
-    for one in records:
+    for place, one in enumerate(records):
         folder = runs / one.id
         folder.mkdir(parents=True)
         (folder / "job.json").write_text(to_json(one.job), encoding="utf-8")
-        (folder / "result.json").write_text(to_json(one), encoding="utf-8")
+        (folder / "result.json").write_text(to_json(_apart(one, place)), encoding="utf-8")
+
+
+def _apart(one: Record, place: int) -> Record:
+    """The run with a first call of its own, by nanoseconds: real runs never have equal times, and a report takes those for copies."""
+    run = copy.deepcopy(one)
+    for measurement in run.guest.measurements if run.guest else []:
+        measurement["timed_ms"][:1] = [ms + place * 1e-6 for ms in measurement["timed_ms"][:1]]
+    return run
 
 
 def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, between_ms: float = 10.0, joules: float = 900.0, code: str = "ok") -> Record:

@@ -92,7 +92,7 @@ def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
 
 def _all_in(name: str, typed: str, folder: Path) -> list[results.Record]:
     """The records of a folder; what cannot be read is told. UsageError for a folder without a run."""
-    records, skipped = results.load_all(folder)
+    records, skipped = results.load_runs(folder)
     for skip in skipped:
         print(plain(f"skipped {skip.path}: {skip.reason}"), file=sys.stderr)
     if not records:

@@ -137,7 +137,7 @@ def _records_stay() -> Iterator[None]:
 
 def _whole(runs: Path, out: Path) -> Written:
     known = articles.load_all()  # before the records, among which garbage is long to look for
-    records, unreadable = results.load_all(runs)
+    records, unreadable = results.load_runs(runs)
     print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""

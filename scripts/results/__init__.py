@@ -15,6 +15,7 @@ from scripts.results.store import (
     existing,
     load,
     load_all,
+    load_runs,
     must_hold_runs,
     next_number,
     no_run_in,
@@ -25,4 +26,4 @@ from scripts.results.store import (
 )
 
 __all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
-__all__ += ["existing", "load", "load_all", "must_hold_runs", "next_number", "no_run_in", "report_of", "runs_for", "store", "where_shown"]
+__all__ += ["existing", "load", "load_all", "load_runs", "must_hold_runs", "next_number", "no_run_in", "report_of", "runs_for", "store", "where_shown"]

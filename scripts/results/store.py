@@ -21,7 +21,7 @@ from typing import Any
 from bench.job import SCHEMA, STATUSES, InvalidDocument, Job, Result, job_of, result_of, to_json, write_whole
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
-from scripts.results import answers, compact, door, shapes
+from scripts.results import answers, compact, copies, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
 #: Where an interpreter of the machine ran in place of a pinned image. The report on these runs is one of its own.
@@ -173,6 +173,14 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
                 skipped.append(Skipped(folder, str(error)))
     skipped += [Skipped(runs / name, "a file in place of a run's folder", is_run=False) for name in _names(runs, folders=False)]
     return records, sorted(skipped, key=lambda skip: skip.path.name)
+
+
+def load_runs(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
+    """As load_all, with each copy of another result among what is left out: reports and comparisons count runs."""
+    records, skipped = load_all(runs)
+    copied = dict(copies.of((record.id, record.guest) for record in records))
+    skipped += [Skipped(runs / name, f"its timed calls are those of {first}, to the last digit; a copy is no run") for name, first in copied.items()]
+    return [record for record in records if record.id not in copied], sorted(skipped, key=lambda skip: skip.path.name)
 
 
 @contextlib.contextmanager

@@ -46,19 +46,6 @@ def of(records: Sequence[Record], held: Pins) -> Meaning:
     )
 
 
-#: A single call of another run may have taken the very same time; several have not.
-LEAST_ALIKE = 3
-
-
-def copies(records: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
-    """(a run, the earlier one whose timed calls it has, to the last digit): a verdict counts runs, and a copy under another number is none."""
-    first: dict[tuple[object, ...], Record] = {}
-    for record in records:
-        series = [(measured["new_tokens"], *measured["timed_ms"]) for measured in record.guest.measurements] if record.guest else []
-        if sum(len(calls) - 1 for calls in series) >= LEAST_ALIKE and (earlier := first.setdefault(tuple(series), record)) is not record:
-            yield record, earlier
-
-
 def problems(record: Record) -> Iterator[str]:
     """In words: where a result contradicts its own job or itself."""
     told = list(_problems(record))

@@ -18,7 +18,7 @@ from scripts import __version__, json_objects, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
-from scripts.results import Record
+from scripts.results import Record, copies
 from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
@@ -171,7 +171,8 @@ def _runs(folder: Path) -> Iterator[str]:
         if problem := meaning.another_image(record, names):
             yield f"{place}: {problem}"
         records.append(record)
-    yield from (f"{copy.id}: its timed calls are those of {first.id}, to the last digit" for copy, first in meaning.copies(records))
+    of_guests = ((record.id, record.guest) for record in records)
+    yield from (f"{copied}: its timed calls are those of {first}, to the last digit" for copied, first in copies.of(of_guests))
 
 
 def _names_of_pins(folder: Path) -> Mapping[str, set[str]]:

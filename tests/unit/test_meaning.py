@@ -107,13 +107,6 @@ def test_a_run_that_is_stored_under_the_number_of_another_is_told() -> None:
     assert one_problem(dataclasses.replace(run, id="copied-02")) == f"its job is that of the run {run.id!r}"
 
 
-def test_equal_calls_under_two_numbers_are_told_and_equal_single_calls_are_not() -> None:
-    runs = [record(job("deepspeed", 2), 12.0, number=number, seed=seed) for number, seed in ((1, 0), (2, 1), (3, 0))]
-    assert [(copied.number, first.number) for copied, first in meaning.copies(runs)] == [(3, 1)]
-    assert not list(meaning.copies([record(job("deepspeed", 2, timed_runs=1), 12.0, number=number) for number in (1, 2)]))
-    assert not list(meaning.copies(results.load_all()[0]))
-
-
 def test_the_pins_of_another_stack_are_told_and_pins_that_nobody_has_are_not() -> None:
     held = meaning.names_of_pins(pins.load())
     run = record(job("int8", stack="hopper"), 90.0)

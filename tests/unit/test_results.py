@@ -17,7 +17,7 @@ import pytest
 from bench.job import InvalidDocument, to_json
 from scripts import names, paths, results
 from scripts.errors import KitError, UsageError
-from scripts.results import shapes
+from scripts.results import copies, shapes
 from tests import synthetic
 
 FIXTURES = Path(__file__).parent / "fixtures" / "runs"
@@ -187,6 +187,19 @@ def test_a_plain_file_in_place_of_a_run_is_named(tmp_path):
     assert (skipped.path.name, skipped.reason) == ("inference-tools.int8-01", "a file in place of a run's folder")
 
 
+def test_a_run_under_another_number_is_no_second_run_and_equal_single_calls_are(tmp_path: Path) -> None:
+    first, second, third = (synthetic.record(synthetic.job("deepspeed", 2), 12.0, number=number) for number in (1, 2, 3))
+    second.guest.measurements[0]["timed_ms"][0] += 0.001
+    third.guest.measurements[:] = first.guest.measurements
+    for run in (first, second, third):
+        results.store(tmp_path / run.id, run)
+    records, skipped = results.load_runs(tmp_path)
+    assert records == [first, second]
+    assert [(one.path.name, one.reason) for one in skipped] == [(third.id, f"its timed calls are those of {first.id}, to the last digit; a copy is no run")]
+    single = synthetic.record(synthetic.job("deepspeed", 2, timed_runs=1), 12.0)
+    assert not list(copies.of([("a", single.guest), ("b", single.guest)]))
+
+
 def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
     assert results.next_number("a.b", tmp_path) == 1
     for name in ("a.b-01", "a.b-99", "a.b-100", "a.b.c-07", "a.b-x"):
@@ -225,7 +238,8 @@ def test_a_row_has_enough_runs_once_that_many_have_ended(tmp_path: Path) -> None
     failed = synthetic.record(asked, status="failed", reason="synthetic", number=4)
     synthetic.write(tmp_path, [*runs, failed])
     prefix = runs[0].id.rsplit("-", 1)[0]
-    assert results.enough(prefix, 3, tmp_path) == runs[2]
+    found = results.enough(prefix, 3, tmp_path)
+    assert found and found.id == runs[2].id
     assert results.enough(prefix, 4, tmp_path) is None
 
 
@@ -249,11 +263,11 @@ def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
     """A twentieth of them, with the packages of a real environment, at best of three: reading may take as long as the whole report should."""
     record = synthetic.record(synthetic.job("int8", new_tokens=(1, 128)))
     record.guest.environment["packages"] = {f"package-{number}": f"{number}.0.1" for number in range(100)}
-    text = to_json(record)
     for number in range(1, 501):
         name = f"{record.id[:-2]}{number:02d}"
+        record.guest.measurements[0]["timed_ms"][0] = 100 + number / 1000
         (tmp_path / name).mkdir()
-        (tmp_path / name / "result.json").write_text(text.replace(record.id, name))
+        (tmp_path / name / "result.json").write_text(to_json(record).replace(record.id, name))
     taken_s = []
     for _ in range(3):
         began = time.process_time()
