@@ -706,6 +706,8 @@ def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None
     text = section_of(measured("schedule-2", SCHEDULES))
     assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 | 8 of 8 |" in text
     assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
+    uneven = {**SCHEDULES["schedules"][0], "wall_ms": [1000.0, 800.0], "busy_ms": [[500.0, 400.0], [400.0, 320.0]]}
+    assert "| 2 × 4 | 90.0 (80.0 to 100) | 50 / 60 |" in section_of(measured("schedule-2", {**SCHEDULES, "schedules": [uneven]})), "the slowest call first"
 
 
 def schedules_with(**identical: int) -> dict:
@@ -808,7 +810,7 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     asked = dataclasses.replace(job("gptj-deepspeed", 1, 1), kind="profile", form="generate", options={"profiler": "torch"})
     record = synthetic.record(asked, 1.0, unchecked=True)
     record.guest.measurements = []
-    devices = {"0": {"kernels": 50, "busy_ms": 6.0}}
+    devices = {"0": {"kernels": 50, "busy_ms": 6.0}, "1": {"kernels": 7}}
     top = [{"name": "gemm<half>", "count": 12, "ms": 3.25}]
     record.guest.figures = {
         "profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}
@@ -817,6 +819,7 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     document.write(tmp_path / "runs", tmp_path)
     text = reports.text_of(tmp_path)
     assert "# Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
+    assert "| 1 | 7 |" not in text, "a GPU of which no busy time is known has no line"
     assert "](profiles.md)" in text and "rows with the right output" not in text
 
 

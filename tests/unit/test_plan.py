@@ -50,6 +50,13 @@ def test_a_case_that_is_not_there_is_named():
         planned(CASES="singel")
 
 
+def test_a_backend_or_a_variant_that_is_not_there_is_named_with_what_there_is():
+    with pytest.raises(UsageError, match="there is no backend 'int9', allowed are transformers, .*; try make bench-int8$"):
+        plan.plan(["int9"], chosen(), every=False)
+    with pytest.raises(UsageError, match="VARIANT is 'publishd', batch-generate has published, controlled$"):
+        plan.variants_of(ARTICLE, CASES["single"], "publishd", every=True)
+
+
 def test_a_backend_without_its_module_is_refused_before_a_job_starts(monkeypatch):
     known = pins.load()
     without = dataclasses.replace(known, backends={**known.backends, "new-one": {"summary": "", "stacks": ["demo"]}})

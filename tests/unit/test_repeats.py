@@ -65,6 +65,12 @@ def test_the_lines_on_the_terminal_say_which_run_of_how_many_it_is(monkeypatch, 
     assert len(lines) == 2 and lines[0].startswith("[1 of 2]") and lines[1].endswith("run 2 of 2")
 
 
+def test_where_one_case_runs_until_memory_runs_out_nobody_knows_how_many_runs_there_are(monkeypatch, tmp_path, capsys):
+    typed = {"article": "batch-generate", "stack": "2024-06", "variant": "published"}
+    order_of(monkeypatch, tmp_path, room=1, cases="single,batch", **typed)
+    assert [line.split("] ")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("[")] == ["[1", "[2", "[3"]
+
+
 def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypatch, tmp_path, capsys):
     before = synthetic.record(synthetic.job("int8"))
     before.host["began"] = 1000.0

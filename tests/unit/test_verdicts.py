@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 
 import msgspec
@@ -15,7 +16,7 @@ from scripts.report import page
 from scripts.report.text import Markdown
 from scripts.report.views import claims, matrix, overview
 from scripts.results import Record
-from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts
+from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts, version_1
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED, Part, Range
 from scripts.verdicts.relations import pairs
@@ -196,6 +197,17 @@ def test_a_row_whose_latest_run_ran_out_of_memory_counts_with_five_runs_before_i
     assert (row.status, row.unusable(1)) == ("oom", why)
 
 
+def test_a_row_of_a_case_that_the_article_no_longer_has_is_loaded_as_it_says() -> None:
+    assert ARTICLE.loaded_otherwise(job("gone", 2)) == ARTICLE.loaded_otherwise(job("int8", variant="gone")) == ""
+
+
+def test_a_run_whose_job_names_no_batch_size_is_of_one_sequence() -> None:
+    of_no_size = record(job("int8"))
+    del of_no_size.job.prompt["batch_size"]
+    (row,) = group_of([of_no_size]).rows
+    assert (row.batch_size, row.name) == (1, "int8")
+
+
 def test_the_sizes_of_a_case_are_in_order_and_none_is_there_that_loads_in_another_way_since() -> None:
     asked = job("deepspeed", 2)
     small, large = (dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": size}) for size in (1, 8))
@@ -350,6 +362,18 @@ def test_memory_that_was_not_sampled_in_every_run_tests_nothing() -> None:
     assert judge_runs([FITS], runs).word == NOT_TESTED
 
 
+def test_a_right_output_is_told_with_its_error_and_what_is_allowed() -> None:
+    assert part_of(RIGHT, record(job("bminf"))).sentence == "bminf's logits differ by 0.02 % from transformers', 0.1 % is allowed"
+    of_no_bound, of_no_logits = ({**check(), name: None} for name in ("tolerance", "logits_relative_error"))
+    assert part_of(RIGHT, record(job("bminf"), checked=of_no_bound)).sentence == "bminf's logits differ by 0.02 % from transformers'"
+    assert part_of(RIGHT, record(job("bminf"), checked=of_no_logits)).sentence == "bminf's output passes its check"
+
+
+def test_a_wrong_output_of_which_no_bound_is_known_is_told_with_its_error() -> None:
+    assert run_facts.wrong_output({"logits_relative_error": 0.33, "tolerance": None}) == "output differs by 33 % from transformers'"
+    assert run_facts.wrong_output({"logits_relative_error": 1e-4, "tolerance": 1e-3, "reason": "no"}) == "output failed its check (no)"
+
+
 def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
     assert part_of(RIGHT, record(job("bminf"))).word == HOLDS
     assert part_of(RIGHT, record(job("bminf"), checked=check(0.2, passed=False))).word == REFUTED
@@ -423,9 +447,19 @@ def test_a_model_in_another_folder_is_the_same_model() -> None:
     assert judge(FASTER, fast, slow).word == HOLDS
 
 
+def test_a_number_of_gpus_stands_beside_the_word_of_a_claim_that_has_rows() -> None:
+    def word(*records: Record) -> str:
+        return str(claims.word(headline([run for one in records for run in repeated(one)]).headline))
+
+    fast, slow = record(job("deepspeed", 1), 10.0, spread=0.0), record(job("layer-parallel", 1), 9.0, spread=0.0)
+    assert word(fast, slow) == "**refuted** on 1 GPU (the article: 2)"
+    assert word(fast, record(job("layer-parallel", 1), 9.0, checked=check(0.4, passed=False))) == "not tested"
+
+
 def test_a_row_without_calls_of_that_length_tests_nothing() -> None:
     rows = [*repeated(record(job("deepspeed", 2, new_tokens=(1, 16)), (10.0, 90.0))), *repeated(record(job("layer-parallel", 2), 30.0))]
-    assert judge_runs([FASTER], rows, 16).parts[0].why == "layer-parallel has no run of 16 new tokens"
+    verdict = judge_runs([FASTER], rows, 16)
+    assert (verdict.parts[0].why, verdict.not_run) == ("layer-parallel has no run of 16 new tokens", 1)
 
 
 # ------------------------------------------------------------------------------------------------ number of GPUs
@@ -754,6 +788,18 @@ def test_the_word_of_version_1_on_rows_of_another_report_stands_for_their_claim_
         assert {one.headline.claim["id"]: one.version_1 for one in claims if one.version_1} == words
 
 
+def test_the_words_of_version_1_are_read_by_claim_group_and_tokens_and_a_damaged_file_is_named(tmp_path) -> None:
+    file = tmp_path / "reports" / "words.json"
+    assert version_1.read(file) == {}, "a folder of results may have none"
+    file.parent.mkdir()
+    told = {"claim": "1.5", "group": "a-group", "new_tokens": 1, "word": "reproduced", "headline": True}
+    file.write_text(json.dumps({"commit": "0" * 40, "verdicts": [told]}))
+    assert version_1.read(file) == {("1.5", "a-group", 1): Frozen(**told)}
+    file.write_text("{")
+    with pytest.raises(KitError, match="^words.json is damaged: .*; try git checkout reports/words.json$"):
+        version_1.read(file)
+
+
 # ------------------------------------------------------------------------------------------------ the articles' files
 @pytest.mark.parametrize(
     ("relation", "words"),
@@ -803,6 +849,22 @@ def test_a_relation_without_rows_has_its_parts_nevertheless(article: articles.Ar
 def test_rows_of_different_settings_are_in_different_groups(other: dict) -> None:
     found = row_groups.build([record(job("deepspeed"), 10.0), record(job("int8", **other), 30.0)], articles.load_all())
     assert [len(group.rows) for group in found] == [1, 1]
+
+
+def test_a_group_is_named_by_its_stack_its_machine_its_weights_and_what_its_jobs_ran_in() -> None:
+    def heading(engine: str, **asked: object) -> str:
+        run = record(job("deepspeed", 2, **asked))
+        run.host["engine"] = engine
+        return group_of([run]).heading
+
+    assert heading("docker") == "current · 2 × SYNTHETIC GPU in a 2-core host · random (recipe 2) weights, full · in containers · published"
+    assert "· without containers ·" in heading("host") and "· in containers of Podman ·" in heading("podman")
+    assert heading("host", device="cpu").startswith("current · SYNTHETIC CPU · random"), "the host of a CPU is its own"
+    assert group_of([record(job("deepspeed", 8)), record(job("int8"))]).devices == "1 and 8 × SYNTHETIC GPU"
+
+
+def test_the_numbers_of_new_tokens_of_a_group_rise() -> None:
+    assert group_of([record(job("deepspeed", new_tokens=(128, 1))), record(job("int8", new_tokens=(16,)))]).new_tokens == [1, 16, 128]
 
 
 @pytest.mark.parametrize("cores", [(2, 16), (16, 2)])
@@ -1036,6 +1098,10 @@ def test_the_ratio_of_kernels_says_where_it_alone_is_what_the_claim_says(kernels
     assert of_kernels.in_words() == f"kernels alone: {stats.significant(kernels)}"
 
 
+def test_a_share_of_one_per_cent_is_the_least_that_is_known() -> None:
+    assert run_facts.kernels_ms(busy(record(job("int8")), 0.01), 1, 500.0) == 5.0
+
+
 @pytest.mark.parametrize("share", [0.0, 1e-320, 1e-300, 0.009])
 def test_a_share_that_nvml_cannot_mean_is_not_known(share: float) -> None:
     fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
@@ -1087,6 +1153,17 @@ def test_pairs_that_share_a_gpu_are_of_one_machine() -> None:
     first = [*on_machine(fast[:2], "a", 1), *on_machine(slow[:2], "a", 1)]
     later = [*on_machine(fast[2:], "a", 2, gpus=(1, 2)), *on_machine(slow[2:], "a", 2, gpus=(1, 2))]
     assert judge_runs([FASTER], [*first, *later]).parts[0].on_gpus == ()
+
+
+def test_the_gpus_of_the_oldest_run_stand_first_whichever_row_it_is_of() -> None:
+    fast, slow = (repeated(one, 2, 0.0) for one in pair(10.0, 20.0))
+    on_a, on_b = [*on_machine(fast[:1], "a", 1, 2.0), *on_machine(slow[1:], "a", 4)], [*on_machine(slow[:1], "b", 2), *on_machine(fast[1:], "b", 3)]
+    assert judge_runs([FASTER], [*on_a, *on_b]).parts[0].notes == ("by GPUs: 1.00 of 1 run, 2.00 of 1 run",)
+
+
+@pytest.mark.parametrize(("ratios", "mixed"), [((1.0, 1.25), False), ((1.0, 1.26), True), ((2.0, 1.0), True), ((2.0,), False), ((), False)])
+def test_ratios_on_several_gpus_that_differ_by_more_than_a_quarter_are_of_a_mixture(ratios: tuple[float, ...], mixed: bool) -> None:
+    assert Part("faster", HOLDS, on_gpus=tuple(parts.OnGpus(ratio, (2, 2)) for ratio in ratios)).is_of_a_mixture is mixed
 
 
 def test_a_note_names_four_sets_of_gpus_at_most() -> None:
