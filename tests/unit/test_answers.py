@@ -374,6 +374,14 @@ def test_a_figure_that_took_longer_than_the_process_lived_fails(tmp_path: Path, 
     assert "one of its figures took 6" in answered(tmp_path, good(figures=figures))[1]
 
 
+def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path) -> None:
+    counts = {"items": 3, "new_tokens": 48, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
+    runs = [{"new_tokens": tokens, "arguments": {}} for tokens in (16, 1)]
+    job = a_job(form="workload", options={"items": 3}, runs=runs)
+    assert answered(tmp_path, good(figures={"workload": counts}), job=job) == ("ok", "")
+    assert "it made 49 new tokens, the job allows 48" in answered(tmp_path, good(figures={"workload": {**counts, "new_tokens": 49}}), job=job)[1]
+
+
 @pytest.mark.parametrize("key", ["wall_ms", "profiled_wall_ms", "first_ms", "all_ms"])
 def test_a_wall_time_of_a_figure_may_be_as_long_as_the_process_lived(tmp_path: Path, key: str) -> None:
     profile = {"profiler": "torch", "new_tokens": 1, "wall_ms": 1.0, "profiled_wall_ms": 1.0}

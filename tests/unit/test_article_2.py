@@ -287,6 +287,15 @@ def test_claims_of_different_numbers_of_gpus_leave_them_to_the_article() -> None
     assert to_test([synthetic.record(job(name, 1, count, new_tokens=42), 1000.0) for name, count in names], runs=2) == [to_type("2.2,2.3")]
 
 
+@pytest.mark.parametrize(("batch_size", "repeats"), [(8, 5), (128, 6)])
+def test_a_disturbed_run_asks_for_more_runs_only_in_a_batch_size_that_the_claim_names(batch_size: int, repeats: int) -> None:
+    records = published_cells()
+    for one in records:
+        if (one.job.case, one.job.prompt["batch_size"]) == ("ds-zero", batch_size):
+            one.host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
+    assert rules.judge(claim_of("2.7"), group_of(records), ARTICLE, 100).lacking == Lacking(None, repeats)
+
+
 def test_no_command_is_told_where_no_number_of_gpus_fits_all_rows_of_a_claim() -> None:
     gpus = {"accelerate-fp16": 1, "ds-inference": 4, "ds-zero": 8}
     article = dataclasses.replace(ARTICLE, cases=tuple(dataclasses.replace(CASES[name], gpus=count) for name, count in gpus.items()))
@@ -704,6 +713,7 @@ def test_the_times_of_kernels_say_where_torch_s_profiler_drops_their_fractions(t
 
 def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None:
     text = section_of(measured("schedule-2", SCHEDULES))
+    assert "GPU busy" in section_of(measured("fusion-deepspeed", FUSION)) and "GPU busy" not in text, "the notes of a table that is not there"
     assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 | 8 of 8 |" in text
     assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
     uneven = {**SCHEDULES["schedules"][0], "wall_ms": [1000.0, 800.0], "busy_ms": [[500.0, 400.0], [400.0, 320.0]]}

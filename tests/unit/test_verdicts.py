@@ -201,6 +201,23 @@ def test_a_row_of_a_case_that_the_article_no_longer_has_is_loaded_as_it_says() -
     assert ARTICLE.loaded_otherwise(job("gone", 2)) == ARTICLE.loaded_otherwise(job("int8", variant="gone")) == ""
 
 
+def test_the_first_call_after_loading_is_told_whichever_calls_it_was_before() -> None:
+    run = record(job("int8", new_tokens=(1, 16)), (10.0, 90.0))
+    run.guest.measurements.reverse()
+    assert [one["cold_ms"] for one in run.guest.measurements] == [None, 50.0] and run_facts.cold_ms_of(run) == 50.0
+
+
+def test_calls_that_were_never_timed_are_none_of_a_run_s() -> None:
+    run = record(job("int8", new_tokens=(1, 16)), (10.0, 90.0))
+    run.guest.measurements[1]["timed_ms"] = []
+    assert list(run_facts.series(run)) == [1] and group_of([run]).new_tokens == [1]
+
+
+def test_a_row_without_an_answer_of_its_guest_tells_no_version() -> None:
+    (row,), (without,) = (group_of([record(job("int8"), status=status, reason="synthetic")]).rows for status in ("ok", "oom"))
+    assert (row.version("torch"), row.version("vllm"), without.version("torch")) == ("9.9.9", "", "")
+
+
 def test_a_run_whose_job_names_no_batch_size_is_of_one_sequence() -> None:
     of_no_size = record(job("int8"))
     del of_no_size.job.prompt["batch_size"]
@@ -447,6 +464,14 @@ def test_a_model_in_another_folder_is_the_same_model() -> None:
     assert judge(FASTER, fast, slow).word == HOLDS
 
 
+def test_the_reason_that_a_table_says_once_is_one_of_rows_that_are_there() -> None:
+    def reason(*records: Record) -> str:
+        return claims.common_reason(judging.judge_group(group_of(list(records)), ARTICLE))
+
+    assert reason(*rows(10.0, 30.0, count=2)) == "2 runs, 5 are needed"
+    assert reason(*repeated(pair(10.0, 30.0)[0])) == "", "a row that was not run is told on its own line"
+
+
 def test_a_number_of_gpus_stands_beside_the_word_of_a_claim_that_has_rows() -> None:
     def word(*records: Record) -> str:
         return str(claims.word(headline([run for one in records for run in repeated(one)]).headline))
@@ -545,6 +570,16 @@ def both_variants(scatter: float = 0.01) -> judging.ArticleVerdicts:
     controlled = [record(job(case, 2, variant="controlled"), ms, spread=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 12.0))]
     records = [run for one in (fast, slow, *controlled) for run in repeated(one, scatter=scatter)]
     return judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)
+
+
+def test_a_setting_has_the_verdicts_of_its_own_rows_and_a_claim_that_nothing_judges_is_of_no_variant() -> None:
+    judged = both_variants()
+    for group in {id(one.group): one.group for one in judged.everywhere}.values():
+        of_group = judged.of_group(group)
+        assert [one.claim["id"] for one in of_group] == [claim["id"] for claim in ARTICLE.claims]
+        assert {(one.group.key.variant, one.is_controlled) for one in of_group} == {(group.key.variant, group.key.variant == "controlled")}
+    nowhere = judging.judge_article([], ARTICLE).claims[0].headline
+    assert (nowhere.group, nowhere.is_controlled, nowhere.stack) == (None, False, "")
 
 
 def test_a_like_for_like_row_stands_beside_a_comparison_that_is_none() -> None:
