@@ -1,11 +1,13 @@
 """What the guest's clocks make of the moments that they read: operators, windows, the times of tokens, and the kit's clock beside an article's loop."""
 
+import itertools
 import types
 
 import pytest
 
 from bench.instruments import clocks
 from bench.measuring import clock, token_times
+from tests.samples import a_job
 
 
 def test_the_time_of_an_operator_is_that_of_its_calls_in_a_row_over_their_number(monkeypatch):
@@ -34,6 +36,21 @@ def test_the_two_clocks_take_turns_at_being_first_until_the_time_is_over(monkeyp
     assert len(clocks.in_turn(*sides, rounds=3)) == 1
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert len(clocks.in_turn(*sides, rounds=3)) == 3, "ranks with other numbers of rounds would wait for each other"
+
+
+def test_each_call_of_the_kit_s_clock_is_held_against_the_article_s_call_after_it_but_for_the_first(monkeypatch):
+    made, asked = itertools.count(1), []
+
+    def run(job, loaded, progress):
+        asked.append((job.warmup_runs, job.timed_runs))
+        for place in range(job.timed_runs):
+            progress(place=place)
+        return [{"timed_ms": [900.0, 10.0, 20.0, 30.0]}], None, {"a": "figure"}
+
+    monkeypatch.setattr(clocks.forms, "find", lambda form: types.SimpleNamespace(run=run))
+    pairs, figures = clocks.call_by_call(a_job(), None, lambda: next(made), rounds=3)
+    assert asked == [(0, 4)] and figures == {"a": "figure"}
+    assert pairs == [(10.0, 4), (20.0, 5), (30.0, 6)], "two calls of the article's loop warm it up"
 
 
 def stamped(monkeypatch, streamed):
