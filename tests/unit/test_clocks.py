@@ -24,6 +24,7 @@ def test_the_ratio_to_an_articles_loop_is_that_of_the_means_with_its_interval():
     assert (told["kit_ms"], told["article_ms"], told["rounds_ms"]) == (10.0, 10.0, [[11.0, 10.0], [9.0, 10.0]])
     uneven = clocks.summary([(2.0, 1.0), (10.0, 10.0)], unit="s")
     assert uneven["ratio"] == pytest.approx(12 / 11) and uneven["median"] == 1.5 and uneven["kit_s"] == 6.0
+    assert uneven["half_width"] == pytest.approx(1.96 * 10 / 11 / 5.5), "residuals of 10/11 and -10/11"
     assert clocks.summary([(3.0, 2.0)])["half_width"] is None, "one round has no interval"
 
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from bench.job import STATUSES
 from scripts import articles, pins
 from scripts.commands import measure
 from scripts.errors import KitError, UsageError
@@ -39,6 +40,10 @@ def test_of_several_backends_those_without_an_image_of_the_stack_are_left_out_wi
         plan.plan(["compiled"], chosen(ARTICLE="batch-generate", STACK="2024-06"), every=True)
     with pytest.raises(UsageError, match="STACK is 'nope'"):
         planned(STACK="nope")
+
+
+def test_a_row_that_did_not_end_well_is_the_end_of_its_command():
+    assert [plan.exit_code(status) for status in STATUSES] == [0] + [1] * (len(STATUSES) - 1)
 
 
 def test_cases_may_be_chosen():
