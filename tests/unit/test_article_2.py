@@ -87,6 +87,7 @@ def changed(records: list[Record], case: str, batch_size: int, record: Record | 
 def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we_do_not() -> None:
     row = group_of([cell("ds-zero", 8, 18.56, wrong=400)]).rows[0]
     assert [token_times.tokens_of_a_call(row, formula) for formula in ("article", "once", "corrected")] == [6400, 800, 400]
+    assert token_times.sizes_of([row], []) == [row.batch_size] and token_times.sizes_of([row], [CASES["ds-zero"]]) == sorted({row.batch_size, *SIZES})
     assert token_times.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
     assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
 

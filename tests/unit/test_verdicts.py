@@ -14,7 +14,7 @@ from scripts.articles import shapes
 from scripts.errors import KitError
 from scripts.report import page
 from scripts.report.text import Markdown
-from scripts.report.views import claims, matrix, overview
+from scripts.report.views import claims, matrix, memory, overview, scaling, systems
 from scripts.results import Record
 from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts, version_1
 from scripts.verdicts.lookup import Rows
@@ -656,6 +656,44 @@ def test_other_settings_are_told_in_full_once_and_only_where_they_have_rows() ->
     assert in_full(own) == "", "the first page tells all"
     told = [line for line in in_full(own + today).splitlines() if "current" in line]
     assert [line.split(" ")[1] for line in told] == ["1.1", "1.5"] and "refuted" in told[1] and ARTICLE.stack not in in_full(own + today)
+
+
+def test_a_claim_that_only_trials_ran_names_each_kind_of_them() -> None:
+    trials = rows(10.0, 38.3, scale="tiny") + rows(10.0, 38.3, scale="tiny", device="cpu")
+    assert headline(trials).headline.verdict.reason == "so far only: tiny model on a CPU, tiny model on a GPU"
+
+
+def test_why_a_claim_was_not_tested_stands_before_the_numbers_that_there_are() -> None:
+    told = str(claims.numbers(headline([*rows(10.0, 30.0, count=4), *repeated(record(job("tensor-parallel", 2), 20.0))], "1.2").headline))
+    assert told.startswith("4 runs, 5 are needed. tensor-parallel on 2 GPUs in float32 is 1.50")
+
+
+def test_a_column_tells_the_word_of_version_1_where_any_claim_has_one() -> None:
+    group = group_of(rows(10.0, 38.3))
+    for version_1_of, told in (({("1.5", group.slug, 1): "reproduced"}, True), ({}, False)):
+        earlier = {place: Frozen(*place, word, True) for place, word in version_1_of.items()}
+        judged = judging.judge_article([group], ARTICLE, earlier)
+        assert ("| version 1 |" in claims.of_group(group, judged.of_group(group), ARTICLE)) is told
+
+
+def test_rows_without_a_time_stand_below_those_that_have_one_whatever_the_article_s_order() -> None:
+    group = group_of([record(job("transformers"), status="oom", reason="synthetic"), record(job("int8"), 90.0), record(job("bminf"), 50.0)])
+    assert [row.case for row in group.rows][0] == "transformers"
+    lines = str(systems.main_table(group, ARTICLE)).splitlines()
+    assert [case for line in lines for case in ("transformers", "int8", "bminf") if line.startswith(f"| {case} |")] == ["bminf", "int8", "transformers"]
+
+
+def test_the_error_of_an_output_stands_beside_what_is_allowed_where_that_is_known() -> None:
+    def error(checked: dict) -> str:
+        return str(memory.section(group_of([record(job("int8"), checked=checked)]), ARTICLE))
+
+    assert "| 0.02 (0.1) |" in error(check()) and "| 0.02 |" in error({**check(), "tolerance": None})
+
+
+def test_a_table_of_devices_is_that_of_an_article_that_cuts_models_over_them() -> None:
+    on_some = group_of([run for count in (1, 2) for run in repeated(record(job("tensor-parallel", count), 40.0 / count))])
+    assert scaling.section(on_some, ARTICLE) == "" and scaling.section(on_some, None) == ""
+    assert "times as fast as the fewest" in scaling.section(on_some, articles.find("deepspeed-inference"))
 
 
 def test_no_place_is_named_where_nothing_was_measured() -> None:
