@@ -203,6 +203,12 @@ def test_an_answer_that_contradicts_its_job_itself_or_the_host_fails_with_the_re
         raise AssertionError(reason)
 
 
+def test_an_engine_in_processes_of_its_own_alone_may_leave_the_memory_of_its_gpus_out(tmp_path: Path) -> None:
+    without = part("memory", devices=[])
+    assert answered(tmp_path, good(**without))[1].endswith("it reports the memory of 0 GPUs, the job has 2")
+    assert answered(tmp_path, good(**without, used={"engine_in_own_process": True})) == ("ok", "")
+
+
 def cycles(**changes: int) -> dict:
     """The figure of two sentences with four new tokens each."""
     return {"sequences": 2, "counted_tokens": 8, "real_tokens": 7, "ranks": 1, **changes}
@@ -366,6 +372,27 @@ def test_the_times_of_a_resumed_workload_are_also_those_of_earlier_processes(tmp
 )
 def test_a_figure_that_took_longer_than_the_process_lived_fails(tmp_path: Path, figures: dict) -> None:
     assert "one of its figures took 6" in answered(tmp_path, good(figures=figures))[1]
+
+
+def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path) -> None:
+    counts = {"items": 3, "new_tokens": 48, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
+    runs = [{"new_tokens": tokens, "arguments": {}} for tokens in (16, 1)]
+    job = a_job(form="workload", options={"items": 3}, runs=runs)
+    assert answered(tmp_path, good(figures={"workload": counts}), job=job) == ("ok", "")
+    assert "it made 49 new tokens, the job allows 48" in answered(tmp_path, good(figures={"workload": {**counts, "new_tokens": 49}}), job=job)[1]
+
+
+@pytest.mark.parametrize("key", ["wall_ms", "profiled_wall_ms", "first_ms", "all_ms"])
+def test_a_wall_time_of_a_figure_may_be_as_long_as_the_process_lived(tmp_path: Path, key: str) -> None:
+    profile = {"profiler": "torch", "new_tokens": 1, "wall_ms": 1.0, "profiled_wall_ms": 1.0}
+    cache = {"cache": "a", "most_sequences": 1, "searched_to_the_end": True}
+
+    def figures(ms: float) -> dict:
+        of_profile = {"profile": {**profile, key: ms}}
+        return of_profile if key in profile else {"kv_offload": {"context_tokens": 1, "caches": [{**cache, key: [ms / 2, ms / 2]}]}}
+
+    assert answered(tmp_path, good(figures=figures(59_999.0))) == ("ok", "")
+    assert "one of its figures took 60.001 s" in answered(tmp_path, good(figures=figures(60_001.0)))[1]
 
 
 def test_figures_that_took_most_of_the_time_that_the_process_lived_count(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def changed(records: list[Record], case: str, batch_size: int, record: Record | 
 def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we_do_not() -> None:
     row = group_of([cell("ds-zero", 8, 18.56, wrong=400)]).rows[0]
     assert [token_times.tokens_of_a_call(row, formula) for formula in ("article", "once", "corrected")] == [6400, 800, 400]
+    assert token_times.sizes_of([row], []) == [row.batch_size] and token_times.sizes_of([row], [CASES["ds-zero"]]) == sorted({row.batch_size, *SIZES})
     assert token_times.ms_per_token(row, "article").value == pytest.approx(18.56, rel=0.01)
     assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
 
@@ -285,6 +286,15 @@ def test_rows_that_load_in_another_way_since_are_measured_again() -> None:
 def test_claims_of_different_numbers_of_gpus_leave_them_to_the_article() -> None:
     names = (("pipeline-deepspeed-1", 1), ("pipeline-deepspeed-4", 4))
     assert to_test([synthetic.record(job(name, 1, count, new_tokens=42), 1000.0) for name, count in names], runs=2) == [to_type("2.2,2.3")]
+
+
+@pytest.mark.parametrize(("batch_size", "repeats"), [(8, 5), (128, 6)])
+def test_a_disturbed_run_asks_for_more_runs_only_in_a_batch_size_that_the_claim_names(batch_size: int, repeats: int) -> None:
+    records = published_cells()
+    for one in records:
+        if (one.job.case, one.job.prompt["batch_size"]) == ("ds-zero", batch_size):
+            one.host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
+    assert rules.judge(claim_of("2.7"), group_of(records), ARTICLE, 100).lacking == Lacking(None, repeats)
 
 
 def test_no_command_is_told_where_no_number_of_gpus_fits_all_rows_of_a_claim() -> None:
@@ -704,8 +714,11 @@ def test_the_times_of_kernels_say_where_torch_s_profiler_drops_their_fractions(t
 
 def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None:
     text = section_of(measured("schedule-2", SCHEDULES))
+    assert "GPU busy" in section_of(measured("fusion-deepspeed", FUSION)) and "GPU busy" not in text, "the notes of a table that is not there"
     assert "| schedule-2 | 2 | in turn | 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 | 8 of 8 |" in text
     assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
+    uneven = {**SCHEDULES["schedules"][0], "wall_ms": [1000.0, 800.0], "busy_ms": [[500.0, 400.0], [400.0, 320.0]]}
+    assert "| 2 × 4 | 90.0 (80.0 to 100) | 50 / 60 |" in section_of(measured("schedule-2", {**SCHEDULES, "schedules": [uneven]})), "the slowest call first"
 
 
 def schedules_with(**identical: int) -> dict:
@@ -808,7 +821,7 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     asked = dataclasses.replace(job("gptj-deepspeed", 1, 1), kind="profile", form="generate", options={"profiler": "torch"})
     record = synthetic.record(asked, 1.0, unchecked=True)
     record.guest.measurements = []
-    devices = {"0": {"kernels": 50, "busy_ms": 6.0}}
+    devices = {"0": {"kernels": 50, "busy_ms": 6.0}, "1": {"kernels": 7}}
     top = [{"name": "gemm<half>", "count": 12, "ms": 3.25}]
     record.guest.figures = {
         "profile": {"profiler": "torch", "new_tokens": 8, "wall_ms": 12.0, "profiled_wall_ms": 15.0, "kernels": 50, "devices": devices, "top": top}
@@ -817,6 +830,7 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     document.write(tmp_path / "runs", tmp_path)
     text = reports.text_of(tmp_path)
     assert "# Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
+    assert "| 1 | 7 |" not in text, "a GPU of which no busy time is known has no line"
     assert "](profiles.md)" in text and "rows with the right output" not in text
 
 

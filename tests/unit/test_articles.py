@@ -6,11 +6,20 @@ import tomllib
 
 import pytest
 
+from bench import backends
 from scripts import articles, pins
-from scripts.articles import model
+from scripts.articles import model, references
 from scripts.errors import KitError, UsageError
 
 EVERY = articles.load_all()
+
+
+def test_a_module_that_imports_its_libraries_at_its_top_is_refused_on_a_host_without_them(tmp_path, monkeypatch):
+    (tmp_path / "eager.py").write_text("import a_library_of_the_image\n")
+    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
+    told = r"docker/pins.toml, \[backend.eager\]: a module of a backend or a form imports its libraries inside its functions: No module named 'a_library_of_"
+    with pytest.raises(KitError, match=told):
+        references.check_module("eager")
 
 
 @pytest.mark.parametrize("article", EVERY.values(), ids=EVERY)

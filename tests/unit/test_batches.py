@@ -144,6 +144,13 @@ def test_the_best_batch_size_is_held_against_one_at_a_time() -> None:
     direction, size = judge(SIXTY, a_run("single", 1000.0), *sweep(1, 50, 70, 65))
     assert (direction.name, direction.word, size.name, size.word) == ("faster in batches", HOLDS, "60 times", HOLDS)
     assert size.sentence.startswith("batch b4 makes 69.8") and "published 60" in size.sentence and "2.39 min instead of 2.77 h" in size.sentence
+    assert relations.of(SIXTY).published(size) == (60, "single"), "what the first page shows beside it"
+    assert relations.of({"single": "single", "batched": "batch"}).published(direction) is None
+
+
+@pytest.mark.parametrize(("in_hours", "words"), [(14.24, "14.2 h"), (1.0, "1.00 h"), (0.999, "59.9 min"), (0.043, "2.58 min")])
+def test_a_time_is_in_hours_from_a_whole_hour_on(in_hours: float, words: str) -> None:
+    assert rates.duration(in_hours) == words
 
 
 @pytest.mark.parametrize(
@@ -174,6 +181,8 @@ def test_a_batch_of_fewer_runs_judges_nothing() -> None:
     assert "batch b2 makes 29.9" in judge(SIXTY, a_run("single", 1000.0), *sweep(1, 30), a_look(10.0, 8))[0].sentence
     (part,) = judge(GROWS, *sweep(10, 19), a_look(9000.0, 8))
     assert part.word == HOLDS and part.sentence.endswith("; too few runs to judge: 8")
+    (few,) = judge(GROWS, *sweep(10), a_look(500.0, 2))
+    assert (few.word, few.why) == (NOT_TESTED, "1 run, 5 are needed") and few.sentence.startswith("batch size 2 makes"), "of fewer than two all count"
     wrong = a_run("batch", 9000.0, 8, checked=synthetic.check(0.4, passed=False))
     assert "too few" not in judge(GROWS, *sweep(10, 19), wrong)[0].sentence
 

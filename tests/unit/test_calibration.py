@@ -69,6 +69,20 @@ def test_a_calibration_is_told_with_its_spread_and_what_the_kit_takes() -> None:
     assert "type REPEATS=10" in "\n".join(report_lines(a_calibration(3)))
 
 
+def test_of_a_hundred_calls_the_second_longest_is_about_the_p99() -> None:
+    records = a_calibration()
+    for one in records:
+        one.guest.measurements[0]["timed_ms"] = [*range(1, 100), 5000]
+    assert "median 50.5 ms, MAD 50 %, p99 148 ms (500 calls of 5 runs)" in "\n".join(report_lines(records))
+
+
+def test_runs_that_were_all_beside_others_make_no_calibration() -> None:
+    records = a_calibration()
+    for one in records:
+        one.host["shared_with"] = 1
+    assert calibration.of_groups(row_groups.build(records, articles.load_all())) == [] and report_lines(records) == []
+
+
 def test_runs_on_a_disturbed_machine_make_no_floor_in_silence() -> None:
     records = a_calibration(6)
     records[0].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
@@ -92,6 +106,9 @@ def test_others_at_once_are_told_by_the_ratio_of_the_runs_beside_them_to_those_a
     (told,) = [line for line in lines_of_others(records) if "times as long" in line]
     assert "beside 2 other jobs the kernel took 1.25 (1.2" in told and "(6 and 5 runs)" in told
     assert lines_of_others(alone) == []
+    (calibrated,) = calibration.of_groups(row_groups.build(records, articles.load_all()))
+    calibrated.beside[0].host["shared_with"] = 8
+    assert list(calibrated.longer_beside()) == [2, 8], "the fewest others first"
     assert "(50 calls of 5 runs)" in "\n".join(report_lines(records)), "the floor is that of a machine without others"
 
 

@@ -193,6 +193,7 @@ def test_an_answer_is_read_after_its_own_prompt_without_padding():
     assert batch.prompts == [[7], [5, 6, 7]] and batch.numbers == [0, 1, 0]
     assert batch.rotated(1).prompts == [[7], [7, 5, 6]]
     assert batch.rotated(1).input_ids.tolist() == [[3, 3, 7], [7, 5, 6], [3, 3, 7]]
+    assert batch.rotated(2).input_ids.tolist() == [[3, 3, 7], [6, 7, 5], [3, 3, 7]], "the padding of a short row never turns"
     read = []
 
     class Recorded(Readings):
@@ -357,6 +358,7 @@ def test_a_busy_host_gets_more_unseen_prompts_until_it_is_calm_and_kept_answers_
     kept = unseen(40)
     assert len(kept) == timed_tokens.MOST_FRESH_CALLS and timed_tokens.slow([10.0] * 5, kept)
     assert len(unseen(30)) == 2, "three times as long is not slow"
+    assert timed_tokens.slow([0.1] * 5, [{"ms": 0.9}]), "calls of less than a millisecond too"
 
 
 def test_a_host_that_stays_busy_slows_calls_with_the_timed_prompts_too():

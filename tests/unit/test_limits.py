@@ -268,7 +268,7 @@ def test_times_between_tokens_of_all_runs_of_a_row_are_one_distribution():
         run.guest.figures["token_times"] = {"new_tokens": 3, "first_ms": [between_ms * 2], "between_ms": [[between_ms, between_ms]]}
     (line,) = cells_of(token_times.section(group_of(*runs), None), "transformers")
     assert line["calls"] == "2"
-    assert line["to the first token, ms: median / p95 / p99"] == "24.0 / 27.6 / 27.9"
+    assert line["to the first token, ms: median / p95 / p99"] == "24.0 / 27.6 / 27.9" and line["new tokens"] == "3"
     assert line["between tokens, ms: median / p95 / p99"] == "12.0 / 14.0 / 14.0"
 
 

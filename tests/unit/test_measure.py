@@ -1,10 +1,11 @@
 """The clock: what is called, in which order, and which samples come out."""
 
+import sys
 import types
 
 import pytest
 
-from bench.measuring import clock, measure
+from bench.measuring import clock, environment, measure
 
 
 class Recorder:
@@ -83,3 +84,16 @@ def test_a_wall_clock_that_is_set_back_changes_no_window(monkeypatch):
     since = clock.Stamp()
     now.time, now.monotonic = lambda: 400.0, lambda: 57.5
     assert since.window() == [1000.0, 1007.5]
+
+
+@pytest.mark.parametrize(("initialised", "awaited"), [(True, [0, 1]), (False, [])])
+def test_a_process_whose_engine_works_in_others_neither_awaits_nor_touches_a_gpu(monkeypatch, initialised, awaited):
+    seen = []
+    read = dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), lambda index: 7 + index)
+    cuda = types.SimpleNamespace(is_initialized=lambda: initialised, device_count=lambda: 2, synchronize=seen.append, **read)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    job = types.SimpleNamespace(device="cuda")
+    measure.synchronizer(job)()
+    assert seen == awaited
+    told = environment.gpu_memory(job)
+    assert [(one["device"], one["peak_reserved_bytes"]) for one in told] == [(f"cuda:{index}", 7 + index) for index in awaited]

@@ -34,6 +34,13 @@ def test_what_was_answered_is_there_after_a_restart(file):
     assert [batch["ms"] for batch in again(file).batches] == [1.0, 2.0]
 
 
+def test_an_answer_with_half_a_character_is_kept(tmp_path):
+    kept = Outputs(tmp_path, "abc")
+    kept.add({"ms": 1.0, "items": [[0, 1, "\ud83d"]]})
+    kept.close()
+    assert again(tmp_path / NAME).batches[0]["items"] == [[0, 1, "\ud83d"]]
+
+
 def test_a_first_run_goes_on_from_nothing(tmp_path):
     opened = again(tmp_path / NAME)
     assert opened.done() == set() and not opened.resumed

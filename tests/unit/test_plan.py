@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from bench.job import STATUSES
 from scripts import articles, pins
 from scripts.commands import measure
 from scripts.errors import KitError, UsageError
@@ -41,6 +42,10 @@ def test_of_several_backends_those_without_an_image_of_the_stack_are_left_out_wi
         planned(STACK="nope")
 
 
+def test_a_row_that_did_not_end_well_is_the_end_of_its_command():
+    assert [plan.exit_code(status) for status in STATUSES] == [0] + [1] * (len(STATUSES) - 1)
+
+
 def test_cases_may_be_chosen():
     assert planned(CASES="padding,single", VARIANT="controlled") == [("single", "controlled"), ("padding", "controlled")]
 
@@ -48,6 +53,13 @@ def test_cases_may_be_chosen():
 def test_a_case_that_is_not_there_is_named():
     with pytest.raises(UsageError, match="CASES names 'singel', batch-generate has pipeline, single"):
         planned(CASES="singel")
+
+
+def test_a_backend_or_a_variant_that_is_not_there_is_named_with_what_there_is():
+    with pytest.raises(UsageError, match="there is no backend 'int9', allowed are transformers, .*; try make bench-int8$"):
+        plan.plan(["int9"], chosen(), every=False)
+    with pytest.raises(UsageError, match="VARIANT is 'publishd', batch-generate has published, controlled$"):
+        plan.variants_of(ARTICLE, CASES["single"], "publishd", every=True)
 
 
 def test_a_backend_without_its_module_is_refused_before_a_job_starts(monkeypatch):

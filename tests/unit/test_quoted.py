@@ -33,6 +33,7 @@ def number(marker, records=RUNS):
         (f"ratio {SLOWER}-01..02 {FASTER}-03..05 tokens=1 decimals=3", "2.926"),
         (f"mean_ms {FASTER} tokens=16 decimals=0", "90"),
         (f"mean_ms {SLOWER} decimals=2 times=3 per=1000", "0.09"),
+        (f"mean_ms {SLOWER} times=3 per=1000", "0.090"),
         (f"fastest_ms {SLOWER} decimals=2", "29.41"),
         (f"slowest_ms {SLOWER} decimals=2", "30.61"),
         (f"spread {SLOWER} decimals=3", "1.041"),

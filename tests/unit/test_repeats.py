@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import articles, pins
+from scripts.errors import PreflightError
 from scripts.run import plan, runner
 from scripts.run.runner import Planned
 from tests import synthetic
@@ -63,6 +64,29 @@ def test_the_lines_on_the_terminal_say_which_run_of_how_many_it_is(monkeypatch, 
     order_of(monkeypatch, tmp_path, cases="int8", repeats="2")
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert len(lines) == 2 and lines[0].startswith("[1 of 2]") and lines[1].endswith("run 2 of 2")
+
+
+def test_where_one_case_runs_until_memory_runs_out_nobody_knows_how_many_runs_there_are(monkeypatch, tmp_path, capsys):
+    typed = {"article": "batch-generate", "stack": "2024-06", "variant": "published"}
+    order_of(monkeypatch, tmp_path, room=1, cases="single,batch", **typed)
+    assert [line.split("] ")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("[")] == ["[1", "[2", "[3"]
+
+
+def test_cases_that_could_not_start_end_the_command_with_their_number_once_the_others_ran(monkeypatch, tmp_path, capsys):
+    def perform(planned: Planned, options: object, repeat: int) -> object:
+        if planned.case.name == "layer-parallel":
+            raise PreflightError("2 GPUs are needed")
+        return synthetic.record(synthetic.job(planned.case.name))
+
+    monkeypatch.setattr(runner, "perform", perform)
+    asked = dataclasses.replace(chosen(cases="layer-parallel,int8"), folder=tmp_path)
+    every = plan.plan(list(pins.load().backends), asked, every=False)
+    with pytest.raises(PreflightError, match="^1 of 2 cases could not run; the reasons stand above$"):
+        plan.run_all(every, asked, keep_going=True)
+    told = capsys.readouterr()
+    assert "  error: 2 GPUs are needed\n" in told.err and told.out.count("result.json") == 1
+    with pytest.raises(PreflightError, match="^2 GPUs are needed$"):
+        plan.run_all(every, asked, keep_going=False)
 
 
 def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypatch, tmp_path, capsys):

@@ -333,6 +333,9 @@ def test_the_first_screen_counts_the_words_and_shows_every_claim(of_five_runs: s
     assert len(words) == 5 and all(SIGNS[word] == sign for sign, word in lines), below
     counts = " · ".join(f"{sign} **{words.count(word)}** {word}" for word, sign in SIGNS.items())
     assert f"{counts}, of 5 claims by version 3 of [the rules](method.md)" in first
+    of_parts = first.partition("parts of the tested claims: ")[2].partition(".")[0]
+    assert "**1** refuted" in of_parts and "**0**" not in of_parts, "a word that no part has is left out"
+    assert "999.99 (CUDA 99.9)" in of_five_runs, "the driver of the runs"
     assert re.search(
         r"DeepSpeed takes 3\.83 times less .* \*\*holds in part\*\*\n    - ● faster: holds\n"
         r"    - ✖ 3\.83 times \(3\.06 to 4\.79\): refuted, deepspeed 4\.9\d* \(4.* to .*\) × layer-parallel, published 3\.83\n",
@@ -606,7 +609,7 @@ def test_a_row_whose_model_lies_on_fewer_gpus_than_it_had_says_so(tmp_path: Path
     assert "| GPUs | GPUs that count | dtype |" in both
     assert "- int8 on 2 GPUs and layer-parallel on 2 GPUs: the library put" in both or "- layer-parallel on 2 GPUs and int8 on 2 GPUs: the library put" in both
     one.guest.used["parameters_per_device"]["cuda:0"] = 7
-    assert "empty" not in page(tmp_path, [one])
+    assert "no part of it" not in page(tmp_path, [one])
 
 
 def fields_of(value: object, path: tuple = ()) -> Iterator[tuple]:

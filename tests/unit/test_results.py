@@ -89,6 +89,14 @@ def test_a_link_that_leads_nowhere_is_named_and_hides_no_run(tmp_path: Path) -> 
     assert results.any_run(tmp_path) and results.existing(record.id[:-3], tmp_path) == [record.id]
 
 
+@pytest.mark.parametrize("file", ["job.json", "result.json"])
+def test_a_folder_holds_a_run_where_a_job_or_a_result_lies_in_one_of_its_folders(tmp_path: Path, file: str) -> None:
+    (tmp_path / "a-run-01").mkdir()
+    assert not results.any_run(tmp_path)
+    (tmp_path / "a-run-01" / file).touch()
+    assert results.any_run(tmp_path) and not results.any_run(tmp_path / "a-run-01")
+
+
 def test_a_folder_of_runs_that_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
@@ -146,6 +154,10 @@ def _changed(**fields: object) -> str:
         (_changed(host={}), "host: Object missing required field `engine`"),
         (_changed(host={"engine": "docker", "started_at": "2026-11-21T04:10:00Z", "gpus": {}}), "host.gpus: Expected `array | null`, got `object`"),
         (_changed(host={"engine": "docker", "started_at": "2026"}), 'host.started_at: Expected a moment as "2026-11-21T04:10:00Z"'),
+        (
+            _changed().replace('"figures": {}', '"figures": {"calls": [{"new_tokens": 9, "timed_tokens": [9]}]}'),
+            "damaged result.json: it counts the tokens of other calls, [(9, 1)], than it timed",
+        ),
         (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "damaged result.json: JSON is malformed"),
         (_changed().replace('"load_s": 3.21', '"load_s": 1e400'), "Number out of range"),
     ],

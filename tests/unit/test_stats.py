@@ -51,6 +51,13 @@ def test_equal_samples_have_an_interval_without_width() -> None:
     assert stats.ratio([6.0] * 10, [3.0] * 10) == stats.Estimate(2, 2, 2)
 
 
+def test_two_series_are_resampled_each_by_itself() -> None:
+    short = [10.0, 11.0, 12.0, 13.0, 14.0]
+    further, ratio = stats.per_token(short, [one + 127 for one in short], 127), stats.ratio([2 * one for one in short], short)
+    assert further.value == 1 and ratio.value == 2
+    assert further.low < 0.995 and further.high > 1.005 and ratio.low < 1.8 and ratio.high > 2.2, "the same picks of both would leave no width"
+
+
 def test_too_few_samples_have_no_interval() -> None:
     few, enough = [1.0] * (stats.LEAST_SAMPLES - 1), [1.0] * stats.LEAST_SAMPLES
     assert stats.mean(few).low is None

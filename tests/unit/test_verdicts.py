@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 
 import msgspec
@@ -13,9 +14,9 @@ from scripts.articles import shapes
 from scripts.errors import KitError
 from scripts.report import page
 from scripts.report.text import Markdown
-from scripts.report.views import claims, matrix, overview
+from scripts.report.views import claims, matrix, memory, overview, scaling, systems
 from scripts.results import Record
-from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts
+from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts, version_1
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED, Part, Range
 from scripts.verdicts.relations import pairs
@@ -196,6 +197,34 @@ def test_a_row_whose_latest_run_ran_out_of_memory_counts_with_five_runs_before_i
     assert (row.status, row.unusable(1)) == ("oom", why)
 
 
+def test_a_row_of_a_case_that_the_article_no_longer_has_is_loaded_as_it_says() -> None:
+    assert ARTICLE.loaded_otherwise(job("gone", 2)) == ARTICLE.loaded_otherwise(job("int8", variant="gone")) == ""
+
+
+def test_the_first_call_after_loading_is_told_whichever_calls_it_was_before() -> None:
+    run = record(job("int8", new_tokens=(1, 16)), (10.0, 90.0))
+    run.guest.measurements.reverse()
+    assert [one["cold_ms"] for one in run.guest.measurements] == [None, 50.0] and run_facts.cold_ms_of(run) == 50.0
+
+
+def test_calls_that_were_never_timed_are_none_of_a_run_s() -> None:
+    run = record(job("int8", new_tokens=(1, 16)), (10.0, 90.0))
+    run.guest.measurements[1]["timed_ms"] = []
+    assert list(run_facts.series(run)) == [1] and group_of([run]).new_tokens == [1]
+
+
+def test_a_row_without_an_answer_of_its_guest_tells_no_version() -> None:
+    (row,), (without,) = (group_of([record(job("int8"), status=status, reason="synthetic")]).rows for status in ("ok", "oom"))
+    assert (row.version("torch"), row.version("vllm"), without.version("torch")) == ("9.9.9", "", "")
+
+
+def test_a_run_whose_job_names_no_batch_size_is_of_one_sequence() -> None:
+    of_no_size = record(job("int8"))
+    del of_no_size.job.prompt["batch_size"]
+    (row,) = group_of([of_no_size]).rows
+    assert (row.batch_size, row.name) == (1, "int8")
+
+
 def test_the_sizes_of_a_case_are_in_order_and_none_is_there_that_loads_in_another_way_since() -> None:
     asked = job("deepspeed", 2)
     small, large = (dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": size}) for size in (1, 8))
@@ -350,6 +379,18 @@ def test_memory_that_was_not_sampled_in_every_run_tests_nothing() -> None:
     assert judge_runs([FITS], runs).word == NOT_TESTED
 
 
+def test_a_right_output_is_told_with_its_error_and_what_is_allowed() -> None:
+    assert part_of(RIGHT, record(job("bminf"))).sentence == "bminf's logits differ by 0.02 % from transformers', 0.1 % is allowed"
+    of_no_bound, of_no_logits = ({**check(), name: None} for name in ("tolerance", "logits_relative_error"))
+    assert part_of(RIGHT, record(job("bminf"), checked=of_no_bound)).sentence == "bminf's logits differ by 0.02 % from transformers'"
+    assert part_of(RIGHT, record(job("bminf"), checked=of_no_logits)).sentence == "bminf's output passes its check"
+
+
+def test_a_wrong_output_of_which_no_bound_is_known_is_told_with_its_error() -> None:
+    assert run_facts.wrong_output({"logits_relative_error": 0.33, "tolerance": None}) == "output differs by 33 % from transformers'"
+    assert run_facts.wrong_output({"logits_relative_error": 1e-4, "tolerance": 1e-3, "reason": "no"}) == "output failed its check (no)"
+
+
 def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
     assert part_of(RIGHT, record(job("bminf"))).word == HOLDS
     assert part_of(RIGHT, record(job("bminf"), checked=check(0.2, passed=False))).word == REFUTED
@@ -423,9 +464,27 @@ def test_a_model_in_another_folder_is_the_same_model() -> None:
     assert judge(FASTER, fast, slow).word == HOLDS
 
 
+def test_the_reason_that_a_table_says_once_is_one_of_rows_that_are_there() -> None:
+    def reason(*records: Record) -> str:
+        return claims.common_reason(judging.judge_group(group_of(list(records)), ARTICLE))
+
+    assert reason(*rows(10.0, 30.0, count=2)) == "2 runs, 5 are needed"
+    assert reason(*repeated(pair(10.0, 30.0)[0])) == "", "a row that was not run is told on its own line"
+
+
+def test_a_number_of_gpus_stands_beside_the_word_of_a_claim_that_has_rows() -> None:
+    def word(*records: Record) -> str:
+        return str(claims.word(headline([run for one in records for run in repeated(one)]).headline))
+
+    fast, slow = record(job("deepspeed", 1), 10.0, spread=0.0), record(job("layer-parallel", 1), 9.0, spread=0.0)
+    assert word(fast, slow) == "**refuted** on 1 GPU (the article: 2)"
+    assert word(fast, record(job("layer-parallel", 1), 9.0, checked=check(0.4, passed=False))) == "not tested"
+
+
 def test_a_row_without_calls_of_that_length_tests_nothing() -> None:
     rows = [*repeated(record(job("deepspeed", 2, new_tokens=(1, 16)), (10.0, 90.0))), *repeated(record(job("layer-parallel", 2), 30.0))]
-    assert judge_runs([FASTER], rows, 16).parts[0].why == "layer-parallel has no run of 16 new tokens"
+    verdict = judge_runs([FASTER], rows, 16)
+    assert (verdict.parts[0].why, verdict.not_run) == ("layer-parallel has no run of 16 new tokens", 1)
 
 
 # ------------------------------------------------------------------------------------------------ number of GPUs
@@ -513,6 +572,16 @@ def both_variants(scatter: float = 0.01) -> judging.ArticleVerdicts:
     return judging.judge_article(row_groups.build(records, {ARTICLE.slug: ARTICLE}), ARTICLE)
 
 
+def test_a_setting_has_the_verdicts_of_its_own_rows_and_a_claim_that_nothing_judges_is_of_no_variant() -> None:
+    judged = both_variants()
+    for group in {id(one.group): one.group for one in judged.everywhere}.values():
+        of_group = judged.of_group(group)
+        assert [one.claim["id"] for one in of_group] == [claim["id"] for claim in ARTICLE.claims]
+        assert {(one.group.key.variant, one.is_controlled) for one in of_group} == {(group.key.variant, group.key.variant == "controlled")}
+    nowhere = judging.judge_article([], ARTICLE).claims[0].headline
+    assert (nowhere.group, nowhere.is_controlled, nowhere.stack) == (None, False, "")
+
+
 def test_a_like_for_like_row_stands_beside_a_comparison_that_is_none() -> None:
     (lines,) = [one for one in both_variants().claims if one.headline.claim["id"] == "1.5"]
     assert [part.number[:4] for part in lines.headline.alike] == ["1.20", "1.20"]
@@ -587,6 +656,44 @@ def test_other_settings_are_told_in_full_once_and_only_where_they_have_rows() ->
     assert in_full(own) == "", "the first page tells all"
     told = [line for line in in_full(own + today).splitlines() if "current" in line]
     assert [line.split(" ")[1] for line in told] == ["1.1", "1.5"] and "refuted" in told[1] and ARTICLE.stack not in in_full(own + today)
+
+
+def test_a_claim_that_only_trials_ran_names_each_kind_of_them() -> None:
+    trials = rows(10.0, 38.3, scale="tiny") + rows(10.0, 38.3, scale="tiny", device="cpu")
+    assert headline(trials).headline.verdict.reason == "so far only: tiny model on a CPU, tiny model on a GPU"
+
+
+def test_why_a_claim_was_not_tested_stands_before_the_numbers_that_there_are() -> None:
+    told = str(claims.numbers(headline([*rows(10.0, 30.0, count=4), *repeated(record(job("tensor-parallel", 2), 20.0))], "1.2").headline))
+    assert told.startswith("4 runs, 5 are needed. tensor-parallel on 2 GPUs in float32 is 1.50")
+
+
+def test_a_column_tells_the_word_of_version_1_where_any_claim_has_one() -> None:
+    group = group_of(rows(10.0, 38.3))
+    for version_1_of, told in (({("1.5", group.slug, 1): "reproduced"}, True), ({}, False)):
+        earlier = {place: Frozen(*place, word, True) for place, word in version_1_of.items()}
+        judged = judging.judge_article([group], ARTICLE, earlier)
+        assert ("| version 1 |" in claims.of_group(group, judged.of_group(group), ARTICLE)) is told
+
+
+def test_rows_without_a_time_stand_below_those_that_have_one_whatever_the_article_s_order() -> None:
+    group = group_of([record(job("transformers"), status="oom", reason="synthetic"), record(job("int8"), 90.0), record(job("bminf"), 50.0)])
+    assert [row.case for row in group.rows][0] == "transformers"
+    lines = str(systems.main_table(group, ARTICLE)).splitlines()
+    assert [case for line in lines for case in ("transformers", "int8", "bminf") if line.startswith(f"| {case} |")] == ["bminf", "int8", "transformers"]
+
+
+def test_the_error_of_an_output_stands_beside_what_is_allowed_where_that_is_known() -> None:
+    def error(checked: dict) -> str:
+        return str(memory.section(group_of([record(job("int8"), checked=checked)]), ARTICLE))
+
+    assert "| 0.02 (0.1) |" in error(check()) and "| 0.02 |" in error({**check(), "tolerance": None})
+
+
+def test_a_table_of_devices_is_that_of_an_article_that_cuts_models_over_them() -> None:
+    on_some = group_of([run for count in (1, 2) for run in repeated(record(job("tensor-parallel", count), 40.0 / count))])
+    assert scaling.section(on_some, ARTICLE) == "" and scaling.section(on_some, None) == ""
+    assert "times as fast as the fewest" in scaling.section(on_some, articles.find("deepspeed-inference"))
 
 
 def test_no_place_is_named_where_nothing_was_measured() -> None:
@@ -754,6 +861,18 @@ def test_the_word_of_version_1_on_rows_of_another_report_stands_for_their_claim_
         assert {one.headline.claim["id"]: one.version_1 for one in claims if one.version_1} == words
 
 
+def test_the_words_of_version_1_are_read_by_claim_group_and_tokens_and_a_damaged_file_is_named(tmp_path) -> None:
+    file = tmp_path / "reports" / "words.json"
+    assert version_1.read(file) == {}, "a folder of results may have none"
+    file.parent.mkdir()
+    told = {"claim": "1.5", "group": "a-group", "new_tokens": 1, "word": "reproduced", "headline": True}
+    file.write_text(json.dumps({"commit": "0" * 40, "verdicts": [told]}))
+    assert version_1.read(file) == {("1.5", "a-group", 1): Frozen(**told)}
+    file.write_text("{")
+    with pytest.raises(KitError, match="^words.json is damaged: .*; try git checkout reports/words.json$"):
+        version_1.read(file)
+
+
 # ------------------------------------------------------------------------------------------------ the articles' files
 @pytest.mark.parametrize(
     ("relation", "words"),
@@ -803,6 +922,22 @@ def test_a_relation_without_rows_has_its_parts_nevertheless(article: articles.Ar
 def test_rows_of_different_settings_are_in_different_groups(other: dict) -> None:
     found = row_groups.build([record(job("deepspeed"), 10.0), record(job("int8", **other), 30.0)], articles.load_all())
     assert [len(group.rows) for group in found] == [1, 1]
+
+
+def test_a_group_is_named_by_its_stack_its_machine_its_weights_and_what_its_jobs_ran_in() -> None:
+    def heading(engine: str, **asked: object) -> str:
+        run = record(job("deepspeed", 2, **asked))
+        run.host["engine"] = engine
+        return group_of([run]).heading
+
+    assert heading("docker") == "current · 2 × SYNTHETIC GPU in a 2-core host · random (recipe 2) weights, full · in containers · published"
+    assert "· without containers ·" in heading("host") and "· in containers of Podman ·" in heading("podman")
+    assert heading("host", device="cpu").startswith("current · SYNTHETIC CPU · random"), "the host of a CPU is its own"
+    assert group_of([record(job("deepspeed", 8)), record(job("int8"))]).devices == "1 and 8 × SYNTHETIC GPU"
+
+
+def test_the_numbers_of_new_tokens_of_a_group_rise() -> None:
+    assert group_of([record(job("deepspeed", new_tokens=(128, 1))), record(job("int8", new_tokens=(16,)))]).new_tokens == [1, 16, 128]
 
 
 @pytest.mark.parametrize("cores", [(2, 16), (16, 2)])
@@ -1036,6 +1171,10 @@ def test_the_ratio_of_kernels_says_where_it_alone_is_what_the_claim_says(kernels
     assert of_kernels.in_words() == f"kernels alone: {stats.significant(kernels)}"
 
 
+def test_a_share_of_one_per_cent_is_the_least_that_is_known() -> None:
+    assert run_facts.kernels_ms(busy(record(job("int8")), 0.01), 1, 500.0) == 5.0
+
+
 @pytest.mark.parametrize("share", [0.0, 1e-320, 1e-300, 0.009])
 def test_a_share_that_nvml_cannot_mean_is_not_known(share: float) -> None:
     fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
@@ -1087,6 +1226,17 @@ def test_pairs_that_share_a_gpu_are_of_one_machine() -> None:
     first = [*on_machine(fast[:2], "a", 1), *on_machine(slow[:2], "a", 1)]
     later = [*on_machine(fast[2:], "a", 2, gpus=(1, 2)), *on_machine(slow[2:], "a", 2, gpus=(1, 2))]
     assert judge_runs([FASTER], [*first, *later]).parts[0].on_gpus == ()
+
+
+def test_the_gpus_of_the_oldest_run_stand_first_whichever_row_it_is_of() -> None:
+    fast, slow = (repeated(one, 2, 0.0) for one in pair(10.0, 20.0))
+    on_a, on_b = [*on_machine(fast[:1], "a", 1, 2.0), *on_machine(slow[1:], "a", 4)], [*on_machine(slow[:1], "b", 2), *on_machine(fast[1:], "b", 3)]
+    assert judge_runs([FASTER], [*on_a, *on_b]).parts[0].notes == ("by GPUs: 1.00 of 1 run, 2.00 of 1 run",)
+
+
+@pytest.mark.parametrize(("ratios", "mixed"), [((1.0, 1.25), False), ((1.0, 1.26), True), ((2.0, 1.0), True), ((2.0,), False), ((), False)])
+def test_ratios_on_several_gpus_that_differ_by_more_than_a_quarter_are_of_a_mixture(ratios: tuple[float, ...], mixed: bool) -> None:
+    assert Part("faster", HOLDS, on_gpus=tuple(parts.OnGpus(ratio, (2, 2)) for ratio in ratios)).is_of_a_mixture is mixed
 
 
 def test_a_note_names_four_sets_of_gpus_at_most() -> None:

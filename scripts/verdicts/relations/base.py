@@ -24,10 +24,6 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     part: str | None = None
 
-    def cases(self) -> list[str]:
-        """The cases that it names."""
-        return list(references.cases_of(msgspec.to_builtins(self)))
-
     def rows(self) -> Sequence[Named]:
         """The rows that it names."""
         return references.rows_of(msgspec.to_builtins(self))
