@@ -33,7 +33,7 @@ class RowPages:
 
 def of_runs(runs: Path, runs_link: str) -> RowPages:
     """The pages of all rows of a folder of results; without those on which a page fails, as in the report."""
-    return of_records(results.load_all(runs)[0], articles.load_all(), runs, runs_link)
+    return of_records(results.load_runs(runs)[0], articles.load_all(), runs, runs_link)
 
 
 def of_records(records: Sequence[Record], known: Mapping[str, Article], runs: Path, runs_link: str) -> RowPages:

@@ -19,7 +19,7 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
 from scripts.results import Record, copies
-from scripts.share import BUNDLE, meaning, rebuilt, ro_crate
+from scripts.share import BUNDLE, by_hand, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning
 
@@ -110,6 +110,7 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
     yield from _files(folder, listed)
     yield from _needed(folder)
     yield from _runs(folder)
+    yield from by_hand.problems(folder)
     yield from _crate(folder)
     yield from _report(folder, again)
 
@@ -236,9 +237,10 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         f"checked: {pages} pages of the reports, {plots} plots, the README's headlines and the numbers quoted in pages come out of these results, "
         "with the bundle's own articles and pins",
         f"checked: {ro_crate.NAME} tells of these results",
+        "checked: the pages that somebody wrote by hand have no HTML and no link with a script",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: its page, which reports/rows.md lists, has the command",
-        "not checked: what nothing follows from: FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
+        "not checked: what nothing follows from: the words of FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
     ]
     if differing:
         lines.append(f"not checked: the bundle's articles and pins differ from this kit's in {', '.join(sorted(differing))}; compare them yourself")
