@@ -251,10 +251,12 @@ def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
     source = options.get("same_as")
     if source is None:
         return options
-    if len(options) > 1 or source == backend or stack not in pins.backends.get(source, {}).get("stacks", ()):
+    other = pins.backends.get(source, {})
+    of_other: dict[str, Any] = other.get(stack, {})
+    if len(options) > 1 or stack not in other.get("stacks", ()) or "same_as" in of_other:
         place = f"[backend.{backend}.{stack}]"
-        raise KitError(f"docker/pins.toml, {place}: same_as is {source!r}; it stands alone there and names another backend that has this stack")
-    return _options(pins, source, stack)
+        raise KitError(f"docker/pins.toml, {place}: same_as is {source!r}; it stands alone there and names a backend with this stack that has no same_as")
+    return of_other
 
 
 def reference(base: dict[str, str]) -> str:
