@@ -179,7 +179,7 @@ def load_runs(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
     """As load_all, with each copy of another result among what is left out: reports and comparisons count runs."""
     records, skipped = load_all(runs)
     copied = dict(copies.of((record.id, record.guest) for record in records))
-    skipped += [Skipped(runs / name, f"its timed calls are those of {first}, to the last digit; a copy is no run") for name, first in copied.items()]
+    skipped += [Skipped(runs / name, f"{why}; a copy is no run") for name, why in copied.items()]
     return [record for record in records if record.id not in copied], sorted(skipped, key=lambda skip: skip.path.name)
 
 

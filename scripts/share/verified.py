@@ -9,7 +9,7 @@ throughout, report included, passes: only a signature shows who made it.
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,8 +108,8 @@ def _problems(unpacked: Path, again: Path) -> Iterator[str]:
         yield f"{checksums.NAME}: damaged: {error}"
         return
     yield from _files(folder, listed)
-    yield from _needed(folder)
-    yield from _runs(folder)
+    names = yield from _needed(folder)
+    yield from _runs(folder, names)
     yield from by_hand.problems(folder)
     yield from _crate(folder)
     yield from _report(folder, again)
@@ -133,8 +133,8 @@ def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
     yield from (f"{name}: another content than {checksums.NAME} says" for name in changed)
 
 
-def _needed(folder: Path) -> Iterator[str]:
-    """What every bundle holds, whatever it lists."""
+def _needed(folder: Path) -> Generator[str, None, Mapping[str, set[str]]]:
+    """What every bundle holds, whatever it lists; returns `meaning.names_of_pins` of its pins, {} where these cannot be read."""
     yield from (f"{name}: a bundle needs this file" for name in NEEDED if not (folder / name).is_file())
     yield from (
         f"{pattern}: a bundle needs at least one file of this name"
@@ -144,16 +144,16 @@ def _needed(folder: Path) -> Iterator[str]:
     try:
         held = pins.load(folder)
         locks = [image.folder / "requirements.txt" for image in held.images()]
-        meaning.names_of_pins(held)
+        names = meaning.names_of_pins(held)
     except UNREADABLE as error:
         yield f"docker/pins.toml: cannot be read: {type(error).__name__}: {error}"
-        return
+        return {}
     yield from (f"{path.relative_to(folder)}: a bundle needs this lock" for path in locks if not path.is_file())
+    return names
 
 
-def _runs(folder: Path) -> Iterator[str]:
+def _runs(folder: Path, names: Mapping[str, set[str]]) -> Iterator[str]:
     """Each result is readable, its job is the job that was asked for, and it is no copy of another one."""
-    names = _names_of_pins(folder)
     records: list[Record] = []
     for path in sorted(path for report in rebuilt.REPORTS for path in (folder / report).glob("runs/*/result.json")):
         place = path.parent.relative_to(folder).as_posix()
@@ -172,16 +172,7 @@ def _runs(folder: Path) -> Iterator[str]:
         if problem := meaning.another_image(record, names):
             yield f"{place}: {problem}"
         records.append(record)
-    of_guests = ((record.id, record.guest) for record in records)
-    yield from (f"{copied}: its timed calls are those of {first}, to the last digit" for copied, first in copies.of(of_guests))
-
-
-def _names_of_pins(folder: Path) -> Mapping[str, set[str]]:
-    """As `meaning.names_of_pins`; {} where the pins cannot be read, which `_needed` tells."""
-    try:
-        return meaning.names_of_pins(pins.load(folder))
-    except UNREADABLE:
-        return {}
+    yield from (f"{copied}: {why}" for copied, why in copies.of((record.id, record.guest) for record in records))
 
 
 def _crate(folder: Path) -> Iterator[str]:

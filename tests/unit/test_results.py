@@ -248,10 +248,10 @@ def test_a_row_has_enough_runs_once_that_many_have_ended(tmp_path: Path) -> None
     asked = synthetic.job("int8")
     runs = [synthetic.record(asked, number=number) for number in (1, 2, 3)]
     failed = synthetic.record(asked, status="failed", reason="synthetic", number=4)
-    synthetic.write(tmp_path, [*runs, failed])
+    for run in (*runs, failed):
+        results.store(tmp_path / run.id, run)
     prefix = runs[0].id.rsplit("-", 1)[0]
-    found = results.enough(prefix, 3, tmp_path)
-    assert found and found.id == runs[2].id
+    assert results.enough(prefix, 3, tmp_path) == runs[2]
     assert results.enough(prefix, 4, tmp_path) is None
 
 
