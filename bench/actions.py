@@ -77,6 +77,8 @@ def load(job, result, phases, folder):
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
+    if not isinstance(loaded, backends.Engine):
+        raise TypeError("load of the backend {} returned {}, an Engine is needed, as docs/adding.md says".format(job.backend, type(loaded).__name__))
     measure.synchronizer(job)()
     result.load_s = time.monotonic() - began
     result.used = loaded.used

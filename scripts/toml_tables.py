@@ -4,7 +4,7 @@ import difflib
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from scripts.errors import KitError
+from scripts.names import NAME, WORDS
 
 
 class Table(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,8 +40,11 @@ def check(tables: object, shape: Any, file: str, place: str = "") -> None:
         msgspec.convert(tables, shape)
     except msgspec.ValidationError as error:
         words, _, inner = str(error).rpartition(" - at ")
-        where = ".".join(part for part in (place, _named(inner.strip("`"), tables)) if part)
-        raise KitError(f"{file}{_at(where)}: {words or inner}") from error
+        named, value = _named(inner.strip("`"), tables, shape)
+        where = ".".join(part for part in (place, named) if part)
+        said = f"{value!r:.60}: " if isinstance(value, (str, int, float)) else ""
+        known = f"allowed are {WORDS}" if repr(NAME) in words else words or inner
+        raise KitError(f"{file}{_at(where)}: {said}{known}") from error
 
 
 #: The description of a shape, which takes longer to make than most files take to read.
@@ -98,15 +102,36 @@ def _label(item: object, number: int) -> str:
     return f"[{name if isinstance(name, str) else number}]"
 
 
-def _named(path: str, tables: object) -> str:
-    """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`."""
+def _named(path: str, tables: object, shape: Any) -> tuple[str, object]:
+    """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`, and the value there; msgspec does not tell the key of a dict, which it calls `[...]`."""
     place, value = "", tables
+    keys: list[str | int] = []
     for key, number in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
+        if number == "..." and isinstance(value, dict):
+            key = next((name for name in value if _refused(_with_only(tables, [*keys, name]), shape)), "…")
         if key:
             place, value = _below(place, key), value.get(key) if isinstance(value, dict) else None
-        elif number == "...":
-            return _below(place, "…")
+            keys.append(key)
         else:
-            value = value[int(number)] if isinstance(value, list) and int(number) < len(value) else None
-            place += _label(value, int(number))
-    return place
+            value = value[int(number)] if number != "..." and isinstance(value, list) and int(number) < len(value) else None
+            place += _label(value, int(number)) if number != "..." else "…"
+            keys.append(int(number) if number != "..." else 0)
+    return place, value
+
+
+def _with_only(tables: Any, keys: Sequence[str | int]) -> Any:
+    """A copy in which the table of the last key has this key alone."""
+    key, *further = keys
+    if not further:
+        return {key: tables[key]}
+    copy = tables.copy()
+    copy[key] = _with_only(tables[key], further)
+    return copy
+
+
+def _refused(tables: object, shape: Any) -> bool:
+    try:
+        msgspec.convert(tables, shape)
+    except msgspec.ValidationError:
+        return True
+    return False

@@ -1,7 +1,7 @@
 """Units of the kit's numbers."""
 
-#: Bytes of a gibibyte.
-GIB = 1 << 30
+#: Bytes of a mebibyte and of a gibibyte.
+MIB, GIB = 1 << 20, 1 << 30
 
 #: Bytes of a gigabyte, the unit of rates of memory.
 GB = 10**9

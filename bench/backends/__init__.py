@@ -53,22 +53,25 @@ class Engine(types.SimpleNamespace):
         ValueError for an argument that the engine cannot follow, so that none is ignored silently. A `streamer` gets `put(prompt)`, then
         `put(tokens)` with the tokens [rows] of each step once they are on the host (bench/measuring/token_times.py).
         """
-        raise NotImplementedError
+        raise self._lacks("generate")
 
     def last_logits(self, input_ids, attention_mask=None):
         """The logits of the last position [rows, vocabulary] of any number of prompts [rows, tokens]; needed where the backend gives LOGITS."""
-        raise NotImplementedError
+        raise self._lacks("last_logits")
 
     def finished(self, requests, ends):
         """(name, new tokens) of each request (name, prompt ids, most new tokens) as it finishes: at its length or with a token of `ends`.
 
         The names are distinct whole numbers; the tokens are greedy. Needed where the backend gives REQUESTS.
         """
-        raise NotImplementedError
+        raise self._lacks("finished")
 
     def end_tokens(self):
         """The token ids that end an answer, in order."""
-        raise NotImplementedError
+        raise self._lacks("end_tokens")
+
+    def _lacks(self, method):
+        return NotImplementedError("the engine {} has no method {}, which docs/adding.md describes".format(type(self).__name__, method))
 
     def memory(self, job):
         """{devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes} since the start.
@@ -133,13 +136,19 @@ def process_memory(job):
 
 
 def find(backend: str) -> types.ModuleType:
-    """The module of a backend; raises ValueError with the missing file's name."""
-    return modules.find("backend", backend)
+    """The module of a backend; raises ValueError where it has no file, or its file lacks what a backend needs."""
+    module = modules.find("backend", backend)
+    for name in ("unsupported", "load"):
+        if not callable(getattr(module, name, None)):
+            raise ValueError("{} has no function {}(job), which every backend has".format(modules.file_of(module), name))
+    modules.check_names(module, "GIVES", ABILITIES + (REQUESTS,))
+    modules.check_names(module, "ARGUMENTS")
+    return module
 
 
 def arguments(module: types.ModuleType) -> "tuple[str, ...]":
     """The keys that `load` of a job may have for this backend."""
-    return ("dtype",) + getattr(module, "ARGUMENTS", ())
+    return ("dtype", *getattr(module, "ARGUMENTS", ()))
 
 
 def has_ranks(module: types.ModuleType) -> bool:

@@ -36,8 +36,10 @@ from bench.job import Job
 
 
 def find(form: str) -> types.ModuleType:
-    """The module of a form; raises ValueError with the missing file's name."""
-    return modules.find("form", form)
+    """The module of a form; raises ValueError where it has no file, or its NEEDS name what no engine gives."""
+    module = modules.find("form", form)
+    modules.check_names(module, "NEEDS", (*backends.ABILITIES, backends.REQUESTS))
+    return module
 
 
 def loads(module: types.ModuleType) -> bool:

@@ -1,5 +1,6 @@
 """The articles as data: bench/articles/*.toml, read into dataclasses. Only these files hold cases, published numbers and claims."""
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.job import Job
-from scripts import toml_tables
+from scripts import pins, toml_tables
 from scripts.articles import references
 from scripts.articles.shapes import (
     AtLeastOne,
@@ -112,7 +113,7 @@ class Article:
         known = [claim["id"] for claim in self.claims]
         unknown = next((name for name in ids if name not in known), None)
         if unknown:
-            owner = next((slug for slug, other in load_all().items() if any(claim["id"] == unknown for claim in other.claims)), "")
+            owner = next((slug for slug, other in without_mistakes().items() if any(claim["id"] == unknown for claim in other.claims)), "")
             try_this = f"; try make article-{owner} CLAIMS={unknown}" if owner else f"; try CLAIMS={nearest(unknown, known)}" if known else ""
             raise UsageError(f"CLAIMS names {unknown!r}, {self.slug} has {', '.join(known) or 'none'}{try_this}")
         rows: dict[str, set[int | None]] = {}
@@ -195,14 +196,35 @@ class Article:
         return cases or [Case(backend, backend, 1, {"dtype": self.variants.get("controlled", {}).get("dtype", "float32")}, note="not in the article")]
 
 
+def slugs(folder: Path = ARTICLES) -> list[str]:
+    """The names of the articles' files, sorted, whatever the files hold."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
 def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     """Every article by its slug, sorted; raises KitError with the file and the place of a mistake."""
-    bounds = (folder.parent / "tolerances.toml").read_bytes()
-    articles = {path: _article(path.read_bytes(), shown(path), bounds) for path in sorted(folder.glob("*.toml"))}
-    for path, article in articles.items():
-        if article.slug != path.stem:  # of two files with one slug the later one would replace the other in silence
-            raise KitError(f'{shown(path)}: slug is {article.slug!r}, allowed is the name of the file; write slug = "{path.stem}"')
-    return {article.slug: article for article in articles.values()}
+    return {slug: load(slug, folder) for slug in slugs(folder)}
+
+
+def without_mistakes() -> dict[str, Article]:
+    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop."""
+    found = {}
+    for slug in slugs():
+        with contextlib.suppress(KitError):
+            found[slug] = load(slug)
+    return found
+
+
+def load(slug: str, folder: Path = ARTICLES) -> Article:
+    """The article of a file; raises KitError with the file and the place of a mistake."""
+    path = folder / f"{slug}.toml"
+    article = _article(path.read_bytes(), shown(path), (folder.parent / "tolerances.toml").read_bytes())
+    if article.slug != slug:  # of two files with one slug the later one would replace the other in silence
+        raise KitError(f'{shown(path)}: slug is {article.slug!r}, allowed is the name of the file; write slug = "{slug}"')
+    stacks = pins.load().stacks
+    if article.stack not in stacks:
+        raise KitError(f'{shown(path)}: stack is {article.stack!r}, allowed are {", ".join(stacks)}; write stack = "{nearest(article.stack, stacks)}"')
+    return article
 
 
 @functools.lru_cache(maxsize=32)  # a command asks for the articles at many places, and no place changes them
@@ -236,8 +258,8 @@ def article_of(data: dict[str, Any], bounds: Tolerances, file: str) -> Article:
 
 
 def find(slug: str) -> Article:
-    """The article with this slug; raises UsageError with the known slugs."""
-    articles = load_all()
-    if slug not in articles:
-        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(articles)}; try ARTICLE={nearest(slug, articles)}")
-    return articles[slug]
+    """The article with this slug, whatever the files of others hold; raises UsageError with the known slugs."""
+    known = slugs()
+    if slug not in known:
+        raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(known)}; try ARTICLE={nearest(slug, known)}")
+    return load(slug)

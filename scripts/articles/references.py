@@ -1,5 +1,6 @@
 """Check the names in an article's file: the backends, forms, options, variants, models and cases must exist."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,16 @@ from bench.models import weights
 from scripts import toml_tables
 from scripts.articles import batch_sweep
 from scripts.errors import KitError
+from scripts.paths import ROOT
 
 if TYPE_CHECKING:
     from scripts.articles.model import Article, Case
 
 #: Keys of a relation that name cases.
 ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", "gains_more_than")
+
+#: The variants of an article; the first judges its claims.
+VARIANTS = ("published", "controlled")
 
 #: The option that replaces `items` at scale tiny; the kit reads it before the form gets its options.
 TINY = "tiny_items"
@@ -30,6 +35,7 @@ def check(article: "Article", tolerances: Mapping[str, Any], file: str) -> None:
     for place, model in {"model": article.model, **{f"models.{name}": model for name, model in article.models.items()}}.items():
         _model(model, f"{file}, [{place}]")
     for variant, table in article.variants.items():
+        _known(variant, VARIANTS, f"{file}: variant")
         _batch_sizes(table.get("batch_sizes"), f"{file}, [variants.{variant}]")
         _dtype(tolerances, table, f"{file}, [variants.{variant}]")
     for case in article.cases:
@@ -87,6 +93,10 @@ def _module(find: Any, name: str, where: str) -> ModuleType:
         raise KitError(f"{where}: {error}") from error
     except ImportError as error:
         raise KitError(f"{where}: a module of a backend or a form imports its libraries inside its functions: {error}") from error
+    except SyntaxError as error:
+        raise KitError(f"{where}: {os.path.relpath(error.filename or '', ROOT)}, line {error.lineno}: {error.msg}; correct this line") from error
+    except Exception as error:
+        raise KitError(f"{where}: the module of {name!r} cannot be imported: {type(error).__name__}: {error}; correct it") from error
     return module
 
 

@@ -69,7 +69,7 @@ def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]
 def lines_of_others(records: list[results.Record]) -> list[str]:
     """How many times as long the kernel takes beside others as alone, for each engine, stack and device."""
     lines = []
-    for calibrated in calibration.of_groups(row_groups.build(records, articles.load_all())):
+    for calibrated in calibration.of_groups(row_groups.build(records, articles.without_mistakes())):
         for others, ratio in calibrated.longer_beside().items():
             words = f"beside {counted(others, 'other job')} the kernel took {stats.in_words(ratio, least=2)} times as long as alone"
             lines += [calibrated.group.heading, f"  {words} ({len(calibrated.beside)} and {calibrated.runs} runs)"]
@@ -78,7 +78,7 @@ def lines_of_others(records: list[results.Record]) -> list[str]:
 
 def report_lines(records: list[results.Record]) -> list[str]:
     """What the runs of a calibration say of their machines, a block for each engine, stack and device."""
-    groups = row_groups.build(records, articles.load_all())
+    groups = row_groups.build(records, articles.without_mistakes())
     empty = {calibrated.group.slug: calibrated for calibrated in calibration.of_groups(groups, EMPTY)}
     lines = []
     for calibrated in calibration.of_groups(groups, KERNEL):

@@ -51,14 +51,16 @@ def _is_bad(record: results.Record) -> bool:
 
 def run_demo() -> None:
     """Run the demo; raises KitError after the last job where some jobs could not run, failed, or gave a wrong output."""
-    if (DEMO / "REPORT.md").exists():
-        print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
-    shutil.rmtree(DEMO, ignore_errors=True)
     options = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
     loaded = pins.load()
     backends = [name for name in loaded.backends if "demo" in loaded.backends[name]["stacks"]]
     environment_of = {name: loaded.image(name, "demo").environment for name in backends}
     planned = plan.plan(backends, options, every=True)
+    for name in backends:
+        loaded.image(name, "demo").refuse_other_lock()
+    if (DEMO / "REPORT.md").exists():
+        print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
+    shutil.rmtree(DEMO, ignore_errors=True)
     order = [case.name for case in articles.find("demo").cases]
     planned.sort(key=lambda job: order.index(job.case.name) if job.case.name in order else len(order))
     errors: dict[str, KitError] = {}

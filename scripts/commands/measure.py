@@ -148,10 +148,10 @@ def article(slug: str, asked: Options) -> int:
     """Run all cases of an article in all variants."""
     if asked.article not in ("", slug):
         raise UsageError(f"ARTICLE is {asked.article!r} with article-{slug}, allowed is its own name; try make article-{asked.article}")
-    known = articles.load_all()
+    known = articles.slugs()
     if slug not in known:
         raise UsageError(f"there is no article {slug!r}, allowed are {', '.join(known)}; try make article-{nearest(slug, known)}")
-    backends = list(dict.fromkeys(case.backend for case in known[slug].cases))
+    backends = list(dict.fromkeys(case.backend for case in articles.find(slug).cases))
     return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
 
 
@@ -173,8 +173,21 @@ def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
         print(f"note: a verdict needs {LEAST_RUNS} runs of each row, REPEATS is {asked.repeats}; try REPEATS={LEAST_RUNS}", file=sys.stderr)
 
 
+def _refuse_claims_that_cannot_be_judged(planned: Sequence[runner.Planned]) -> None:
+    """Raise KitError for a mistake in a claim's relations: only the report reads them otherwise, once everything is measured."""
+    if claiming := {one.article.slug: one.article for one in planned if one.article.claims}:
+        from scripts.verdicts import rules  # which imports numpy
+
+        for article in claiming.values():
+            rules.check(article)
+
+
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
+    _refuse_claims_that_cannot_be_judged(planned)
+    if not asked.python_host:  # that interpreter has packages of its own, and the result names each difference
+        for backend, stack in dict.fromkeys((one.case.backend, one.stack) for one in planned):
+            pins.load().image(backend, stack).refuse_other_lock()
     if asked.claims and not asked.receipt and (asked.scale, asked.device, asked.jobs) == ("full", "cuda", 1):  # others judge nothing, a task is of one run
         _say_how_many_runs_a_verdict_needs(asked)
     in_slurm = asked.scheduler == "slurm"

@@ -1,6 +1,7 @@
 """The models of the articles, and checks that files or a folder can be the named model."""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +33,25 @@ class ArticleModel:
 
 
 def of_articles(slug: str = "") -> list[ArticleModel]:
-    """The models of one article, or of all articles that name hardware, each model once; raises UsageError for an unknown slug."""
-    chosen = [articles.find(slug)] if slug else [article for article in articles.load_all().values() if article.hardware]
+    """The models of one article, or of all articles that name hardware, each model once; raises UsageError for an unknown slug.
+
+    Of all articles a model that lacks its pin is left out with a note, because it must not keep the others from being fetched.
+    """
     pins = model_pins.load()
-    return [_article_model(model, pins) for model in _described(chosen).values()]
+    if slug:
+        return [_article_model(model, pins) for model in _described([articles.find(slug)]).values()]
+    found = []
+    for model in _described(article for article in articles.without_mistakes().values() if article.hardware).values():
+        try:
+            found.append(_article_model(model, pins))
+        except KitError as error:
+            print(f"note: {model['name']} is left out: {error}", file=sys.stderr)
+    return found
 
 
 def find(name: str) -> ArticleModel:
     """The model with this name, whatever the models of other articles lack; raises KitError where real weights of it cannot be told."""
-    described = _described(articles.load_all().values())
+    described = _described(articles.without_mistakes().values())
     if name not in described:
         raise KitError(f"no article uses the model {name!r}; type WEIGHTS=random")
     return _article_model(described[name], model_pins.load())

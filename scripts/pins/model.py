@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,12 +101,24 @@ class Image:
     def lock_text(self) -> str:
         path = self.folder / "requirements.txt"
         if not path.exists():
-            raise KitError(f"{path} is missing: run `make lock render`")
+            raise KitError(f"{self._place(path)} is missing: type make lock BACKEND={self.backend}, then make render")
         return path.read_text(encoding="utf-8")
 
     def locked(self) -> dict[str, str]:
         """Every package of the image with its version."""
         return requirement_files.versions(self.lock_text())
+
+    def refuse_other_lock(self) -> None:
+        """Raise KitError where the lock is missing or is not that of the pins: what would run is not what pins.toml says."""
+        locked = self.locked()
+        for pin in self.pins.values():
+            if (has := locked.get(pin.name)) != pin.version:
+                place, next_command = self._place(self.folder / "requirements.txt"), f"type make lock BACKEND={self.backend}, then make render"
+                raise KitError(f"{place} has {pin.name} {has or '(absent)'}, docker/pins.toml {pin.version}; {next_command}")
+
+    def _place(self, path: Path) -> str:
+        """A file below its docker folder, as errors name it."""
+        return path.relative_to(self.folder.parents[2]).as_posix()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,9 +202,9 @@ def load(root: Path = ROOT, keys_checked: bool = True) -> Pins:
     except FileNotFoundError as error:
         raise KitError(f"{path} is missing: restore it with `git checkout docker/pins.toml`") from error
     except tomllib.TOMLDecodeError as error:
-        raise KitError(f"{path}: {error}") from error
+        raise KitError(f"docker/pins.toml: not TOML: {error}") from error
     except KeyError as error:
-        raise KitError(f"{path}: a table lacks the key {error}") from error
+        raise KitError(f"docker/pins.toml: a table lacks the key {error}") from error
 
 
 @functools.lru_cache(maxsize=8)  # a command asks for the pins at many places, and no place changes them
@@ -202,18 +215,8 @@ def _pins_of(root: Path, text: str, keys_checked: bool) -> Pins:
 
         shapes.check(tables)
     pins = Pins(root, tables["host"], tables["stack"], tables.get("shared", {}), tables["backend"])
-    for backend in pins.backends:
-        _check_stacks(pins, backend)
     pins.images(), pins.environments(), pins.host_pins  # reads every table once, so that a mistake shows now
     return pins
-
-
-def _check_stacks(pins: Pins, backend: str) -> None:
-    """Raise KitError for a backend on a stack that the file does not have; nobody typed it, so the error names no STACK."""
-    for stack in pins.backends[backend]["stacks"]:
-        if stack not in pins.stacks:
-            near = nearest(stack, pins.stacks)
-            raise KitError(f"docker/pins.toml, [backend.{backend}]: stacks names {stack!r}, allowed are {', '.join(pins.stacks)}; write {near!r}")
 
 
 def _image(pins: Pins, backend: str, stack: str) -> Image:
@@ -228,6 +231,9 @@ def _image(pins: Pins, backend: str, stack: str) -> Image:
     _pins(options.get("debian", {}), f"backend.{backend}.{stack}.debian")
     on_host = table["engine"] == "host"
     environment = options.get("environment", "common") if on_host else ""
+    if environment and environment not in table.get("environments", {}):
+        known = f"allowed are {', '.join(table.get('environments', {}))}; add it to [stack.{stack}.environments] with its download_mb and disk_mb"
+        raise KitError(f"docker/pins.toml, [backend.{backend}.{stack}]: environment is {environment!r}, {known}")
     return Image(
         backend=backend,
         stack=stack,
@@ -272,5 +278,7 @@ def _pins(table: dict[str, dict[str, str]], place: str) -> dict[str, Pin]:
             raise KitError(f"docker/pins.toml, [{place}]: the origin of {name} is {str(pin['origin'])!r:.60}, allowed are {allowed}; try {near}")
         if not all(pin.get(key) for key in ("version", "origin", "why")):
             raise KitError(f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why")
+        if re.search(r"[<>=!*,;\s]|~=", pin["version"]):
+            raise KitError(f"docker/pins.toml, [{place}]: the version of {name} is {pin['version']!r}, allowed is one version, such as 1.2.3")
         pins[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
     return pins

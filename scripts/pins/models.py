@@ -63,7 +63,8 @@ def _pin(name: str, table: Mapping[str, str], locked: LockedModel | None) -> Mod
     commit = table.get("commit", "main")
     if (commit and not is_commit(commit)) or table.get("origin") not in ORIGINS or not table.get("why"):
         needed = f'a commit (40 hex digits, or ""), an origin ({", ".join(ORIGINS)}) and a why'
-        raise KitError(f'docker/pins.toml, [models."{name}"]: commit is {commit!r}; a model needs {needed}')
+        has = f"commit is {commit!r}; " if "commit" in table else "there is no commit; "
+        raise KitError(f'docker/pins.toml, [models."{name}"]: {has}a model needs {needed}')
     if locked and commit and locked.commit != commit:
         locked = None  # the pin has changed since
     return ModelPin(commit or (locked.commit if locked else ""), locked)

@@ -3,16 +3,21 @@
 What becomes a part of a path is a name: the pins of a bundle are those of somebody else, and lead to no file outside of it.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 
 from scripts import toml_tables
-from scripts.names import NAME
+from scripts.errors import KitError
+from scripts.names import NAME, nearest, slug
 from scripts.toml_tables import Table
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
+
+#: A name that Docker also allows for an image, and that a module's file can have.
+BACKEND = r"[a-z0-9]+(-[a-z0-9]+)*"
 
 
 class Pin(Table):
@@ -127,6 +132,14 @@ def check(tables: Mapping[str, Any], file: str = "docker/pins.toml") -> None:
         place = f"backend.{name}"
         own = {key: value for key, value in table.items() if not isinstance(value, dict)}
         toml_tables.check(own, Backend, file, place)
+        if not re.fullmatch(BACKEND, name):
+            raise KitError(f"{file}, [{place}]: a backend's name has small letters, digits and '-', because an image is named after it; write {slug(name)!r}")
+        for stack in table["stacks"]:
+            if stack not in tables["stack"]:
+                near, known = nearest(stack, tables["stack"]), ", ".join(tables["stack"])
+                raise KitError(f"{file}, [{place}]: stacks names {stack!r}, allowed are {known}; write {near!r}")
+            if table["stacks"].count(stack) > 1:
+                raise KitError(f"{file}, [{place}]: stacks names {stack!r} twice; write each stack once")
         for stack in set(table) - set(own):
             if stack not in table["stacks"]:
                 raise toml_tables.unknown(file, place, stack, [*Backend.__struct_fields__, *table["stacks"]])

@@ -101,7 +101,7 @@ def _count(usable: Sequence[Gpu]) -> int:
 def stacks_of(capability: str, cuda_driver: str) -> dict[str, str]:
     """{article with claims: the stack in which it runs on GPUs of this compute capability, "" for none}."""
     loaded = pins.load()
-    return {slug: _stack_of(article, capability, cuda_driver, loaded) for slug, article in articles.load_all().items() if article.claims}
+    return {slug: _stack_of(article, capability, cuda_driver, loaded) for slug, article in articles.without_mistakes().items() if article.claims}
 
 
 def _stack_of(article: Article, capability: str, cuda_driver: str, loaded: pins.Pins) -> str:
@@ -143,7 +143,7 @@ def _way_of_gpus(info: Mapping[str, Any], usable: Sequence[Gpu]) -> str:
 
 def _room(models: Path, runs: Path) -> list[Finding]:
     """Memory and disk for the largest model of the articles in float16, and for one image."""
-    known = [model for article in articles.load_all().values() for model in (article.model, *article.models.values())]
+    known = [model for article in articles.without_mistakes().values() for model in (article.model, *article.models.values())]
     weights_bytes = 2 * max(model.get("parameters", 0) for model in known)
     machine, needed_bytes = preflight.this_machine([], "", models, runs), weights_bytes + preflight.IMAGE_BYTES
     memory = f"{machine.memory_available_bytes / GIB:.0f} GiB are free, loading needs about {weights_bytes / GIB:.0f}"

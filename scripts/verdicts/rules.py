@@ -74,13 +74,17 @@ class Verdict:
 
 
 def check(article: Article) -> None:
-    """Raise KitError where a claim's relation is of no kind or has a wrong key; scripts/articles has checked the cases that it names."""
+    """Raise KitError where a claim's relation is of no kind or has a wrong key, or two of its parts have one name.
+
+    scripts/articles has checked the cases that it names.
+    """
     for claim in article.claims:
-        for table in claim["relations"]:
-            try:
-                relations.of(table)
-            except KitError as error:
-                raise KitError(f"{article.slug}.toml: claim {claim['id']}: {error}") from error
+        try:
+            named = [relation.part for relation in map(relations.of, claim["relations"]) if relation.part]
+        except KitError as error:
+            raise KitError(f"bench/articles/{article.slug}.toml: claim {claim['id']}: {error}") from error
+        if twice := next((part for part in named if named.count(part) > 1), None):
+            raise KitError(f"bench/articles/{article.slug}.toml: claim {claim['id']}: the part {twice!r} is there twice; give each part a name of its own")
 
 
 def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: int) -> Verdict:

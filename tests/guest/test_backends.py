@@ -116,7 +116,7 @@ def test_an_error_that_only_words_tell_to_be_of_memory_is_known(text, memory):
 def test_a_backend_without_a_module_ends_with_one_line(guest, checkpoints):
     done = guest.raw(to_json(tiny_job("bloom", checkpoints["bloom"], backend="my-own")))
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1] == "error: backend 'my-own' has no module bench/backends/my_own.py"
+    assert done.stderr.strip().splitlines()[-1] == "error: backend 'my-own' has no module bench/backends/my_own.py; write this file, as docs/adding.md shows"
 
 
 def test_a_job_that_cannot_be_read_ends_with_one_line_and_no_result(guest, tmp_path):

@@ -163,9 +163,9 @@ def copy(tmp_path):
         ('name = "transformers"\n', 'name = "transformers"\nvariants = ["tiny"]\n', "variant 'tiny' is unknown, known are published, controlled"),
         ('faster = "tensor-parallel"', 'faster = "tensor-paralel"', "claim 1.2: case 'tensor-paralel' is unknown"),
         ("timed_runs = 10", "timed_run = 10", r"\[protocol\]: unknown key 'timed_run'; did you mean 'timed_runs'\? allowed are timed_runs, warmup_runs"),
-        ("timed_runs = 10", "timed_runs = true", r"\[protocol.timed_runs\]: Expected `int`, got `bool`"),
-        ("timed_runs = 10", "timed_runs = 0", r"\[protocol.timed_runs\]: Expected `int` >= 1"),
-        ("gpus = 1", 'gpus = "1"', r"\[cases\[transformers\].gpus\]: Expected `int`, got `str`"),
+        ("timed_runs = 10", "timed_runs = true", r"\[protocol.timed_runs\]: True: Expected `int`, got `bool`"),
+        ("timed_runs = 10", "timed_runs = 0", r"\[protocol.timed_runs\]: 0: Expected `int` >= 1"),
+        ("gpus = 1", 'gpus = "1"', r"\[cases\[transformers\].gpus\]: '1': Expected `int`, got `str`"),
         ('dtype = "int8"', 'dtyp = "int8"', r"\[cases\[int8\]\]: load names no dtype"),
         (
             'max_memory = "24GB"',
@@ -179,11 +179,14 @@ def copy(tmp_path):
         ('backend = "int8"', 'backend = "int8"\noptions = { rows = 4 }', r"\[cases\[int8\].options\]: unknown key 'rows'; allowed are none"),
         ('backend = "int8"', 'backend = "int8"\nmodel = "gptj"', "model 'gptj' is unknown"),
         ('name = "int8"', 'name = "deepspeed"', "the case 'deepspeed' is there twice"),
-        ('name = "int8"', 'name = "../int8"', r"cases\[../int8\].name\]: Expected `str` matching"),
+        ('name = "int8"', 'name = "../int8"', r"cases\[../int8\].name\]: '../int8': allowed are letters, digits"),
         ("mean_ms = 143.30", "meen_ms = 143.30", r"\[cases\[int8\].published\]: unknown key 'meen_ms'; did you mean 'mean_ms'"),
         ("size = 3.83", "sise = 3.83", r"\[claims\[1.5\].relations\[0\]\]: unknown key 'sise'; did you mean 'size'"),
         ('than = ["layer-parallel"', 'than = ["layer-paralel"', "claim 1.1: case 'layer-paralel' is unknown, known are"),
         ('slowest = "bminf"', 'slowest = "bmimf"', "claim 1.4: case 'bmimf' is unknown, known are"),
+        ("new_tokens = 1, arguments = {}", "new_tokens = 0, arguments = {}", r"\[variants.published.runs\[0\].new_tokens\]: 0: Expected `int` >= 1"),
+        ("[variants.published]", "[variants.publisht]", "variant 'publisht' is unknown, known are published, controlled"),
+        ('stack = "2023-02"', 'stack = "2023-03"', "stack is '2023-03', allowed are 2023-02, .*; write stack = \"2023-05\""),
         ("headline = true", "headlin = true", r"\[claims\[1.2\]\]: unknown key 'headlin'; did you mean 'headline'"),
     ],
 )
@@ -193,6 +196,17 @@ def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):
     with pytest.raises(KitError, match=message) as caught:
         articles.load_all(copy)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_one_article_stops_no_other_one(copy, monkeypatch):
+    (copy / "mine.toml").write_text("slug = ")
+    monkeypatch.setattr(model, "ARTICLES", copy)
+    for function in (model.load, model.slugs):
+        monkeypatch.setattr(function, "__defaults__", (copy,))
+    assert model.find("inference-tools").slug == "inference-tools"
+    assert "mine" in model.slugs() and "mine" not in model.without_mistakes()
+    with pytest.raises(KitError, match="mine.toml: not TOML"):
+        model.find("mine")
 
 
 def tables_of(value, path=()):

@@ -118,3 +118,12 @@ def test_a_folder_of_reports_that_cannot_be_written_is_named(monkeypatch, ran, t
     monkeypatch.setattr(demo, "DEMO", tmp_path / "absent/demo")
     with pytest.raises(KitError, match="absent cannot be written .*; make it writable"):
         demo.demo.callback()
+
+
+def test_a_mistake_in_the_pins_leaves_the_report_of_the_last_demo_where_it_is(monkeypatch, ran, tmp_path):
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "REPORT.md").write_text("the last one")
+    monkeypatch.setattr(pins.Image, "locked", lambda image: {})
+    with pytest.raises(KitError, match="type make lock BACKEND="):
+        demo.run_demo()
+    assert (tmp_path / "demo" / "REPORT.md").exists() and ran == []

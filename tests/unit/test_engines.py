@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from bench import forms
+from bench import backends, forms
 from bench.backends import Engine, Loaded, compiled
 from scripts import paths
 from scripts.articles import references
@@ -38,6 +38,48 @@ def test_a_form_is_refused_by_a_backend_that_does_not_give_what_it_needs():
     )
 
 
+GOOD = {"unsupported": lambda job: "", "load": lambda job: None}
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"load": None}, r"bench/backends/mine.py has no function load\(job\), which every backend has"),
+        ({"unsupported": None}, r"bench/backends/mine.py has no function unsupported\(job\)"),
+        ({"GIVES": ("token",)}, "GIVES of bench/backends/mine.py names 'token', allowed are tokens, mask, logits, module, requests"),
+        ({"GIVES": "tokens"}, "GIVES of bench/backends/mine.py is 'tokens', allowed is a tuple of texts; mind the comma"),
+        ({"ARGUMENTS": "threads"}, "ARGUMENTS of bench/backends/mine.py is 'threads', allowed is a tuple of texts"),
+    ],
+)
+def test_a_module_that_is_no_backend_is_told_before_it_runs(names, said, monkeypatch):
+    module = types.ModuleType("bench.backends.mine")
+    vars(module).update({**GOOD, **names})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(KitError, match=said):
+        references.check_module("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def load(job)\n", "backends/mine.py, line 1: expected ':'; correct this line"),
+        ("1 / 0\n", "the module of 'mine' cannot be imported: ZeroDivisionError: division by zero; correct it"),
+    ],
+)
+def test_a_module_with_an_error_of_python_is_one_line_that_names_it(text, said, tmp_path, monkeypatch):
+    (tmp_path / "backends").mkdir()
+    (tmp_path / "backends" / "mine.py").write_text(text)
+    monkeypatch.setattr(backends, "__path__", [str(tmp_path / "backends")])
+    with pytest.raises(KitError, match=said) as caught:
+        references.check_module("mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_without_a_method_names_the_method():
+    with pytest.raises(NotImplementedError, match="the engine Engine has no method end_tokens, which docs/adding.md describes"):
+        Engine().end_tokens()
+
+
 @pytest.mark.parametrize(
     ("backend", "form", "said"),
     [
@@ -46,8 +88,8 @@ def test_a_form_is_refused_by_a_backend_that_does_not_give_what_it_needs():
             "workload",
             "the form 'workload' needs module, and the backend 'compiled' gives tokens, mask, logits: give the case another form of bench/forms",
         ),
-        ("transformers", "paddding", "form 'paddding' has no module bench/forms/paddding.py"),
-        ("compield", "generate", "backend 'compield' has no module bench/backends/compield.py"),
+        ("transformers", "paddding", "form 'paddding' has no module bench/forms/paddding.py; did you mean 'padding'?"),
+        ("compield", "generate", "backend 'compield' has no module bench/backends/compield.py; did you mean 'compiled'?"),
     ],
 )
 def test_a_case_whose_form_does_not_fit_its_backend_is_one_line_that_names_the_case(backend, form, said):

@@ -99,7 +99,8 @@ def with_article(monkeypatch):
         own = articles.load_all()
         added = {"name": name, "architecture": "bloom", "shape": "bloomz-7b1", **keys}
         mine = dataclasses.replace(own["deepspeed-inference"], slug="mine", model=added, models={})
-        monkeypatch.setattr(articles, "load_all", lambda: {**own, "mine": mine})
+        for every in ("load_all", "without_mistakes"):
+            monkeypatch.setattr(articles, every, lambda: {**own, "mine": mine})
 
     return add
 
@@ -114,13 +115,23 @@ def test_a_model_without_a_pin_stops_no_measurement_of_another_one(with_article)
         article_models.find("a/new-model")
 
 
-def test_a_pinned_model_without_its_number_of_parameters_says_what_is_missing(with_article, monkeypatch):
+def test_a_model_without_a_pin_keeps_no_other_model_from_being_fetched(with_article, capsys):
+    others = article_models.of_articles()
+    with_article("a/new-model", parameters=1)
+    capsys.readouterr()
+    assert article_models.of_articles() == others
+    assert 'note: a/new-model is left out: docker/pins.toml has no [models."a/new-model"]' in capsys.readouterr().err
+
+
+def test_a_pinned_model_without_its_number_of_parameters_says_what_is_missing(with_article, monkeypatch, capsys):
     with_article("a/new-model")
     pins = model_pins.load()
     monkeypatch.setattr(model_pins, "load", lambda: {**pins, "a/new-model": model_pins.ModelPin(FIRST)})
-    for ask in (article_models.of_articles, lambda: article_models.find("a/new-model")):
-        with pytest.raises(KitError, match="has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random"):
-            ask()
+    words = "has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random"
+    with pytest.raises(KitError, match=words):
+        article_models.find("a/new-model")
+    article_models.of_articles()
+    assert words in capsys.readouterr().err
 
 
 def test_a_number_of_parameters_that_one_article_lacks_is_taken_from_another_one(with_article):

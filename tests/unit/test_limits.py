@@ -327,8 +327,9 @@ def test_a_price_that_is_none_is_refused_in_one_line(typed):
         _ = Surroundings({"COST_PER_GPU_HOUR": typed}).cost_per_gpu_hour
 
 
-def test_systems_of_today_are_those_that_no_articles_stack_has():
-    assert same_work.of_today() == {"compiled", "vllm"}
+def test_systems_of_today_are_those_that_an_articles_own_stack_lacks_whatever_other_articles_have():
+    assert {"compiled", "vllm"} <= same_work.later_than("2023-02") and "deepspeed" not in same_work.later_than("2023-02")
+    assert not same_work.later_than("current"), "an article on today's stack has no later system"
 
 
 def same_work_lines(*records):

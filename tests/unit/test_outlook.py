@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 
+from scripts import articles
 from scripts.articles import Article, Case
 from scripts.commands.line import invoke
-from scripts.errors import UsageError
+from scripts.errors import KitError, UsageError
 from scripts.machine import gpus
+from scripts.pins import Image
 from scripts.results import store
 from scripts.run import host_facts, outlook, plan, runner
 from tests import synthetic
@@ -223,3 +225,21 @@ def test_a_choice_that_leaves_no_case_is_refused_with_what_fits(verb, name, type
     given = [part for key, value in typed.items() for part in (f"--{key.lower()}", value)]
     with pytest.raises(UsageError, match=words):
         invoke([verb, name, "--plan", "1", "--runs", str(tmp_path), *given])
+
+
+def test_a_claim_that_cannot_be_judged_is_refused_before_anything_is_planned_or_run(tmp_path, monkeypatch):
+    wrong = {"id": "9", "text": "", "relations": [{"case": "int8", "peak_memory_below_bytes": 24}]}
+    claiming = dataclasses.replace(articles.find("inference-tools"), claims=[wrong])
+    monkeypatch.setattr(articles, "find", lambda slug: claiming)
+    options = [part for name, value in CPU.items() for part in (f"--{name.lower()}", value)]
+    for more in (["--plan", "1"], []):
+        with pytest.raises(KitError, match="claim 9: .* is 24, allowed are bytes"):
+            invoke(["bench", "int8", *options, *more, "--runs", str(tmp_path)])
+
+
+def test_pins_that_are_not_locked_are_refused_before_anything_is_planned_or_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "locked", lambda image: {})
+    options = [part for name, value in CPU.items() for part in (f"--{name.lower()}", value)]
+    for more in (["--plan", "1"], []):
+        with pytest.raises(KitError, match=r"docker/demo/common/requirements.txt has torch \(absent\), docker/pins.toml .*; type make lock BACKEND=int8"):
+            invoke(["bench", "int8", *options, *more, "--runs", str(tmp_path)])

@@ -115,7 +115,7 @@ def test_broken_toml_is_one_line_with_its_place(copy):
 
 def test_a_missing_lock_says_what_to_type(whole_copy):
     (whole_copy / "docker/int8/current/requirements.txt").unlink()
-    with pytest.raises(KitError, match="make lock render"):
+    with pytest.raises(KitError, match="docker/int8/current/requirements.txt is missing: type make lock BACKEND=int8, then make render"):
         pins.load(whole_copy).image("int8", "current").locked()
 
 
@@ -195,15 +195,56 @@ def test_two_backends_that_are_the_same_as_each_other_are_refused(copy):
     [
         ("[backend.vllm]", '[backend."/etc"]\nsummary = "x"\nstacks = []\n\n[backend.vllm]', r"\[backend\]: unknown key '/etc'"),
         ("[backend.vllm]", '[backend."../x"]\nsummary = "x"\nstacks = []\n\n[backend.vllm]', r"\[backend\]: unknown key '../x'"),
-        ('"torch_six.py"', '"/dev/zero"', r"\[backend.deepspeed.hopper.added_files.…\]: Expected"),
-        ('"deepspeed-0.7.7-cuda12.patch"', '"../../x.patch"', r"\[backend.deepspeed.hopper.compile.patches\[0\]\]: Expected"),
-        ('environment = "tensor-parallel"', 'environment = "../x"', r"\[backend.tensor-parallel.demo.environment\]: Expected"),
+        ('"torch_six.py"', '"/dev/zero"', r"\[backend.deepspeed.hopper.added_files.torch/_six.py\]: '/dev/zero': allowed are letters"),
+        ('"deepspeed-0.7.7-cuda12.patch"', '"../../x.patch"', r"\[backend.deepspeed.hopper.compile.patches\[0\]\]: '../../x.patch': allowed are letters"),
+        ('environment = "tensor-parallel"', 'environment = "../x"', r"\[backend.tensor-parallel.demo.environment\]: '../x': allowed are letters"),
     ],
 )
 def test_a_name_of_the_pins_that_would_lead_elsewhere_is_refused(copy, old, new, message):
     edit(copy, old, new)
     with pytest.raises(KitError, match=message):
         pins.load(copy)
+
+
+NEW = '[backend.{}]\nsummary = "x"\nstacks = {}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (NEW.format("MyEngine", "[]"), r"\[backend.MyEngine\]: a backend's name has small letters, digits and '-'.*; write 'myengine'"),
+        (NEW.format("my_engine", "[]"), "write 'my-engine'"),
+        (NEW.format("mine", '["demo", "demo"]'), "stacks names 'demo' twice; write each stack once"),
+        (NEW.format("mine", '["curent"]') + "[backend.mine.current.pins]\n", "stacks names 'curent', allowed are .*; write 'current'"),
+        (
+            NEW.format("mine", '["demo"]') + '[backend.mine.demo]\nenvironment = "mine"\n',
+            r"environment is 'mine', allowed are common, .*\[stack.demo.environments\]",
+        ),
+        (
+            NEW.format("mine", '["demo"]') + '[backend.mine.demo.pins]\nx = { version = ">=1", origin = "chosen", why = "y" }\n',
+            "the version of x is '>=1', allowed is one version, such as 1.2.3",
+        ),
+        (NEW.format("mine", '["demo"]') + '[backend.mine.demo.pins]\nx = "1"\n', r"\[backend.mine.demo.pins.x\]: '1': Expected `object`, got `str`"),
+        ("[backend.vllm]\n\n", "^docker/pins.toml: not TOML: "),
+    ],
+)
+def test_a_mistake_in_a_new_backend_is_one_line_that_says_what_is_allowed(copy, table, message):
+    edit(copy, "[backend.vllm]", table + "[backend.vllm]")
+    with pytest.raises(KitError, match=message) as caught:
+        pins.load(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_pins_that_were_edited_after_their_lock_are_told_before_anything_runs(whole_copy):
+    pins.load(whole_copy).image("int8", "demo").refuse_other_lock()
+    edit(
+        whole_copy,
+        'bitsandbytes = { version = "0.50.2", origin = "chosen", why = "as in',
+        'bitsandbytes = { version = "0.50.3", origin = "chosen", why = "as in',
+    )
+    words = "^docker/demo/common/requirements.txt has bitsandbytes 0.50.2, docker/pins.toml 0.50.3; type make lock BACKEND=int8, then make render"
+    with pytest.raises(KitError, match=words):
+        pins.load(whole_copy).image("int8", "demo").refuse_other_lock()
 
 
 @pytest.mark.parametrize(

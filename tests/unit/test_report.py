@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.job import to_json
-from scripts import articles, paths, results, stats
+from scripts import articles, paths, pins, results, stats
 from scripts.errors import KitError
 from scripts.report import document
 from scripts.report import page as page_text
@@ -23,7 +23,7 @@ from scripts.report.plots import all_claims, memory_dots, svg, time_dots
 from scripts.report.text import Markdown
 from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.report.view import View
-from scripts.report.views import VIEWS
+from scripts.report.views import VIEWS, provenance
 from scripts.results import Record
 from scripts.verdicts import judging, row_groups
 from tests import reports, synthetic
@@ -754,3 +754,21 @@ def test_rows_whose_case_loads_in_another_way_since_say_so_in_one_line(tmp_path:
     for one in both:
         one.job.load["dtype"] = "float64"
     assert "- layer-parallel on 2 GPUs and tensor-parallel on 2 GPUs: loaded with dtype float64; its case now says dtype float32" in page(tmp_path, both)
+
+
+def test_the_library_of_a_new_backend_stands_among_the_versions(monkeypatch):
+    known = pins.load()
+    mine = {"stacks": ["current"], "current": {"pins": {"my-engine": {"version": "1"}, "its-helper": {"version": "2"}}}}
+    monkeypatch.setattr(pins, "load", lambda: dataclasses.replace(known, backends={**known.backends, "mine": mine}))
+    provenance.libraries.cache_clear()
+    try:
+        assert "my-engine" in provenance.libraries() and "its-helper" not in provenance.libraries()
+    finally:
+        provenance.libraries.cache_clear()
+
+
+def test_a_report_on_other_runs_leaves_out_an_article_with_a_mistake_and_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(articles, "without_mistakes", lambda: {"demo": articles.find("demo")})
+    monkeypatch.setattr(articles, "slugs", lambda: ["demo", "mine"])
+    assert set(document._articles_for(tmp_path)) == {"demo"}
+    assert capsys.readouterr().err == "note: mine is left out, its file has a mistake; type make article-mine PLAN=1 to see it\n"

@@ -886,14 +886,24 @@ def test_the_words_of_version_1_are_read_by_claim_group_and_tokens_and_a_damaged
         ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0, 2.0]}, "one for each of the 1 cases of `than`, found 2"),
         ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0], "batch_sizes": [1]}, "`ratios` are of no batch size"),
         ({"case": "int8", "from_batch": 1, "to_batch": 8}, "one of `gain_at_least`"),
-        ({"case": "int8", "check_passes": False}, "Invalid enum value False"),
+        ({"case": "int8", "check_passes": False}, "`check_passes` is false, allowed is true; leave the relation out"),
+        ({**FASTER, "slower": FASTER["faster"]}, "`faster` and `slower` are both '.*', a claim compares two cases"),
+        ({**FASTER, "size": 0.4}, "`size` is 0.4, allowed is the time of `slower` over that of `faster`, above 1; write 2.5 or exchange"),
+        ({"case": "int8", "peak_memory_below_bytes": 24}, "`peak_memory_below_bytes` is 24, allowed are bytes; 24 GiB are 25769803776"),
     ],
 )
 def test_a_relation_that_the_article_s_file_has_wrong_is_named_with_what_is_allowed(relation: dict, words: str) -> None:
     wrong = dataclasses.replace(ARTICLE, claims=[{"id": "1.1", "text": "", "relations": [relation]}])
-    with pytest.raises(KitError, match=f"^inference-tools.toml: claim 1.1.*{words}") as caught:
+    with pytest.raises(KitError, match=f"^bench/articles/inference-tools.toml: claim 1.1.*{words}") as caught:
         judging.judge_article([], wrong)
     assert "\n" not in str(caught.value)
+
+
+def test_two_parts_of_a_claim_have_names_of_their_own() -> None:
+    twice = [{**FASTER, "part": "fast"}, {"case": "int8", "check_passes": True, "part": "fast"}]
+    wrong = dataclasses.replace(ARTICLE, claims=[{"id": "1.1", "text": "", "relations": twice}])
+    with pytest.raises(KitError, match="claim 1.1: the part 'fast' is there twice; give each part a name of its own"):
+        rules.check(wrong)
 
 
 def test_an_article_s_file_may_hold_the_keys_of_every_kind_of_relation_and_no_other() -> None:

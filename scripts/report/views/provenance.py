@@ -1,12 +1,13 @@
 """What stood behind the numbers: the environment of each group, and the runs themselves."""
 
 import collections
+import functools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from scripts import stats, surroundings
+from scripts import pins, stats, surroundings
 from scripts.articles import Article
 from scripts.report import cells, rerun_command
 from scripts.report.cells import MARK, NONE
@@ -19,8 +20,15 @@ from scripts.verdicts import row_groups, run_facts
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-#: The libraries whose versions stand in the table, beside Python and torch, where an environment has them.
+#: The libraries whose versions stand in the table, beside Python and torch, where an environment has them; `libraries` adds those of other backends.
 LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "deepspeed", "bminf", "vllm", "numpy")
+
+
+@functools.cache
+def libraries() -> list[str]:
+    """LIBRARIES, then of each backend the first package of its own pins: the library that it is there for."""
+    own = (next(iter(table.get(stack, {}).get("pins", {})), "") for table in pins.load().backends.values() for stack in table["stacks"])
+    return [name for name in dict.fromkeys((*LIBRARIES, *own)) if name]
 
 
 def _distinct(rows: Iterable[Row], fact: Callable[[Record], object]) -> str:
@@ -98,7 +106,7 @@ def _versions(group: Group) -> Markdown:
         Column[Row](cells.devices(group), lambda row: row.count),
         Column[Row]("Python", lambda row: (row.guest.environment.get("python") if row.guest else None) or NONE),
         Column[Row]("torch", _torch),
-        *(_version(name) for name in LIBRARIES if any(name in _packages(row) for row in group.rows)),
+        *(_version(name) for name in libraries() if any(name in _packages(row) for row in group.rows)),
     ]
     return table(columns, group.rows)
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scripts import articles, pins
+from scripts import pins
 from scripts.articles import Article
 from scripts.report import cells
 from scripts.report.cells import NONE
@@ -26,10 +26,9 @@ NOTE = Markdown(
 
 
 @functools.cache
-def of_today() -> frozenset[str]:
-    """The backends that a reader may choose now and no article could: no article's stack has an image of them."""
-    stacks = {article.stack for article in articles.load_all().values() if article.claims}
-    return frozenset(name for name, backend in pins.load().backends.items() if not stacks & set(backend["stacks"]))
+def later_than(stack: str) -> frozenset[str]:
+    """The backends that a reader may choose now and an article on this stack could not: it has no image of them, the stack `current` has."""
+    return frozenset(name for name, backend in pins.load().backends.items() if stack not in backend["stacks"] and "current" in backend["stacks"])
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Line:
 
     @property
     def today(self) -> bool:
-        return self.row.record.job.backend in of_today()
+        return self.row.record.job.backend in later_than(self.article.stack)
 
     @property
     def kind(self) -> str:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from scripts.results import Record
 from scripts.results.marks import ran_out_by_itself
-from scripts.units import GIB
+from scripts.units import GIB, MIB
 from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import REFUTED, NotTested, Part
@@ -19,6 +19,11 @@ class Memory(Relation, frozen=True, kw_only=True):
 
     case: str
     peak_memory_below_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.peak_memory_below_bytes < MIB:
+            meant = self.peak_memory_below_bytes * GIB
+            raise ValueError(f"`peak_memory_below_bytes` is {self.peak_memory_below_bytes}, allowed are bytes; {self.peak_memory_below_bytes} GiB are {meant}")
 
     def names(self) -> list[str]:
         return [f"fits {self.peak_memory_below_bytes / GIB:g} GiB"]
