@@ -91,7 +91,7 @@ def test_a_call_that_took_longer_shows_in_the_row_and_its_ratios(small):
     assert differing(small) == []
     path = next(path for path in sorted(small.glob("runs/*/result.json")) if ".deepspeed." in path.parent.name)
     raw = json.loads(path.read_text())
-    raw["guest"]["measurements"][0]["timed_ms"][0] *= 1.5
+    raw["guest"]["measurements"][0]["timed_ms"][0] *= 5
     path.write_text(json.dumps(raw))
     places = differing(small)
     assert all(any(name in place for place in places) for name in ("mean_ms", "std_ms", "low_ms", "ratio: deepspeed", "high: deepspeed"))
