@@ -17,6 +17,8 @@ import numpy
 LEAST_SAMPLES = 5
 #: Fewer runs than this, each a fresh process, carry no interval and judge no claim.
 LEAST_RUNS = 5
+#: Fewer sets of GPUs than this carry no interval over sets: of two, Student's t interval is of no use.
+LEAST_SETS = 3
 CONFIDENCE = 0.95
 RESAMPLES = 9_999
 #: A sample is an outlier where 0.6745 |x - median| / MAD is above this (Iglewicz and Hoaglin). Outliers are counted,
@@ -176,6 +178,16 @@ def quotient_over_runs(above: Sequence[Sequence[float]], below: Sequence[Sequenc
     freedom = total**2 / sum(variance**2 / (len(values) - 1) for variance, values in zip(variances, logs, strict=True))
     half = _t_quantile(freedom) * math.sqrt(total)
     return Estimate(value, math.exp(difference - half), math.exp(difference + half))
+
+
+def over_sets(ratios: Sequence[float]) -> Estimate:
+    """The geometric mean of one ratio from each set of GPUs, with Student's t interval on the logarithms; no interval for fewer than LEAST_SETS sets."""
+    logs = numpy.log(numpy.asarray(ratios, dtype=float)).tolist()
+    mean = float(numpy.mean(logs))
+    if len(logs) < LEAST_SETS:
+        return Estimate(math.exp(mean))
+    half = _t_quantile(len(logs) - 1) * math.sqrt(_variance_of_mean(logs))
+    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def _variance_of_mean(values: Sequence[float]) -> float:

@@ -6,7 +6,7 @@
 number stands for all runs of its row that came to an end, also those that an earlier kit gave another id, and `…-01..02` for runs 1 and 2.
 `tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
 is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
-those in which a kernel ran on the only GPU.
+those in which a kernel ran on the only GPU, a `sets_ratio` the geometric mean of the ratios on each set of GPUs that ran both rows.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the means of two
 lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py).
 """
@@ -25,11 +25,14 @@ from scripts.results import Record
 from scripts.run import jobs
 from scripts.units import GIB
 from scripts.verdicts import run_facts
+from scripts.verdicts.relations import pairs
 
 PAGES = tuple(ROOT / place for place in ("README.md", "reports/FINDINGS.md", "docs/limits.md", "docs/method.md", "docs/readings.md"))
 
+#: Numbers of two rows.
+RATIOS = ("ratio", "ratio_interval", "item_ratio", "item_ratio_interval", "kernel_ratio", "sets_ratio", "sets_ratio_interval")
 #: {what a number is: how many ids it needs}.
-KINDS = {"peak_gib": 1, "ratio": 2, "ratio_interval": 2, "item_ratio": 2, "item_ratio_interval": 2, "kernel_ratio": 2}
+KINDS = {"peak_gib": 1, **dict.fromkeys(RATIOS, 2)}
 #: {what a number of a row is: how it follows from the means of its runs}.
 OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean_ms": lambda means_ms: stats.over_runs(means_ms).value,
@@ -108,13 +111,16 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     if kind in OF_A_ROW:
         return digits(OF_A_ROW[kind](means[0]))
     ratio = stats.ratio_over_runs(*means)
+    if kind.startswith("sets_ratio"):
+        ratio = stats.over_sets(_of_sets(runs, ids, options.get("tokens")))
     if kind.startswith("item_ratio"):
         slower, faster = (run_facts.batch_size_of(of_id[0]) for of_id in runs)
         ratio = stats.scaled(ratio, faster / slower)
     if not kind.endswith("_interval"):
         return digits(ratio.value)
     if ratio.low is None or ratio.high is None:
-        raise ValueError(f"fewer than {stats.LEAST_RUNS} runs carry no interval")
+        needed_for_it = f"{stats.LEAST_SETS} sets of GPUs" if kind.startswith("sets_ratio") else f"{stats.LEAST_RUNS} runs"
+        raise ValueError(f"fewer than {needed_for_it} carry no interval")
     return f"{digits(ratio.low)} to {digits(ratio.high)}"
 
 
@@ -168,6 +174,14 @@ def _kernels_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[f
     if not any(told):
         raise ValueError(f"no run of {name} tells for how much of its time a kernel ran on its only GPU")
     return [ms for ms in told if ms]
+
+
+def _of_sets(runs: Sequence[Sequence[Record]], ids: Sequence[str], tokens: str | None) -> list[float]:
+    """The ratio on each set of GPUs that ran both rows, where there are several."""
+    timed = [[(run, mean_ms) for run, mean_ms, _ in _timed(of_id, name, tokens)] for of_id, name in zip(runs, ids, strict=True)]
+    if not (found := pairs.by_gpus(*timed)):
+        raise ValueError("one set of GPUs ran all runs, or none ran both rows")
+    return [one.ratio for one in found]
 
 
 def _timed(runs: Sequence[Record], name: str, tokens: str | None) -> list[tuple[Record, float, int]]:

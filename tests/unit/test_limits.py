@@ -306,6 +306,15 @@ def test_a_window_that_does_not_count_has_its_code_in_place_of_joules():
         assert line["J a token"] == "too-short" and line["J a token by sampled power"] == "—"
 
 
+def test_joules_are_those_of_the_middle_run_that_has_them():
+    one = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
+    runs = synthetic.repeated(one, 5, 0.1)
+    for run in runs[1:4]:
+        run.host["energy"] = synthetic.probed(record(run.job, (300.0, 1280.0)), code="too-short").host["energy"]
+    _, long = cells_of(energy.section(group_of(*runs), None), "deepspeed")
+    assert long["J a token"] == "2.00", "three of five runs have none, the middle one among them"
+
+
 def test_joules_of_which_a_gpu_s_do_not_count_are_none():
     run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0)))
     for window in run.host["energy"]:

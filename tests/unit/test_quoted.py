@@ -47,6 +47,22 @@ def test_a_number_is_that_of_the_runs_that_its_marker_names(marker, digits):
     assert number(marker) == digits
 
 
+def test_a_ratio_over_sets_of_gpus_takes_each_set_as_one_number():
+    runs = [*repeated(record(SLOW.job, 30.0, spread=0.0), 3, 0.0), *repeated(record(FAST.job, (10.0, 90.0), spread=0.0), 3, 0.0)]
+    with pytest.raises(KitError, match="one set of GPUs ran all runs"):
+        number(f"sets_ratio {SLOWER} {FASTER} tokens=1", runs)
+    for run in runs:
+        run.host["gpus"] = [{**gpu, "uuid": f"GPU-{run.number}-{gpu['index']}"} for gpu in run.host["gpus"]]
+        run.guest.measurements[0]["timed_ms"] = [
+            ms * (2**run.number if run.job.case == "layer-parallel" else 1) for ms in run.guest.measurements[0]["timed_ms"]
+        ]
+    assert number(f"sets_ratio {SLOWER} {FASTER} tokens=1 decimals=1", runs) == "12.0", "of 6, 12 and 24"
+    assert number(f"sets_ratio_interval {SLOWER} {FASTER} tokens=1 decimals=2", runs) == "2.14 to 67.14"
+    two = [run for run in runs if run.number < 3]
+    with pytest.raises(KitError, match="fewer than 3 sets of GPUs carry no interval"):
+        number(f"sets_ratio_interval {SLOWER} {FASTER} tokens=1", two)
+
+
 def test_an_id_without_its_number_stands_for_the_row_whatever_ids_its_other_runs_have():
     """An earlier kit put less into an id."""
     earlier = [dataclasses.replace(run, id=f"{SLOWER}earlier-0{place}") for place, run in enumerate(repeated(record(SLOW.job, 60.0, spread=0.0), 2, 0.02), 1)]

@@ -1252,8 +1252,28 @@ def test_ratios_on_several_gpus_that_differ_by_more_than_a_quarter_are_of_a_mixt
 def test_a_note_names_four_sets_of_gpus_at_most() -> None:
     fast, slow = (repeated(one, 6, 0.0) for one in pair(10.0, 20.0))
     runs = [moved for place, both in enumerate(zip(fast, slow, strict=True)) for moved in on_machine(list(both), str(place), place)]
-    (note,) = judge_runs([FASTER], runs).parts[0].notes
+    note, over_sets = judge_runs([FASTER], runs).parts[0].notes
     assert note.count("2.00 of 1 run") == 4 and note.endswith(", and 2 more")
+    assert over_sets == "over these 6 sets: 2.00 to 2.00"
+
+
+def test_three_sets_of_gpus_have_an_interval_that_takes_each_as_one_number() -> None:
+    """Of the ratios 1, 2 and 4 the logarithms are 0, log 2 and 2 log 2: mean and standard deviation are log 2, and Student's t is 4.303."""
+    fast, slow = (repeated(one, 6, 0.0) for one in pair(10.0, 40.0))
+    machines = [("a", slice(0, 1), 4.0), ("b", slice(1, 3), 2.0), ("c", slice(3, 6), 1.0)]
+    runs = []
+    for day, (name, which, factor) in enumerate(machines, 1):
+        runs += [*on_machine(fast[which], name, day, factor), *on_machine(slow[which], name, day)]
+    (part,) = judge_runs([FASTER], runs).parts
+    assert part.notes == ("by GPUs: 1.00 of 1 run, 2.00 of 2 runs, 4.00 of 3 runs", "over these 3 sets: 0.36 to 11.19")
+    assert stats.over_sets([1.0, 2.0]) == stats.Estimate(pytest.approx(2**0.5)), "of two sets it would be of no use"
+
+
+def test_a_ratio_like_for_like_tells_the_gpus_that_ran_both_rows() -> None:
+    of = parts.OnGpus(1.16, (3, 2))
+    part = Part("faster", NOT_TESTED, "0.915", cases=("deepspeed", "layer-parallel"), notes=("on GPUs that ran both: 1.16 of 3 and 2 runs",), on_gpus=(of,))
+    assert claims._alike(part) == "Like for like, controlled: 0.915 × layer-parallel (on GPUs that ran both: 1.16 of 3 and 2 runs)"
+    assert claims._alike(dataclasses.replace(part, on_gpus=(), notes=("kernels alone: 1.20",))) == "Like for like, controlled: 0.915 × layer-parallel"
 
 
 def pages_of(runs: list[Record], folder) -> str:

@@ -89,8 +89,9 @@ def _with_word(part: Part, reason: str) -> str:
 
 
 def _alike(part: Part) -> str:
-    """ "Like for like, controlled: 1.16 (1.12 to 1.19) × layer-parallel"."""
-    return f"Like for like, controlled: {part.number}" + (f" × {part.cases[1]}" if part.cases else "")
+    """ "Like for like, controlled: 1.16 (1.12 to 1.19) × layer-parallel", and in brackets the ratio on each set of GPUs, where these are told."""
+    by_gpus = f" ({'; '.join(part.notes)})" if part.on_gpus else ""
+    return f"Like for like, controlled: {part.number}" + (f" × {part.cases[1]}" if part.cases else "") + by_gpus
 
 
 def for_terminal(verdicts: ArticleVerdicts) -> list[str]:

@@ -1,6 +1,7 @@
 """Joules a token by NVML's energy counter around the timed calls, and what a million tokens cost where a price of a GPU's hour is given."""
 
-from dataclasses import dataclass
+import dataclasses
+import statistics
 from typing import Any
 
 from scripts import surroundings
@@ -10,11 +11,12 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
-from scripts.verdicts.row import Row
+from scripts.results import Record
+from scripts.verdicts.row import Row, median
 from scripts.verdicts.row_groups import Group
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Spent:
     """Calls of so many new tokens of a row; `gpus` is what scripts/machine/energy.py gives, one each, [] where nothing was told.
 
@@ -68,8 +70,18 @@ ALL_SEQUENCES = Markdown("*New tokens* are those of one sequence; the energy is 
 
 
 def spent(row: Row) -> list[Spent]:
-    told = {one["new_tokens"]: one for one in row.record.host.get("energy") or []}
-    return [Spent(row, count, told[count]["gpus"], told[count].get("calls")) if count in told else Spent(row, count, []) for count in row.new_tokens]
+    return [_of_calls(row, count) for count in row.new_tokens]
+
+
+def _of_calls(row: Row, new_tokens: int) -> Spent:
+    """Of the run with the middle time among those with joules that count; of the row's median run where none has them."""
+    valid = [one for run in row.runs_of(new_tokens) if (one := _of_run(row, run, new_tokens)).joules() is not None]
+    return median(valid, lambda one: statistics.fmean(one.row.timed_ms(new_tokens))) if valid else _of_run(row, row.record, new_tokens)
+
+
+def _of_run(row: Row, run: Record, new_tokens: int) -> Spent:
+    told: dict[str, Any] = next((one for one in run.host.get("energy") or [] if one["new_tokens"] == new_tokens), {})
+    return Spent(dataclasses.replace(row, record=run), new_tokens, told.get("gpus", []), told.get("calls"))
 
 
 def section(group: Group, article: Article | None) -> Markdown:
@@ -89,7 +101,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent](f"a million new tokens at {price:g} a GPU's hour" if price else NONE, lambda one: _price(one, price), when=bool(price)),
     ]
     beside = ", or of further calls where these are too short" if any(one.calls for one in rows) else ""
-    words = Markdown("Energy of the timed calls{}; of several runs, of the one that took the middle time:").format(beside)
+    words = Markdown("Energy of the timed calls{}; of several runs that tell it, of the one that took the middle time:").format(beside)
     notes = (
         ALL_SEQUENCES if any(one.row.sequences > 1 for one in rows) else Markdown(),
         ALL_GPUS if any(one.row.empty_devices for one in rows) else Markdown(),

@@ -62,13 +62,16 @@ class Pair:
 
     def notes(self, where: Range = EVERYWHERE) -> tuple[str, ...]:
         """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "on GPUs that ran both: 4.13 of 3 runs";
-        "kernels alone: 1.82 of 3 runs"; remarks.
+        "over these 3 sets: 0.69 to 4.41", the interval that takes each set as one number; "kernels alone: 1.82 of 3 runs"; remarks.
 
         `where` a claim places the ratio: kernels alone may lie on the other side.
         """
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
         which = "by GPUs" if len(self.on_gpus) > 1 else "on GPUs that ran both"
         by_gpus = [f"{which}: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
+        over_sets = stats.over_sets([one.ratio for one in self.on_gpus]) if self.on_gpus else None
+        if over_sets and over_sets.low is not None:
+            by_gpus.append(f"over these {len(self.on_gpus)} sets: {over_sets.low:.2f} to {over_sets.high:.2f}")
         kernels = [self.of_kernels.in_words(where)] if self.of_kernels and self.of_kernels.is_another else []
         return (*by_gpus, *kernels, *self.remarks)
 
@@ -109,7 +112,7 @@ def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[floa
     timed = [list(zip(row.runs_of(new_tokens), times_ms, strict=True)) for row, times_ms in ((slower, above), (faster, below))]
     ratio, why_not = stats.ratio_over_runs(above, below), lookup.why_not([faster, slower], new_tokens)
     runs = lookup.fewest_runs([faster, slower], new_tokens)
-    return Pair(faster, slower, ratio, spread, why_not, _by_gpus(*timed), _of_kernels(timed, new_tokens), runs)
+    return Pair(faster, slower, ratio, spread, why_not, by_gpus(*timed), _of_kernels(timed, new_tokens), runs)
 
 
 def _of_kernels(timed: Sequence[Sequence[tuple[Record, float]]], new_tokens: int) -> OfKernels | None:
@@ -130,7 +133,7 @@ def _with_kernels(timed: Sequence[tuple[Record, float]], new_tokens: int) -> lis
     return [(kernels, ms) for kernels, ms in told if kernels]
 
 
-def _by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnGpus, ...]:
+def by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Record, float]]) -> tuple[OnGpus, ...]:
     """The ratio on each set of GPUs that ran both rows, oldest first; () where one set ran all runs, or none ran both rows.
 
     Runs that share a GPU belong to one set: a result does not name its machine, and rows on one GPU of a pair belong to the rows on both.
