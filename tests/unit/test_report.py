@@ -3,6 +3,7 @@ import csv
 import dataclasses
 import functools
 import json
+import math
 import operator
 import re
 import shutil
@@ -476,6 +477,16 @@ def test_a_part_of_a_claim_has_a_row_of_its_own_with_its_ratio_in_digits_and_the
     drawn = set(re.findall(r'<path [^>]*class="(v\d) (?:fill|stroke)"', shown))
     assert drawn == {svg.verdict_class("refuted"), svg.verdict_class("holds")}, "the claim's own verdict is no dot"
     assert "stops: refuted, published 1.09, measured 4.62 (3.50 to 6.20)" in shown
+
+
+def test_the_picture_of_all_claims_has_a_small_dot_for_each_set_of_gpus_that_ran_both_rows() -> None:
+    dot = all_claims.Dot("holds", 3.83, stats.Estimate(2.0, 1.5, 2.5), on_gpus=[1.56, 2.64])
+    shown = all_claims.plot([all_claims.Line("1.1 A is the fastest.", "holds", [dot])]) or ""
+    (first, second), (one, other) = re.findall(r'<circle cx="([0-9.]+)"[^>]*class="muted', shown), (1.56, 2.64)
+    (published,) = re.findall(r'<path d="M([0-9.]+) [^>]*class="ink" stroke-width="2"', shown)
+    assert (float(second) - float(first)) / (float(published) - float(second)) == pytest.approx(math.log(other / one) / math.log(3.83 / other), rel=0.05)
+    assert "measured 2.00 (1.50 to 2.50), by GPUs 1.56, 2.64" in shown
+    assert "<circle" not in (all_claims.plot([all_claims.Line("1.1 A", "holds", [dataclasses.replace(dot, on_gpus=())])]) or "")
 
 
 def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(whole: Path) -> None:

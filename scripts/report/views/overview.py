@@ -216,14 +216,18 @@ def _dots(judged: Judged) -> list[all_claims.Dot]:
     """The published and measured ratio of a claim; of a tested claim whose parts came out differently those of each part, by its name and verdict."""
     if not judged.verdict.parts_differ or judged.verdict.word == NOT_TESTED:
         if numbers := ratio(judged):
-            return [all_claims.Dot(judged.verdict.word, numbers[0], numbers[2].ratio)]
-        return [all_claims.Dot(judged.verdict.word, None, measured) for measured, _, _ in ratios(judged)[:1]]
+            return [_dot(judged.verdict.word, numbers[0], numbers[2])]
+        return [_dot(judged.verdict.word, None, parts[0]) for _, _, parts in ratios(judged)[:1]]
     dots = []
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
         if is_shown and (part.ratio or published):
-            dots.append(all_claims.Dot(part.word, published[0] if published else None, part.ratio, part.name))
+            dots.append(dataclasses.replace(_dot(part.word, published[0] if published else None, part), name=part.name))
     return dots
+
+
+def _dot(word: str, published: float | None, part: Part) -> all_claims.Dot:
+    return all_claims.Dot(word, published, part.ratio, on_gpus=[one.ratio for one in part.on_gpus])
 
 
 def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:
