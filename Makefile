@@ -193,16 +193,17 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@echo "check: generated files, locks and style are as they should be"
 
 .PHONY: test test-fast test-all test-site
-TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
+TESTS := -m pytest -c tests/pytest.ini --no-loadscope-reorder --numprocesses
 
+# A process more than two cores have: half of their time the fast tests wait.
 test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
-	@$(PY) $(TESTS) -m "not full and not slow" tests/unit
+	@$(PY) $(TESTS) 3 -m "not full and not slow" tests/unit
 
 test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
-	@$(PY) $(TESTS) -m "not full"
+	@$(PY) $(TESTS) 2 -m "not full"
 
 test-all: $(DEV) ## Run the tests as CI does: those of make test, the longest ones, and repeats at a larger scale
-	@$(PY) $(TESTS)
+	@$(PY) $(TESTS) 2
 
 test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell)
 	@KIT_NEEDS_BROWSER=1 $(PY) -m pytest -c tests/pytest.ini tests/site

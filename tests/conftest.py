@@ -17,7 +17,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # `make test GPU_MODE=cdi` is meant for the tests; the verbs that they start would refuse what they do not read.
 os.environ.pop("KIT_TYPED", None)
 
-# Two files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
+# Two or three files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 surroundings.use(os.environ)  # for fixtures of a whole session, which come before those of a test
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast tests first, then the browser, real tiny models, and containers; the other way round where two run at a time.
+    """The fast tests first, then the browser, real tiny models, and containers; the other way round where several run at a time.
 
     There the longest files of a folder come first in it, or one process would be at them when the other has nothing left to do.
     """
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByFile(LoadScopeScheduling):
-    """Two test files at a time, for the tests of one share what they set up; never two that use the Docker engine."""
+    """Whole test files at a time, for the tests of one share what they set up; never two that use the Docker engine."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])
