@@ -6,7 +6,7 @@
 SHELL := bash
 
 # python3.11 first: the demo's CPU build of torch is pinned for 3.11 to 3.14, and 3.11 is the oldest that the tools run on.
-PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(if $(shell $(name) --version 2>/dev/null),$(name))))
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do if $$name --version >/dev/null 2>&1; then echo $$name; break; fi; done)
 PY := .venv/bin/python
 # The groups of docker/pins.toml [host.pins]: each is installed with the first target that needs it.
 RUN := .venv/.run
@@ -193,16 +193,17 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 	@echo "check: generated files, locks and style are as they should be"
 
 .PHONY: test test-fast test-all test-site
-TESTS := -m pytest -c tests/pytest.ini --numprocesses 2 --no-loadscope-reorder
+TESTS := -m pytest -c tests/pytest.ini --no-loadscope-reorder --numprocesses
 
-test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (1-2 minutes)
-	@$(PY) $(TESTS) -m "not full and not slow" tests/unit
+# A process more than two cores have: half of their time the fast tests wait.
+test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
+	@$(PY) $(TESTS) 3 -m "not full and not slow" tests/unit
 
 test: $(DEV) ## Run the tests: the fast ones, those with real tiny models, and those that need Docker
-	@$(PY) $(TESTS) -m "not full"
+	@$(PY) $(TESTS) 2 -m "not full"
 
 test-all: $(DEV) ## Run the tests as CI does: those of make test, the longest ones, and repeats at a larger scale
-	@$(PY) $(TESTS)
+	@$(PY) $(TESTS) 2
 
 test-site: $(DEV) ## Open the site of the committed results in a headless Chromium (Debian: chromium-headless-shell)
 	@KIT_NEEDS_BROWSER=1 $(PY) -m pytest -c tests/pytest.ini tests/site

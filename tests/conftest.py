@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # `make test GPU_MODE=cdi` is meant for the tests; the verbs that they start would refuse what they do not read.
 os.environ.pop("KIT_TYPED", None)
 
-# Two files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
+# Two or three files of tests run at a time; with threads of their own their jobs would wait for each other's, and count that as work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 surroundings.use(os.environ)  # for fixtures of a whole session, which come before those of a test
@@ -26,9 +27,29 @@ LONGEST = ("test_slurm.py", "test_compiled.py", "test_verified.py", "test_make.p
 
 FAKES = Path(__file__).resolve().parent / "fakes"
 
+#: The tests of unit/ fill 100 MB of memory at a time with their files.
+MEMORY, NEEDED_BYTES = "/dev/shm", 1 << 30
+
+
+def folder_in_memory() -> str:
+    """Where temporary files lie in memory; "" where TMPDIR names another place, memory has no room, or no program may start there.
+
+    Folders that come and go by the thousand take an ext4 disk as much time as the tests: it looks at each deleted inode before it makes another.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return ""
+    room = os.statvfs(MEMORY)
+    return MEMORY if room.f_bavail * room.f_frsize >= NEEDED_BYTES and not room.f_flag & os.ST_NOEXEC else ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All files of the tests in unit/ lie in memory where those run alone: files of other tests are large."""
+    if all("unit" in Path(place).parts for place in config.args) and (folder := folder_in_memory()):
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast tests first, then the browser, real tiny models, and containers; the other way round where two run at a time.
+    """The fast tests first, then the browser, real tiny models, and containers; the other way round where several run at a time.
 
     There the longest files of a folder come first in it, or one process would be at them when the other has nothing left to do.
     """
@@ -37,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByFile(LoadScopeScheduling):
-    """Two test files at a time, for the tests of one share what they set up; never two that use the Docker engine."""
+    """Whole test files at a time, for the tests of one share what they set up; never two that use the Docker engine."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])

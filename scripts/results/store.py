@@ -12,6 +12,7 @@ import datetime
 import gc
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -134,14 +135,24 @@ def _kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
     why = f"cannot write {path}: {error.strerror or error}"
     for shelter in (_temporary_folder, lambda: "/dev/shm"):
         try:
-            kept = Path(tempfile.mkdtemp(prefix="llm-repro-", dir=shelter()), "result.json")
-            write_whole(kept, text)
+            kept = _kept_in(shelter(), text)
         except OSError:
             continue
         folder, source, target = (shlex.quote(str(part)) for part in (path.parent, kept, path))
         return KitError(f"{why}; the result is kept at {kept}, bring it in with: mkdir -p {folder} && cp {source} {target}")
     sys.stdout.write(text)  # no disk takes it: the terminal is the last place where it is not lost
     return KitError(f"{why}, nor any temporary folder; the result is printed above, save it as {path}")
+
+
+def _kept_in(shelter: str, text: str) -> Path:
+    """A result in a new folder there, which is removed where it has no room."""
+    folder = Path(tempfile.mkdtemp(prefix="llm-repro-", dir=shelter))
+    try:
+        write_whole(folder / "result.json", text)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder / "result.json"
 
 
 def _temporary_folder() -> str:

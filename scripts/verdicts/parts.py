@@ -120,8 +120,11 @@ class Part:
 
     @property
     def comparisons(self) -> str:
-        """ "12 of 18 comparisons hold", of an "every" part that does not; "" of others, or without rows. Its number is that of the one that decides it."""
-        if len(self.compared) < 2 or self.word == HOLDS or not self.has_rows:
+        """ "12 of 18 comparisons hold", of an "every" part that does not; "" of others, and where none was tested.
+
+        The part's number is that of the comparison that decides it.
+        """
+        if len(self.compared) < 2 or self.word == HOLDS or all(part.word == NOT_TESTED for part in self.compared):
             return ""
         return f"{sum(part.word == HOLDS for part in self.compared)} of {len(self.compared)} comparisons hold"
 

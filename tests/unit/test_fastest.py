@@ -1,6 +1,7 @@
 """The fastest system of each model: which rows the line names, and by what time."""
 
 import dataclasses
+import re
 
 from scripts import articles
 from scripts.report.views import fastest
@@ -15,94 +16,97 @@ def a_row(case, call_ms, batch_size=1, count=1, new_tokens=128, **asked):
     return record(dataclasses.replace(of_job, prompt=prompt), call_ms, spread=0.0)
 
 
-def cells_of(*records):
-    """What was fastest in batch 1, and in larger batches."""
-    text = str(fastest.section(row_groups.build(list(records), articles.load_all())))
-    (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1")]
-    return [cell.strip() for cell in line.strip("|").split("|")[2:]]
+def lines_of(*records):
+    """{batch size: {header of a column: its cell}}."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown(*records).splitlines() if line.startswith("|")]
+    return {int(cells["batch"]): cells for cells in (dict(zip(lines[0], line, strict=True)) for line in lines[2:])}
 
 
-def line_of(*records):
-    """(what was fastest in batch 1, in larger batches), without the pages that the names lead to."""
-    return tuple(cell.partition("](")[0].replace("[", "") + cell.partition(")")[2] for cell in cells_of(*records))
+def shown(*records):
+    return str(fastest.section(row_groups.build(list(records), articles.load_all())))
 
 
-def named_beside(*records):
-    """What stands behind the fastest row in batch 1: of another setting."""
-    _, bracket, named = cells_of(*records)[0].partition(" (elsewhere")
-    return bracket + named
+def line_of(*records, batch_size=1):
+    """(the fastest, ms/token, GPUs, systems, runs) in this batch size, without the page that the name leads to."""
+    cells = lines_of(*records)[batch_size]
+    name = re.sub(r"\[(.*)\]\(.*\)", r"\1", cells["fastest"])
+    return (name, *(cells[column] for column in ("ms/token", "GPUs", "systems", "runs")))
+
+
+def elsewhere(*records, batch_size=1):
+    """What stands behind the fastest row of this batch size: a row that is faster."""
+    told = lines_of(*records)[batch_size].get("faster elsewhere", "")
+    return re.sub(r"\[(.*)\]\(.*\)", r"\1", told)
 
 
 def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_tokens():
-    assert line_of(a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)) == ("—", "deepspeed: 0.078, 1 GPU, batch 128, the only system measured, 1 run")
+    records = a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)
+    assert lines_of(*records).keys() == {128} and list(lines_of(*records, a_row("deepspeed", 1280.0))) == [1, 128]
+    assert line_of(*records, batch_size=128) == ("deepspeed", "0.078", "1", "1", "1")
 
 
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
     fast = a_row("deepspeed", 1280.0)
     fast.guest.used["dtype"] = "float16"
-    assert line_of(fast)[0] == "deepspeed: 10.0, 1 GPU, the only system measured, 1 run", "the rate of this GPU is not known"
+    assert "% of the memory's rate" not in shown(fast), "the rate of this GPU is not known"
     fast.host["gpus"][0]["memory_bytes_per_s"] = 4e12
     # 14.14 GB of weights at 4 TB/s take 3.5 ms
-    assert line_of(fast)[0] == "deepspeed: 10.0, 35 %, 1 GPU, the only system measured, 1 run"
-    assert "100 % is the limit" in str(fastest.section(row_groups.build([fast], articles.load_all())))
+    assert lines_of(fast)[1]["% of the memory's rate"] == "35"
+    assert "100 % is the limit" in shown(fast)
 
 
 def test_a_system_that_is_faster_in_a_smaller_batch_and_did_not_run_in_the_fastest_one_is_named():
-    def beside(*records):
-        _, bracket, named = cells_of(*records)[1].partition(" (in ")
-        return bracket + named.partition("[")[0] + named.partition("[")[2].partition("]")[0] + named.rpartition(")")[0].rpartition(" ")[2]
-
     both = [a_row("deepspeed", 1280.0, 128), a_row("deepspeed", 1280.0, 32), a_row("deepspeed", 1280.0, 8)]
-    assert beside(*both, a_row("int8", 640.0, 32, stack="hopper"), a_row("int8", 320.0, 8)) == " (in b32 int80.156"
-    assert beside(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8)) == " (in b8 int80.312"
-    assert not beside(*both, a_row("int8", 640.0, 32), a_row("int8", 1290.0, 128)), "it ran there, and is slower"
-    assert not beside(*both[:1], a_row("int8", 640.0, 32)), "both have to have run"
+    assert elsewhere(*both, a_row("int8", 640.0, 32, stack="hopper"), a_row("int8", 320.0, 8), batch_size=128) == "in batch 32 int8: 0.156"
+    assert elsewhere(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8), batch_size=128) == "in batch 8 int8: 0.312"
+    assert not elsewhere(*both, a_row("int8", 640.0, 32), a_row("int8", 1290.0, 128), batch_size=128), "it ran there, and is slower"
+    assert not elsewhere(*both[:1], a_row("int8", 640.0, 32), batch_size=128), "both have to have run"
 
 
 def test_systems_on_another_number_of_gpus_are_not_alike():
     one, two = repeated(a_row("int8", 1280.0)), repeated(a_row("deepspeed", 1280.0, count=2))
-    assert line_of(*one, *two)[0].startswith("int8: 10") or line_of(*one, *two)[0].startswith("deepspeed: 10")
-    assert " or " not in line_of(*one, *two)[0]
+    assert line_of(*one, *two)[0] in ("int8", "deepspeed")
     assert " or " in line_of(*one, *repeated(a_row("deepspeed", 1280.0)))[0]
 
 
 def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
     compared = [a_row(case, call_ms, recipe=1) for case, call_ms in (("int8", 2560.0), ("deepspeed", 2816.0))]
-    assert line_of(a_row("int8", 1280.0), *compared)[0].startswith("▼ int8: 20.0, 1 GPU, 2 systems, 1 run, recipe 1")
+    assert line_of(a_row("int8", 1280.0), *compared) == ("▼ int8", "20.0", "1", "2", "1, recipe 1")
 
 
 def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_systems_of_fewer_runs():
     measured = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
     looks = [a_row(case, 640.0, count=2, stack="hopper") for case in ("int8", "deepspeed", "tensor-parallel")]
-    assert line_of(*measured, *looks)[0].startswith("▼ int8: 10.0, 1 GPU, 2 systems, 1 to 5 runs")
-    assert line_of(*measured[:1], *measured[-1:], *looks)[0].endswith("3 systems, 1 run"), "without such a row the fastest goes first"
+    assert line_of(*measured, *looks) == ("▼ int8", "10.0", "1", "2", "1 to 5")
+    assert line_of(*measured[:1], *measured[-1:], *looks)[3:] == ("3", "1"), "without such a row the fastest goes first"
 
 
 def test_a_setting_with_the_fastest_row_goes_before_one_that_compares_more_systems():
     fast = [row for case in ("int8", "deepspeed") for row in repeated(a_row(case, 640.0))]
     many = [row for case in ("int8", "deepspeed", "tensor-parallel") for row in repeated(a_row(case, 1280.0, stack="hopper"))]
-    assert line_of(*fast, *many)[0].endswith(": 5.00, 1 GPU, 2 systems, 5 runs")
+    assert line_of(*fast, *many)[1:] == ("5.00", "1", "2", "5")
 
 
 def test_a_faster_row_of_another_setting_is_named_beside_the_fastest_of_the_setting():
     compared = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
-    assert " (elsewhere: [int8](#" in named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper"))
-    assert named_beside(*compared, a_row("int8", 640.0, count=2, stack="hopper")).endswith(") 5.00, 2 GPUs, 1 run)")
-    assert named_beside(*compared, a_row("int8", 1280.1, stack="hopper")) == "", "it is slower"
-    assert named_beside(*compared, a_row("int8", 640.0, stack="hopper", recipe=1)) == "", "its weights are earlier ones"
-    assert named_beside(*compared, a_row("int8", 6.4, stack="hopper", new_tokens=1)) == "", "its calls make one token"
+    assert elsewhere(*compared, a_row("int8", 640.0, count=2, stack="hopper")) == "int8: 5.00, 2 GPUs, 1 run"
+    assert elsewhere(*compared, a_row("int8", 1280.1, stack="hopper")) == "", "it is slower"
+    assert elsewhere(*compared, a_row("int8", 640.0, stack="hopper", recipe=1)) == "", "its weights are earlier ones"
+    assert elsewhere(*compared, a_row("int8", 6.4, stack="hopper", new_tokens=1)) == "", "its calls make one token"
 
 
 def test_several_answers_to_one_text_are_no_single_text_and_no_batch():
     several = a_row("deepspeed", 1280.0)
     several.guest.figures["pipeline"] = {"sequences": 4}
-    assert line_of(several, a_row("int8", 2560.0)) == ("int8: 20.0, 1 GPU, the only system measured, 1 run", "—")
+    assert lines_of(several, a_row("int8", 2560.0)).keys() == {1}
+    assert line_of(several, a_row("int8", 2560.0)) == ("int8", "20.0", "1", "1", "1")
 
 
 def test_of_batches_those_that_make_further_tokens_go_first_then_those_with_later_weights():
     prompts, earlier = a_row("int8", 8.0, 8, new_tokens=1, variant="published"), a_row("int8", 2048.0, 8, recipe=1)
-    assert line_of(prompts, earlier)[1] == "int8: 2.00, 1 GPU, batch 8, the only system measured, 1 run, recipe 1"
-    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8))[1] == "int8: 4.00, 1 GPU, batch 8, the only system measured, 1 run"
+    assert line_of(prompts, earlier, batch_size=8) == ("int8", "2.00", "1", "1", "1, recipe 1")
+    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8), batch_size=8) == ("int8", "4.00", "1", "1", "1")
+    assert line_of(prompts, batch_size=8)[1] == "1.00 with the prompt"
 
 
 def test_models_of_one_shape_share_a_line_with_the_fastest_of_both():
@@ -113,20 +117,17 @@ def test_models_of_one_shape_share_a_line_with_the_fastest_of_both():
         return [line for line in str(fastest.section(row_groups.build(rows, {}))).splitlines() if "SYNTHETIC" in line]
 
     (both, other) = told("bloomz-7b1", "bloom-7b1", "gpt-j-6B")
-    assert both.startswith("| bloom-7b1 and bloomz-7b1 (one shape) |") and ": 10.0, " in both and other.startswith("| gpt-j-6B |")
+    assert both.startswith("| bloom-7b1 and bloomz-7b1 (one shape) |") and "| 10.0 |" in both and other.startswith("| gpt-j-6B |")
     assert "one shape" not in "".join(told("bloomz-7b1", "gpt-j-6B", "llama-3-8B") + told("bloomz-7b1", "a-new-one", "another"))
 
 
 def test_a_workload_is_no_batch():
     workload = a_row("int8", 1.0, 8)
     workload.guest.figures["workload"] = {"items": 4, "new_tokens": 400, "seconds": 1.0}
-    assert line_of(workload, a_row("deepspeed", 2048.0, 8))[1] == "deepspeed: 2.00, 1 GPU, batch 8, the only system measured, 1 run"
+    assert line_of(workload, a_row("deepspeed", 2048.0, 8), batch_size=8) == ("deepspeed", "2.00", "1", "1", "1")
 
 
 def test_two_names_in_a_cell_are_explained_where_a_cell_has_two():
-    def shown(*records):
-        return str(fastest.section(row_groups.build(list(records), articles.load_all())))
-
     one = repeated(a_row("int8", 1280.0))
     assert "Two names in a cell" not in shown(*one)
     assert "Two names in a cell: 5 runs cannot tell them apart." in shown(*one, *repeated(a_row("deepspeed", 1280.0)))

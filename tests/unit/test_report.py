@@ -3,6 +3,7 @@ import csv
 import dataclasses
 import functools
 import json
+import math
 import operator
 import re
 import shutil
@@ -354,23 +355,23 @@ def test_the_index_of_the_committed_results_is_read_in_a_minute() -> None:
     assert not re.search(r"\([^()]*\([^()]*\)[^()]*\)", shown), "no brackets within brackets"
 
 
+def fastest_lines(text: str) -> list[str]:
+    """The lines of the table of the fastest systems, without the pages that the names lead to."""
+    return [re.sub(r"\]\([^)]*\)", "]", line) for line in text.splitlines() if line.startswith("| bloomz-7b1 | SYNTHETIC GPU |")]
+
+
 def test_the_fastest_system_of_a_model_is_told_with_those_it_was_compared_with(of_five_runs: str) -> None:
-    line = re.search(
-        r"^\| bloomz-7b1 \| SYNTHETIC GPU \| \[deepspeed\]\(inference-tools-\S+\): 12\.5\d* with the prompt, 2 GPUs, 5 systems, 5 runs \| — \|$",
-        of_five_runs,
-        re.M,
-    )
-    assert line, of_five_runs[:2000]
+    assert re.search(r"\| \[deepspeed\]\(inference-tools-\S+\) \| 12\.5 with the prompt \|", of_five_runs)
+    assert fastest_lines(of_five_runs) == ["| bloomz-7b1 | SYNTHETIC GPU | 1 | [deepspeed] | 12.5 with the prompt | 2 | 5 | 5 |"]
 
 
 def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(tmp_path: Path) -> None:
     wrong = record(job("deepspeed", 2), 10.0, checked=synthetic.check(0.5, passed=False))
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
-    (line,) = [line for line in text.splitlines() if line.startswith("| bloomz-7b1 | SYNTHETIC GPU |")]
-    compared, beside = line.split(" (elsewhere: ")
-    assert re.search(r"\| ▼ \[int8\]\(inference-tools-current-published-\S+\): 50\S* with the prompt, 1 GPU, 2 systems, 1 run$", compared)
-    assert re.search(r"^\[deepspeed\]\(inference-tools-current-controlled-\S+\) 9\.98, 2 GPUs, 1 run\) \| — \|$", beside), "that with the right output"
+    (line,) = fastest_lines(text)
+    assert re.search(r"\| 1 \| ▼ \[int8\] \| 50\S* with the prompt \| 1 \| 2 \| 1 \| \[deepspeed\]: 9\.98, 2 GPUs, 1 run \|$", line)
+    assert "[deepspeed](inference-tools-current-controlled-" in text, "that with the right output"
 
 
 def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tmp_path: Path) -> None:
@@ -379,17 +380,18 @@ def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tm
 
     first, near, far = runs("deepspeed", 48, 50, 52, 49, 51), runs("int8", 49, 51, 53, 50, 52), runs("bminf", 88, 90, 92, 89, 91)
     text = page(tmp_path, [*first, *near, *far])
-    assert re.search(r"\[deepspeed or int8\]\(\S+\): 50\S* with the prompt, 1 GPU, 3 systems, 5 runs", text), text[:2500]
+    assert re.search(r"\| \[deepspeed or int8\] \| 50\S* with the prompt \| 1 \| 3 \| 5 \|", *fastest_lines(text))
     text = page(tmp_path, [*first[:4], *near[:4], *far[:4]])
-    assert re.search(r"\[deepspeed\]\(\S+\): 49\S* with the prompt, 1 GPU, 3 systems, 4 runs", text), text[:2500]
+    assert re.search(r"\| ▼ \[deepspeed\] \| 49\S* with the prompt \| 1 \| 3 \| 4 \|", *fastest_lines(text))
     text = page(tmp_path, [*first, near[1], *far[:2]])
-    assert re.search(r"\[deepspeed\]\(\S+\): 50\S* with the prompt, 1 GPU, 3 systems, 1 to 5 runs", text), "a first place beside a single run is no more tested"
+    (line,) = fastest_lines(text)
+    assert re.search(r"\| ▼ \[deepspeed\] \| 50\S* with the prompt \| 1 \| 3 \| 1 to 5 \|", line), "a first place beside a single run is no more tested"
 
 
 def test_a_setting_whose_weights_verdicts_rest_on_tells_the_fastest_before_a_faster_one(tmp_path: Path) -> None:
     earlier = [record(job(case, recipe=1), time_ms) for case, time_ms in (("int8", 5.0), ("layer-parallel", 6.0))]
     text = page(tmp_path, [*earlier, record(job("int8"), 50.0), record(job("layer-parallel"), 60.0)])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[int8\]\(\S+\): 50\S* with the prompt", text, re.M)
+    assert re.search(r"\| ▼ \[int8\] \| 50\S* with the prompt \|", *fastest_lines(text))
 
 
 def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs_that_ended_are_counted(tmp_path: Path) -> None:
@@ -398,7 +400,7 @@ def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs
     failed = record(job("deepspeed", **decoding), status="failed", reason="RuntimeError: no", number=1)
     ended = record(job("deepspeed", **decoding), (20.0, 640.0), number=2)
     text = page(tmp_path, [*prompts, failed, ended, record(job("int8", **decoding), (20.0, 1280.0))])
-    assert re.search(r"^\| bloomz-7b1 \| SYNTHETIC GPU \| ▼ \[deepspeed\]\(\S+\): 5\.0\d*, 1 GPU, 2 systems, 1 run \|", text, re.M), text[:2500]
+    assert re.search(r"\| ▼ \[deepspeed\] \| 5\.0\d* \| 1 \| 2 \| 1 \|", *fastest_lines(text))
 
 
 def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:
@@ -476,6 +478,16 @@ def test_a_part_of_a_claim_has_a_row_of_its_own_with_its_ratio_in_digits_and_the
     drawn = set(re.findall(r'<path [^>]*class="(v\d) (?:fill|stroke)"', shown))
     assert drawn == {svg.verdict_class("refuted"), svg.verdict_class("holds")}, "the claim's own verdict is no dot"
     assert "stops: refuted, published 1.09, measured 4.62 (3.50 to 6.20)" in shown
+
+
+def test_the_picture_of_all_claims_has_a_small_dot_for_each_set_of_gpus_that_ran_both_rows() -> None:
+    dot = all_claims.Dot("holds", 3.83, stats.Estimate(2.0, 1.5, 2.5), on_gpus=[1.56, 2.64])
+    shown = all_claims.plot([all_claims.Line("1.1 A is the fastest.", "holds", [dot])]) or ""
+    (first, second), (one, other) = re.findall(r'<circle cx="([0-9.]+)"[^>]*class="muted', shown), (1.56, 2.64)
+    (published,) = re.findall(r'<path d="M([0-9.]+) [^>]*class="ink" stroke-width="2"', shown)
+    assert (float(second) - float(first)) / (float(published) - float(second)) == pytest.approx(math.log(other / one) / math.log(3.83 / other), rel=0.05)
+    assert "measured 2.00 (1.50 to 2.50), by GPUs 1.56, 2.64" in shown
+    assert "<circle" not in (all_claims.plot([all_claims.Line("1.1 A", "holds", [dataclasses.replace(dot, on_gpus=())])]) or "")
 
 
 def test_the_reason_why_single_runs_judge_nothing_is_told_once_above_each_table(whole: Path) -> None:

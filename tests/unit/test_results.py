@@ -119,11 +119,15 @@ run_command(lambda: results.store(Path(sys.argv[1]) / record.id, record) and 0)
 
 
 def test_where_no_disk_takes_it_the_result_is_printed(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, cwd=paths.ROOT, check=False)
-    assert done.returncode == 1
+    (temporary := tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "runs")], env=environment, capture_output=True, text=True, cwd=paths.ROOT, check=False
+    )
+    assert done.returncode == 1 and not list(temporary.iterdir()), "no empty folder is left"
     assert len(done.stderr.strip().splitlines()) == 1 and "File too large" in done.stderr
     assert json.loads(done.stdout)["status"] == "ok"
-    assert not list(tmp_path.glob("*/*"))
+    assert not list(tmp_path.glob("runs/*/*"))
 
 
 def _folder(runs: Path, text: str, name: str = "a.b-01") -> None:

@@ -296,6 +296,8 @@ def test_a_fastest_that_was_not_tested_tells_how_many_comparisons_hold_for_its_n
     assert part.word == NOT_TESTED and part.cases == ("deepspeed", "bminf"), "layer-parallel is closer"
     assert part.sentence.endswith("; 1 of 2 comparisons hold") and part.comparisons == "1 of 2 comparisons hold"
     assert part_of(FASTEST, *pair(10.0, 30.0), record(job("bminf"), 90.0, spread=0.0)).comparisons == "", "all hold"
+    single = [record(job(*of_case), ms) for of_case, ms in ((("deepspeed", 2), 10.0), (("layer-parallel", 2), 30.0), (("bminf",), 90.0))]
+    assert judge_runs([FASTEST], single).parts[0].comparisons == "", "none was tested"
     others = [record(job(*of_case), ms, spread=0.0) for of_case, ms in ((("int8",), 50.0), (("tensor-parallel", 2), 60.0))]
     told = overview.claim_lines(judging.judge_article(row_groups.build([*records, *others], {ARTICLE.slug: ARTICLE}), ARTICLE))
     assert "1 of 4 comparisons hold)" in str(told), "the first page tells it too"
@@ -586,6 +588,13 @@ def test_a_like_for_like_row_stands_beside_a_comparison_that_is_none() -> None:
     (lines,) = [one for one in both_variants().claims if one.headline.claim["id"] == "1.5"]
     assert [part.number[:4] for part in lines.headline.alike] == ["1.20", "1.20"]
     assert not lines.controlled.alike
+
+
+def test_a_like_for_like_ratio_of_different_gpus_says_so() -> None:
+    (lines,) = [one for one in both_variants().claims if one.headline.claim["id"] == "1.5"]
+    (part, *_) = lines.headline.alike
+    told = dataclasses.replace(lines.headline, alike=[dataclasses.replace(part, notes=("by GPUs: 1.16 of 2 runs, 0.5 of 2 runs",))])
+    assert str(claims.numbers(told)).endswith("× layer-parallel (by GPUs: 1.16 of 2 runs, 0.5 of 2 runs)")
 
 
 def test_a_row_that_differs_in_the_controlled_variant_too_is_not_like_for_like() -> None:
@@ -1267,13 +1276,6 @@ def test_three_sets_of_gpus_have_an_interval_that_takes_each_as_one_number() -> 
     (part,) = judge_runs([FASTER], runs).parts
     assert part.notes == ("by GPUs: 1.00 of 1 run, 2.00 of 2 runs, 4.00 of 3 runs", "over these 3 sets: 0.36 to 11.19")
     assert stats.over_sets([1.0, 2.0]) == stats.Estimate(pytest.approx(2**0.5)), "of two sets it would be of no use"
-
-
-def test_a_ratio_like_for_like_tells_the_gpus_that_ran_both_rows() -> None:
-    of = parts.OnGpus(1.16, (3, 2))
-    part = Part("faster", NOT_TESTED, "0.915", cases=("deepspeed", "layer-parallel"), notes=("on GPUs that ran both: 1.16 of 3 and 2 runs",), on_gpus=(of,))
-    assert claims._alike(part) == "Like for like, controlled: 0.915 × layer-parallel (on GPUs that ran both: 1.16 of 3 and 2 runs)"
-    assert claims._alike(dataclasses.replace(part, on_gpus=(), notes=("kernels alone: 1.20",))) == "Like for like, controlled: 0.915 × layer-parallel"
 
 
 def pages_of(runs: list[Record], folder) -> str:

@@ -27,12 +27,16 @@ RIGHT, DIGITS = 160.0, 108.0
 
 @dataclasses.dataclass(frozen=True)
 class Dot:
-    """A measured ratio, the published one, and the verdict on the part that rests on them; None where there is none. `name` is the part's."""
+    """A measured ratio, the published one, and the verdict on the part that rests on them; None where there is none. `name` is the part's.
+
+    `on_gpus` are the same ratio on each set of GPUs alone, where the runs come from several.
+    """
 
     word: str
     published: float | None = None
     measured: stats.Estimate | None = None
     name: str = ""
+    on_gpus: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,7 @@ def plot(lines: Sequence[Line]) -> str | None:
     picture = Picture(
         bottom + FOOT,
         f"Of {len(lines)} claims: {title}",
-        "Upright line: published ratio. Sign: the verdict of its line, on the axis at the measured ratio with its 95 % interval.",
+        "Upright line: published ratio. Sign: verdict, at the measured ratio with its 95 % interval. Small dots: each set of GPUs alone.",
         _told(lines),
     )
     scale = scales.for_values([*numbers, 1.0], 24 + SIGN + LETTER * LONGEST, WIDTH - RIGHT, logarithmic=True, margin=1.3)
@@ -86,7 +90,7 @@ def _verb(word: str, count: int) -> str:
 
 def _numbers(line: Line) -> list[float]:
     measured = [number for dot in line.dots if dot.measured for number in (dot.measured.value, dot.measured.low, dot.measured.high)]
-    return scales.finite([*(dot.published for dot in line.dots), *measured])
+    return scales.finite([number for dot in line.dots for number in (dot.published, *dot.on_gpus)] + measured)
 
 
 def _draw(picture: Picture, scale: scales.Scale, y: float, half: float, line: Line, title: Sequence[str]) -> None:
@@ -109,6 +113,8 @@ def _draw(picture: Picture, scale: scales.Scale, y: float, half: float, line: Li
 def _dot(picture: Picture, scale: scales.Scale, y: float, dot: Dot) -> None:
     if dot.published is not None:
         picture.line(scale.at(dot.published), y - 7, scale.at(dot.published), y + 7, "ink", 2)
+    for ratio in scales.finite(dot.on_gpus):
+        picture.dot(scale.at(ratio), y + 8, "muted", radius=2.0)
     if dot.measured:
         if dot.measured.low is not None and dot.measured.high is not None:
             picture.interval(scale.at(dot.measured.low), scale.at(dot.measured.high), y, verdict_class(dot.word))
@@ -134,4 +140,5 @@ def _in_words(dot: Dot) -> str:
         (f"; {dot.name}: {dot.word}" if dot.name else "")
         + (f", published {dot.published:g}" if dot.published is not None else "")
         + (f", measured {stats.in_words(dot.measured, least=2)}" if dot.measured else "")
+        + (f", by GPUs {', '.join(f'{ratio:.2f}' for ratio in dot.on_gpus)}" if dot.on_gpus else "")
     )

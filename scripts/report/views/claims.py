@@ -13,7 +13,7 @@ from scripts.report.text import Markdown, anchor, blocks, code, link, prose
 from scripts.report.verdict_marks import SIGNS
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.lacking import Lacking
-from scripts.verdicts.parts import NOT_TESTED, Part
+from scripts.verdicts.parts import NOT_TESTED, Part, listed
 from scripts.verdicts.relations.extreme import Extreme
 from scripts.verdicts.relations.speed import Speed
 from scripts.verdicts.row_groups import Group
@@ -89,9 +89,16 @@ def _with_word(part: Part, reason: str) -> str:
 
 
 def _alike(part: Part) -> str:
-    """ "Like for like, controlled: 1.16 (1.12 to 1.19) × layer-parallel", and in brackets the ratio on each set of GPUs, where these are told."""
-    by_gpus = f" ({'; '.join(part.notes)})" if part.on_gpus else ""
-    return f"Like for like, controlled: {part.number}" + (f" × {part.cases[1]}" if part.cases else "") + by_gpus
+    """ "Like for like, controlled: 1.16 (1.12 to 1.19) × layer-parallel (by GPUs: …)"."""
+    return f"Like for like, controlled: {part.number}" + (f" × {part.cases[1]}" if part.cases else "") + in_brackets(part)
+
+
+def in_brackets(part: Part) -> str:
+    """ " (the rows differ in dtype; on different GPUs; by GPUs: …; 12 of 18 comparisons hold)": what qualifies a number; "" where nothing does."""
+    beside = [f"the rows differ in {listed(part.differs)}"] if part.differs else []
+    beside += ["on different GPUs"] if part.is_apart else []
+    beside += [*part.notes, part.comparisons] if part.comparisons else part.notes
+    return f" ({'; '.join(beside)})" if beside else ""
 
 
 def for_terminal(verdicts: ArticleVerdicts) -> list[str]:

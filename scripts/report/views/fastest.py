@@ -27,17 +27,20 @@ from scripts.verdicts.row_groups import Group
 LARGEST = 128
 
 
-TIMES = Markdown("Times of whole calls over their tokens. ")
-#: Where a cell has a share of the memory's rate.
-SHARE_NOTE = Markdown("*%*: the time that a step's reads take at the memory's nominal rate, over the step's time; 100 % is the limit. ")
-PERCENT = " %,"
+LEAD = Markdown("The fastest system for each model, GPU and batch:")
+TIMES = Markdown(
+    f"The batch is 1, or the one up to {LARGEST} with the least time a token. Times are those of whole calls, over the tokens of all their sequences. "
+)
+SHARE = "% of the memory's rate"
+SHARE_NOTE = Markdown(f"*{SHARE}*: the time that a step's reads take at the nominal rate, over the step's time; 100 % is the limit. ")
 #: Between the names of a cell.
 OR = " or "
 OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
+ELSEWHERE = "faster elsewhere"
+ELSEWHERE_NOTE = Markdown(f"*{ELSEWHERE}*: a faster row of another setting, or of a smaller batch in which both systems ran. ")
 NOTE = Markdown(
-    f"{SIGNS[NOT_TESTED]} not tested: one of the compared rows has fewer runs. A cell compares the systems of one setting; the brackets name "
-    "a faster row of another setting, or of a smaller batch in which both ran. The lines do not compare GPUs. "
-    "Rows of one cell may have run on different GPUs of one model; the link tells."
+    f"{SIGNS[NOT_TESTED]} not tested: one of the compared rows has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* of one setting; "
+    "their rows may have run on different GPUs of one model, which the link tells. Lines do not compare GPU models."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -59,34 +62,60 @@ class Timed:
 
 @dataclass(frozen=True)
 class Line:
-    """A model on a GPU; `single` and `batched` each name the fastest row and how many systems were compared."""
+    """A model on a GPU in a batch: the rows of one setting that are `compared`, and what is faster `elsewhere`."""
 
-    gpu: str
     model: str
-    single: Markdown
-    batched: Markdown
+    gpu: str
+    compared: Sequence[Timed]
+    elsewhere: Markdown
 
+    @property
+    def best(self) -> Timed:
+        return _best(self.compared)
 
-COLUMNS: list[Column[Line]] = [
-    Column("model", lambda line: line.model, words=True),
-    Column("GPU", lambda line: line.gpu, words=True),
-    Column("fastest in batch 1: ms/token, % of the memory's rate", lambda line: line.single, words=True),
-    Column(f"fastest in batches up to {LARGEST}: the same", lambda line: line.batched, words=True),
-]
+    @property
+    def batch_size(self) -> int:
+        return self.best.row.batch_size
 
 
 def section(groups: Sequence[Group]) -> Markdown:
-    """A line for each model on each GPU; empty where no row of full size ran on a GPU."""
+    """A line for each model on each GPU in batch 1, and one in its fastest batch; empty where no row of full size ran on a GPU."""
     timed = [one for group in groups if not group.cannot_judge() for one in _timed(group)]
-    lines = []
-    for gpu, config in {one.question for one in timed}:
-        of_model = [one for one in timed if one.question == (gpu, config)]
-        single = [one for one in of_model if one.row.batch_size == 1]
-        leading = _leading(single)
-        lines.append(Line(gpu, _models(of_model), _fastest(leading) + _faster_elsewhere(leading, single), _of_batches(of_model)))
-    shown = table(COLUMNS, sorted(lines, key=lambda line: (line.gpu, line.model)))
-    notes = [TIMES, SHARE_NOTE if PERCENT in shown else "", OR_NOTE if OR in shown else "", NOTE, Markdown(RECIPE_1_NOTE) if RECIPE_1 in shown else ""]
-    return blocks(shown, Markdown().join(notes)) if lines else Markdown()
+    found = [line for question in {one.question for one in timed} for line in _lines([one for one in timed if one.question == question])]
+    shown = table(_columns(found), sorted(found, key=lambda line: (line.model, line.gpu, line.batch_size)))
+    notes = {
+        TIMES: True,
+        SHARE_NOTE: SHARE in shown,
+        OR_NOTE: OR in shown,
+        ELSEWHERE_NOTE: ELSEWHERE in shown,
+        NOTE: True,
+        Markdown(RECIPE_1_NOTE): RECIPE_1 in shown,
+    }
+    return blocks(LEAD, shown, Markdown().join(note for note, is_needed in notes.items() if is_needed)) if found else Markdown()
+
+
+def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
+    single = [one for one in of_model if one.row.batch_size == 1]
+    compared = _leading(single), _best_batch(of_model)
+    elsewhere = _faster_elsewhere(compared[0], single), _faster_in_smaller(compared[1], of_model)
+    for rows, faster in zip(compared, elsewhere, strict=True):
+        if rows:
+            yield Line(_models(of_model), of_model[0].question[0], rows, faster)
+
+
+def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
+    return [
+        Column("model", lambda line: line.model, words=True),
+        Column("GPU", lambda line: line.gpu, words=True),
+        Column("batch", lambda line: line.batch_size),
+        Column("fastest", lambda line: _names(line.compared), words=True),
+        Column("ms/token", lambda line: _time(line.best)),
+        Column(SHARE, lambda line: _share_of_limit(line.best.row) or NONE, when=any(_share_of_limit(line.best.row) for line in lines)),
+        Column("GPUs", lambda line: line.best.row.count),
+        Column("systems", lambda line: _systems(line.compared)),
+        Column("runs", lambda line: _runs_of(line.compared)),
+        Column(ELSEWHERE, lambda line: line.elsewhere or NONE, when=any(line.elsewhere for line in lines), words=True),
+    ]
 
 
 def _config(shape: str) -> str:
@@ -117,13 +146,8 @@ def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
     return max(by_batch, key=lambda timed: (_decodes(timed), _can_judge(timed), -_best(timed).ms), default=[])
 
 
-def _of_batches(timed: Sequence[Timed]) -> Markdown:
-    compared = _best_batch(timed)
-    return _fastest(compared) + _faster_in_smaller(compared, timed)
-
-
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ " (in b32 vllm-fp16 leads: 0.214)": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
+    """ "in batch 32 vllm-fp16: 0.214": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
     if not compared:
         return Markdown()
     best, same = _best(compared), _no_worse(timed, compared)
@@ -132,7 +156,7 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
         own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
         others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
         if own and others and (other := _best(others)).ms < _best(own).ms:
-            return Markdown(" (in b{} {} leads: {})").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
+            return Markdown("in batch {} {}: {}").format(size, link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms))
     return Markdown()
 
 
@@ -144,38 +168,35 @@ def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
     return list(found.values())
 
 
-def _fastest(group: Sequence[Timed]) -> Markdown:
-    """ "deepspeed or transformers: 4.05, 62 %, 1 GPU, 5 systems, 5 runs", where the runs cannot tell the second from the first."""
-    if not group:
-        return Markdown(NONE)
-    best = _best(group)
-    batch = f", batch {best.row.batch_size}" if best.row.batch_size > 1 else ""
-    others = f"{_systems(group)} systems" if _systems(group) > 1 else "the only system measured"
-    time = stats.significant(best.ms) + (" with the prompt" if best.row.new_tokens[-1] == 1 else "")
-    runs = _runs_in_words(group) + ("" if _can_judge([best]) else f", {RECIPE_1}")
-    alike = sorted({one.row.case for one in group if one.row.case != best.row.case and _alike(one, best)})
+def _names(compared: Sequence[Timed]) -> Markdown:
+    """ "deepspeed or transformers", where the runs cannot tell the second from the first."""
+    best = _best(compared)
+    alike = sorted({one.row.case for one in compared if one.row.case != best.row.case and _alike(one, best)})
     name = link(OR.join([best.row.case, *alike]), f"#{best.group.slug}")
-    if _systems(group) > 1 and min(map(_runs, group)) < stats.LEAST_RUNS:
-        name = Markdown(f"{SIGNS[NOT_TESTED]} ") + name
-    return Markdown("{}: {}{}, {}{}, {}, {}").format(name, time, _share_of_limit(best.row), gpus(best.row.count), batch, others, runs)
+    is_untested = _systems(compared) > 1 and min(map(_runs, compared)) < stats.LEAST_RUNS
+    return Markdown(f"{SIGNS[NOT_TESTED]} ") + name if is_untested else name
+
+
+def _time(one: Timed) -> str:
+    return stats.significant(one.ms) + (" with the prompt" if one.row.new_tokens[-1] == 1 else "")
 
 
 def _share_of_limit(row: Row) -> str:
-    """ ", 50 %": the share of the memory's nominal rate, which a row without a probe has too; "" where it is not known."""
+    """ "50": the share of the memory's nominal rate, which a row without a probe has too; "" where it is not known."""
     distance = limits.steps(row)
     share = distance.bandwidth_share(distance.nominal) if distance else None
-    return f", {stats.percent(share)} %" if share is not None else ""
+    return stats.percent(share) if share is not None else ""
 
 
 def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ " (elsewhere: deepspeed 21.1, 2 GPUs, 2 runs)", of rows whose calls and weights are no worse; empty where none is faster."""
+    """ "deepspeed: 21.1, 2 GPUs, 2 runs", of rows whose calls and weights are no worse; empty where none is faster."""
     if not compared:
         return Markdown()
     best = _best(_no_worse(timed, compared))
     if best.ms >= _best(compared).ms:
         return Markdown()
-    words = Markdown(" (elsewhere: {} {}, {}, {})")
-    return words.format(link(best.row.case, f"#{best.group.slug}"), stats.significant(best.ms), gpus(best.row.count), _runs_in_words([best]))
+    name = link(best.row.case, f"#{best.group.slug}")
+    return Markdown("{}: {}, {}, {}").format(name, stats.significant(best.ms), gpus(best.row.count), counted(_runs(best), "run"))
 
 
 def _no_worse(timed: Sequence[Timed], compared: Sequence[Timed]) -> Sequence[Timed]:
@@ -194,11 +215,11 @@ def _runs(one: Timed) -> int:
     return len(one.row.runs_of(one.row.new_tokens[-1]))
 
 
-def _runs_in_words(timed: Sequence[Timed]) -> str:
-    """ "3 to 5 runs"."""
-    counts = list(map(_runs, timed))
+def _runs_of(compared: Sequence[Timed]) -> str:
+    """ "3 to 5", and the earlier recipe of weights of the fastest row."""
+    counts = list(map(_runs, compared))
     fewest, most = min(counts), max(counts)
-    return f"{fewest} to {most} runs" if fewest < most else counted(most, "run")
+    return (f"{fewest} to {most}" if fewest < most else f"{most}") + ("" if _can_judge([_best(compared)]) else f", {RECIPE_1}")
 
 
 def _best(timed: Sequence[Timed]) -> Timed:

@@ -13,7 +13,7 @@ from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
 from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
-from scripts.verdicts.parts import NOT_TESTED, Part, listed
+from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.relations.base import Relation
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.run_facts import is_on_stand_in
@@ -79,7 +79,7 @@ def _facts(judged: Judged) -> list[str]:
     found = {(published, part.number): part for published, part in _published_parts(judged)}
     named = len(found) > 1
     if not found:
-        return [f"{part.cases[0]} {part.number} × {part.cases[1]}{_in_brackets(part)}" for part in judged.verdict.parts if part.ratio and part.cases]
+        return [f"{part.cases[0]} {part.number} × {part.cases[1]}{claims.in_brackets(part)}" for part in judged.verdict.parts if part.ratio and part.cases]
     return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
 
 
@@ -111,15 +111,7 @@ def _fact(published: float, over: str, part: Part) -> str:
     if not part.number:
         return f"published {published:g} × {over}"
     subject = f"{part.cases[0]} " if part.cases else ""
-    return f"{subject}{part.number} × {over}, published {published:g}{_in_brackets(part)}"
-
-
-def _in_brackets(part: Part) -> str:
-    """ " (the rows differ in dtype; on different GPUs; by GPUs: …; 12 of 18 comparisons hold)": what qualifies a number; "" where nothing does."""
-    beside = [f"the rows differ in {listed(part.differs)}"] if part.differs else []
-    beside += ["on different GPUs"] if part.is_apart else []
-    beside += [*part.notes, part.comparisons] if part.comparisons else part.notes
-    return f" ({'; '.join(beside)})" if beside else ""
+    return f"{subject}{part.number} × {over}, published {published:g}{claims.in_brackets(part)}"
 
 
 def _why_not_tested(judged: Judged) -> str:
@@ -224,14 +216,18 @@ def _dots(judged: Judged) -> list[all_claims.Dot]:
     """The published and measured ratio of a claim; of a tested claim whose parts came out differently those of each part, by its name and verdict."""
     if not judged.verdict.parts_differ or judged.verdict.word == NOT_TESTED:
         if numbers := ratio(judged):
-            return [all_claims.Dot(judged.verdict.word, numbers[0], numbers[2].ratio)]
-        return [all_claims.Dot(judged.verdict.word, None, measured) for measured, _, _ in ratios(judged)[:1]]
+            return [_dot(judged.verdict.word, numbers[0], numbers[2])]
+        return [_dot(judged.verdict.word, None, parts[0]) for _, _, parts in ratios(judged)[:1]]
     dots = []
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
         if is_shown and (part.ratio or published):
-            dots.append(all_claims.Dot(part.word, published[0] if published else None, part.ratio, part.name))
+            dots.append(dataclasses.replace(_dot(part.word, published[0] if published else None, part), name=part.name))
     return dots
+
+
+def _dot(word: str, published: float | None, part: Part) -> all_claims.Dot:
+    return all_claims.Dot(word, published, part.ratio, on_gpus=[one.ratio for one in part.on_gpus])
 
 
 def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:
