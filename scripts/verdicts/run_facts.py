@@ -74,13 +74,21 @@ def busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
 
 
 def kernels_ms(record: Record, new_tokens: int, time_ms: float) -> float | None:
-    """For how much of a time of calls of so many new tokens a kernel ran, in a run on one GPU; None where its share is not known.
+    """For how much of calls of so many new tokens a kernel ran, in a run on one GPU; None where its share is not known.
 
-    On several GPUs a kernel may run that waits for another GPU.
+    The share is that of further calls, with a mean of their own, or of the timed ones, whose mean is `time_ms`. On several GPUs a kernel may run
+    that waits for another GPU.
     """
     shares = busy_shares_of(record, new_tokens)
     share = shares[0] if len(shares) == len(gpu_uuids_of(record)) == 1 else ""
-    return None if isinstance(share, str) or share < LEAST_SHARE else share * time_ms
+    return None if isinstance(share, str) or share < LEAST_SHARE else share * (_further_call_ms(record, new_tokens) or time_ms)
+
+
+def _further_call_ms(record: Record, new_tokens: int) -> float | None:
+    """The mean of the calls that a run made beside the timed ones, for its energy and its shares; None where it made none."""
+    further = next((one for one in record.host.get("energy") or [] if one["new_tokens"] == new_tokens and one.get("calls")), None)
+    seconds = further["gpus"][0].get("seconds") if further and further["gpus"] else None
+    return 1000 * seconds / further["calls"] if further and seconds else None
 
 
 def cycles_of(run: Record) -> Mapping[str, Any]:

@@ -1194,6 +1194,14 @@ def test_a_share_of_one_per_cent_is_the_least_that_is_known() -> None:
     assert run_facts.kernels_ms(busy(record(job("int8")), 0.01), 1, 500.0) == 5.0
 
 
+def test_a_share_of_further_calls_is_one_of_their_own_mean() -> None:
+    run = busy(record(job("int8")), 0.5)
+    run.host["energy"] = [{"new_tokens": 1, "calls": 40, "gpus": [{"uuid": "GPU-0", "code": "ok", "seconds": 4.0}]}]
+    assert run_facts.kernels_ms(run, 1, 60.0) == 50.0, "a call of 100 ms, and not one of 60"
+    del run.host["energy"][0]["calls"]
+    assert run_facts.kernels_ms(run, 1, 60.0) == 30.0, "without further calls the share is that of the timed ones"
+
+
 @pytest.mark.parametrize("share", [0.0, 1e-320, 1e-300, 0.009])
 def test_a_share_that_nvml_cannot_mean_is_not_known(share: float) -> None:
     fast, slow = (repeated(record(job(case, 1), ms, spread=0.0), scatter=0.0) for case, ms in (("deepspeed", 10.0), ("layer-parallel", 30.0)))
