@@ -4,7 +4,7 @@ import difflib
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,22 @@ def check(tables: object, shape: Any, file: str, place: str = "") -> None:
     """Raise KitError where `tables`, which stand at `place` of a file, do not have the shape. Unknown keys are reported first."""
     for where, key, allowed in _unknown_keys(tables, _described(shape), place):
         raise unknown(file, where, key, allowed)
-    try:
-        msgspec.convert(tables, shape)
-    except msgspec.ValidationError as error:
-        words, _, inner = str(error).rpartition(" - at ")
-        named, value = _named(inner.strip("`"), tables, shape)
+    if mistake := _mistake(tables, shape):
+        words, _, inner = mistake.rpartition(" - at ")
+        named, value = _named(inner.strip("`"), tables, lambda copy: _mistake(copy, shape) == mistake)
         where = ".".join(part for part in (place, named) if part)
         said = f"{value!r:.60}: " if isinstance(value, (str, int, float)) else ""
         known = f"allowed are {WORDS}" if repr(NAME) in words else words or inner
-        raise KitError(f"{file}{_at(where)}: {said}{known}") from error
+        raise KitError(f"{file}{_at(where)}: {said}{known}")
+
+
+def _mistake(tables: object, shape: Any) -> str:
+    """The first mistake in msgspec's words: "Expected `int`, got `str` - at `$.cases[3].gpus`"; "" where there is none."""
+    try:
+        msgspec.convert(tables, shape)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
 #: The description of a shape, which takes longer to make than most files take to read.
@@ -102,20 +109,25 @@ def _label(item: object, number: int) -> str:
     return f"[{name if isinstance(name, str) else number}]"
 
 
-def _named(path: str, tables: object, shape: Any) -> tuple[str, object]:
-    """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`, and the value there; msgspec does not tell the key of a dict, which it calls `[...]`."""
+def _named(path: str, tables: object, is_mistaken: Callable[[object], bool]) -> tuple[str, object]:
+    """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`, and the value there.
+
+    msgspec writes `[...]` for the key of a dict. It is the key that, alone in its dict, makes the same mistake.
+    """
     place, value = "", tables
     keys: list[str | int] = []
     for key, number in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
         if number == "..." and isinstance(value, dict):
-            key = next((name for name in value if _refused(_with_only(tables, [*keys, name]), shape)), "…")
+            key = next((name for name in value if is_mistaken(_with_only(tables, [*keys, name]))), "…")
         if key:
             place, value = _below(place, key), value.get(key) if isinstance(value, dict) else None
             keys.append(key)
+        elif number.isdigit() and isinstance(value, list):
+            value = value[int(number)]
+            place += _label(value, int(number))
+            keys.append(int(number))
         else:
-            value = value[int(number)] if number != "..." and isinstance(value, list) and int(number) < len(value) else None
-            place += _label(value, int(number)) if number != "..." else "…"
-            keys.append(int(number) if number != "..." else 0)
+            return f"{place}…", None
     return place, value
 
 
@@ -127,11 +139,3 @@ def _with_only(tables: Any, keys: Sequence[str | int]) -> Any:
     copy = tables.copy()
     copy[key] = _with_only(tables[key], further)
     return copy
-
-
-def _refused(tables: object, shape: Any) -> bool:
-    try:
-        msgspec.convert(tables, shape)
-    except msgspec.ValidationError:
-        return True
-    return False

@@ -198,6 +198,14 @@ def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):
     assert "\n" not in str(caught.value)
 
 
+def test_of_two_mistakes_the_first_is_named_with_its_own_key(copy):
+    text = (copy / "inference-tools.toml").read_text()
+    later = text.replace("new_tokens = 128, arguments", "new_tokens = -1, arguments").replace('text = "DeepSpeed-Inference', 'text = 1 # "')
+    (copy / "inference-tools.toml").write_text(later)
+    with pytest.raises(KitError, match=r"\[variants.controlled.runs\[1\].new_tokens\]: -1: Expected `int` >= 1"):
+        articles.load_all(copy)
+
+
 def test_a_mistake_in_one_article_stops_no_other_one(copy, monkeypatch):
     (copy / "mine.toml").write_text("slug = ")
     monkeypatch.setattr(model, "ARTICLES", copy)
