@@ -29,6 +29,8 @@ MODULE = "module"
 REQUESTS = "requests"
 
 ABILITIES = (TOKENS, MASK, LOGITS, MODULE)
+#: All that an engine may give.
+KNOWN = (*ABILITIES, REQUESTS)
 
 
 class Engine(types.SimpleNamespace):
@@ -141,7 +143,7 @@ def find(backend: str) -> types.ModuleType:
     for name in ("unsupported", "load"):
         if not callable(getattr(module, name, None)):
             raise ValueError("{} has no function {}(job), which every backend has".format(modules.file_of(module), name))
-    modules.check_names(module, "GIVES", ABILITIES + (REQUESTS,))
+    modules.check_names(module, "GIVES", KNOWN)
     modules.check_names(module, "ARGUMENTS")
     return module
 

@@ -93,9 +93,9 @@ def _module(find: Any, name: str, where: str) -> ModuleType:
         raise KitError(f"{where}: {error}") from error
     except ImportError as error:
         raise KitError(f"{where}: a module of a backend or a form imports its libraries inside its functions: {error}") from error
-    except SyntaxError as error:
-        raise KitError(f"{where}: {os.path.relpath(error.filename or '', ROOT)}, line {error.lineno}: {error.msg}; correct this line") from error
     except Exception as error:
+        if isinstance(error, SyntaxError) and error.filename:  # a null byte has none
+            raise KitError(f"{where}: {os.path.relpath(error.filename, ROOT)}, line {error.lineno}: {error.msg}; correct this line") from error
         raise KitError(f"{where}: the module of {name!r} cannot be imported: {type(error).__name__}: {error}; correct it") from error
     return module
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from bench import backends, forms
+from bench import actions, backends, forms
 from bench.backends import Engine, Loaded, compiled
 from scripts import paths
 from scripts.articles import references
@@ -63,6 +63,7 @@ def test_a_module_that_is_no_backend_is_told_before_it_runs(names, said, monkeyp
     ("text", "said"),
     [
         ("def load(job)\n", "backends/mine.py, line 1: expected ':'; correct this line"),
+        ("a = 1\0\n", "the module of 'mine' cannot be imported: SyntaxError: source code string cannot contain null bytes; correct it"),
         ("1 / 0\n", "the module of 'mine' cannot be imported: ZeroDivisionError: division by zero; correct it"),
     ],
 )
@@ -73,6 +74,13 @@ def test_a_module_with_an_error_of_python_is_one_line_that_names_it(text, said, 
     with pytest.raises(KitError, match=said) as caught:
         references.check_module("mine")
     assert "\n" not in str(caught.value)
+
+
+def test_a_load_that_returns_no_engine_is_named_with_what_it_returned(monkeypatch):
+    monkeypatch.setattr(backends, "find", lambda name: types.SimpleNamespace(load=lambda job: ["model"]))
+    phases = types.SimpleNamespace(run=lambda name, action: action())
+    with pytest.raises(TypeError, match="load of the backend mine returned list, an Engine is needed, as docs/adding.md says"):
+        actions.load(types.SimpleNamespace(backend="mine"), None, phases, "")
 
 
 def test_an_engine_without_a_method_names_the_method():
