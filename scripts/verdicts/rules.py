@@ -79,12 +79,13 @@ def check(article: Article) -> None:
     scripts/articles has checked the cases that it names.
     """
     for claim in article.claims:
+        where = f"bench/articles/{article.slug}.toml: claim {claim['id']}"
         try:
             named = [relation.part for relation in map(relations.of, claim["relations"]) if relation.part]
         except KitError as error:
-            raise KitError(f"bench/articles/{article.slug}.toml: claim {claim['id']}: {error}") from error
+            raise KitError(f"{where}: {error}") from error
         if twice := next((part for part in named if named.count(part) > 1), None):
-            raise KitError(f"bench/articles/{article.slug}.toml: claim {claim['id']}: the part {twice!r} is there twice; give each part a name of its own")
+            raise KitError(f"{where}: the part {twice!r} is there twice; give each part a name of its own")
 
 
 def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: int) -> Verdict:

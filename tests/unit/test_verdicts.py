@@ -896,8 +896,10 @@ def test_the_words_of_version_1_are_read_by_claim_group_and_tokens_and_a_damaged
         ({"fastest": "deepspeed", "than": ["int8"], "ratios": [1.0], "batch_sizes": [1]}, "`ratios` are of no batch size"),
         ({"case": "int8", "from_batch": 1, "to_batch": 8}, "one of `gain_at_least`"),
         ({"case": "int8", "check_passes": False}, "`check_passes` is false, allowed is true; leave the relation out"),
-        ({**FASTER, "slower": FASTER["faster"]}, "`faster` and `slower` are both '.*', a claim compares two cases"),
-        ({**FASTER, "size": 0.4}, "`size` is 0.4, allowed is the time of `slower` over that of `faster`, above 1; write 2.5 or exchange"),
+        ({**FASTER, "slower": FASTER["faster"]}, "'deepspeed' is compared with itself, allowed are two cases"),
+        ({"fastest": "int8", "than": ["bminf", "int8"]}, "'int8' is compared with itself, allowed are two cases"),
+        ({"case": "int8", "gains_more_than": "int8", "from_batch": 1, "to_batch": 8, "at_least": 2.0}, "'int8' is compared with itself"),
+        ({**FASTER, "size": 0.4}, "`size` is 0.4, allowed is the time of `slower` over that of `faster`, which is above 1; write the reciprocal"),
         ({"case": "int8", "peak_memory_below_bytes": 24}, "`peak_memory_below_bytes` is 24, allowed are bytes; 24 GiB are 25769803776"),
     ],
 )

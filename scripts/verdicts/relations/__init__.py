@@ -27,8 +27,8 @@ def of(table: Mapping[str, Any]) -> Relation:
     if kind is None:
         known = ", ".join(kind.KEY for kind in KINDS)
         raise KitError(f"a relation of {', '.join(sorted(table))} is of no kind; each has one of {known}, as inference-tools.toml shows")
-    if untrue := next((key for key, value in table.items() if value is False), None):
-        raise KitError(f"the relation {dict(table)}: `{untrue}` is false, allowed is true; leave the relation out")
+    if table[kind.KEY] is False:
+        raise KitError(f"the relation {dict(table)}: `{kind.KEY}` is false, allowed is true; leave the relation out")
     try:
         return msgspec.convert(dict(table), kind)
     except msgspec.ValidationError as error:

@@ -30,6 +30,7 @@ class Extreme(Relation, frozen=True, kw_only=True):
             raise ValueError(f"`ratios` holds one for each of the {len(self.than)} cases of `than`, found {len(self.ratios)}")
         if self.ratios is not None and self.batch_sizes is not None:
             raise ValueError("`ratios` are of no batch size: leave them or `batch_sizes` out")
+        self.speeds()  # which refuse what no comparison can be
 
     def speeds(self) -> list[Speed]:
         """Its comparisons."""

@@ -76,6 +76,10 @@ class GainOver(Relation, frozen=True, kw_only=True):
     at_least: float
     ratio: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.case == self.gains_more_than:
+            raise ValueError(f"{self.case!r} is compared with itself, allowed are two cases")
+
     def published(self, part: Part) -> tuple[float, str] | None:
         return (self.ratio, f"the gain of {self.gains_more_than}") if self.ratio else None
 

@@ -31,11 +31,9 @@ class Speed(Relation, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.faster == self.slower:
-            raise ValueError(f"`faster` and `slower` are both {self.faster!r}, a claim compares two cases")
+            raise ValueError(f"{self.faster!r} is compared with itself, allowed are two cases")
         if self.size is not None and self.size <= 1:
-            raise ValueError(
-                f"`size` is {self.size:g}, allowed is the time of `slower` over that of `faster`, above 1; write {1 / self.size:.3g} or exchange the cases"
-            )
+            raise ValueError(f"`size` is {self.size:g}, allowed is the time of `slower` over that of `faster`, which is above 1; write the reciprocal")
         if [self.size, self.at_least, self.at_most].count(None) < 2:
             raise ValueError("one of `size`, `at_least` and `at_most` at most")
         if self.size is not None and self.ratio is not None:
