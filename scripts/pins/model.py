@@ -112,7 +112,8 @@ class Image:
         """Raise KitError where the lock is missing or is not that of the pins: what would run is not what pins.toml says."""
         locked = self.locked()
         for pin in self.pins.values():
-            if (has := locked.get(pin.name)) != pin.version:
+            has = locked.get(requirement_files.normalized(pin.name), "")
+            if not requirement_files.same_version(has, pin.version):
                 place, next_command = self._place(self.folder / "requirements.txt"), f"type make lock BACKEND={self.backend}, then make render"
                 raise KitError(f"{place} has {pin.name} {has or '(absent)'}, docker/pins.toml {pin.version}; {next_command}")
 
@@ -278,7 +279,7 @@ def _pins(table: dict[str, dict[str, str]], place: str) -> dict[str, Pin]:
             raise KitError(f"docker/pins.toml, [{place}]: the origin of {name} is {str(pin['origin'])!r:.60}, allowed are {allowed}; try {near}")
         if not all(pin.get(key) for key in ("version", "origin", "why")):
             raise KitError(f"docker/pins.toml, [{place}]: {name} needs a version, an origin ({', '.join(ORIGINS)}) and a why")
-        if re.search(r"[<>=!*,;\s]|~=", pin["version"]):
+        if re.search(r"[<>=!*,;\s]", pin["version"]):
             raise KitError(f"docker/pins.toml, [{place}]: the version of {name} is {pin['version']!r}, allowed is one version, such as 1.2.3")
         pins[name] = Pin(name, pin["version"], pin["origin"], pin["why"])
     return pins

@@ -16,6 +16,11 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def same_version(one: str, other: str) -> bool:
+    """Does one pin choose the other? To pip 2.1 and 2.1.0 are one version, and a lock has the spelling of the index."""
+    return re.sub(r"(\.0)+$", "", one) == re.sub(r"(\.0)+$", "", other)
+
+
 @functools.lru_cache(maxsize=128)  # rendering looks up every advisory in each lock
 def blocks(text: str) -> Mapping[str, str]:
     """Package name -> its block of lines, in the order of the file; comment lines belong to no block."""

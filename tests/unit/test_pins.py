@@ -1,5 +1,6 @@
 """docker/pins.toml: what it promises of every image, and how it speaks of what is not there."""
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -245,6 +246,16 @@ def test_pins_that_were_edited_after_their_lock_are_told_before_anything_runs(wh
     words = "^docker/demo/common/requirements.txt has bitsandbytes 0.50.2, docker/pins.toml 0.50.3; type make lock BACKEND=int8, then make render"
     with pytest.raises(KitError, match=words):
         pins.load(whole_copy).image("int8", "demo").refuse_other_lock()
+
+
+def test_a_pin_and_its_lock_may_spell_name_and_version_differently(whole_copy):
+    image = pins.load(whole_copy).image("int8", "demo")
+    pin = image.pins["bitsandbytes"]
+    longer = dataclasses.replace(pin, name="BitsAndBytes", version=f"{pin.version}.0")
+    dataclasses.replace(image, pins={"bitsandbytes": longer}).refuse_other_lock()
+    other = dataclasses.replace(longer, version=f"{pin.version}0")
+    with pytest.raises(KitError, match="requirements.txt has BitsAndBytes"):
+        dataclasses.replace(image, pins={"bitsandbytes": other}).refuse_other_lock()
 
 
 @pytest.mark.parametrize(
