@@ -338,6 +338,7 @@ def test_a_price_that_is_none_is_refused_in_one_line(typed):
 
 def test_systems_of_today_are_those_that_an_articles_own_stack_lacks_whatever_other_articles_have():
     assert {"compiled", "vllm"} <= same_work.later_than("2023-02") and "deepspeed" not in same_work.later_than("2023-02")
+    assert {"compiled", "vllm"} <= same_work.later_than("2023-05") and "bminf" not in same_work.later_than("2023-05"), "an earlier stack has it"
     assert not same_work.later_than("current"), "an article on today's stack has no later system"
 
 

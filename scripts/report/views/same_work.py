@@ -27,8 +27,10 @@ NOTE = Markdown(
 
 @functools.cache
 def later_than(stack: str) -> frozenset[str]:
-    """The backends that a reader may choose now and an article on this stack could not: it has no image of them, the stack `current` has."""
-    return frozenset(name for name, backend in pins.load().backends.items() if stack not in backend["stacks"] and "current" in backend["stacks"])
+    """The backends that an article on this stack could not choose, and a reader may now: every image of theirs has later packages."""
+    images = pins.load().images()
+    as_old = {image.backend for image in images if image.exclude_newer <= pins.load().stacks[stack]["exclude_newer"]}
+    return frozenset(image.backend for image in images) - as_old
 
 
 @dataclass(frozen=True)
