@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 #: Keys of a relation that name cases.
 ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", "gains_more_than")
 
-#: The variants of an article; the first judges its claims.
-VARIANTS = ("published", "controlled")
+#: The variant by which claims are judged where it has all cases of a claim: the article's own arguments.
+PUBLISHED = "published"
+
+#: The variants that an article may have.
+VARIANTS = (PUBLISHED, "controlled")
 
 #: The option that replaces `items` at scale tiny; the kit reads it before the form gets its options.
 TINY = "tiny_items"

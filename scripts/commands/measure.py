@@ -32,7 +32,7 @@ OF_ROWS = (
     option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
     option("CLAIMS", values.names(), "only the rows that these claims of the article compare", ()),
-    option("VARIANT", values.choice("published", "controlled"), "the article's own arguments, or one footing for every row"),
+    option("VARIANT", values.choice(*articles.VARIANTS), "the article's own arguments, or one footing for every row"),
     option("STACK", values.text(), "library versions: a stack of docker/pins.toml, or the article's own", "article"),
     option("BATCH_SIZES", values.numbers("different whole numbers", "1,8,64", least=1), "in place of the article's"),
     option("ITEMS", values.count(example=10_000), "texts of a workload"),

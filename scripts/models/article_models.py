@@ -35,13 +35,13 @@ class ArticleModel:
 def of_articles(slug: str = "") -> list[ArticleModel]:
     """The models of one article, or of all articles that name hardware, each model once; raises UsageError for an unknown slug.
 
-    Of all articles a model that lacks its pin is left out with a note, because it must not keep the others from being fetched.
+    Of all articles one whose file has a mistake and a model without a pin are left out with a note: they must not keep other models from being fetched.
     """
     pins = model_pins.load()
     if slug:
         return [_article_model(model, pins) for model in _described([articles.find(slug)]).values()]
     found = []
-    for model in _described(article for article in articles.without_mistakes().values() if article.hardware).values():
+    for model in _described(article for article in articles.without_mistakes_told().values() if article.hardware).values():
         try:
             found.append(_article_model(model, pins))
         except KitError as error:
