@@ -195,7 +195,7 @@ check: $(DEV) ## Fail where a generated file, a lock or the style differs from w
 .PHONY: test test-fast test-all test-site
 TESTS := -m pytest -c tests/pytest.ini --no-loadscope-reorder --numprocesses
 
-# A process more than two cores have: half of their time the fast tests wait.
+# Three processes for two cores, because the fast tests wait half of their time.
 test-fast: $(DEV) ## Run the tests that need neither torch nor Docker (a minute)
 	@$(PY) $(TESTS) 3 -m "not full and not slow" tests/unit
 

@@ -43,7 +43,7 @@ def folder_in_memory() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """All files of the tests in unit/ lie in memory where those run alone: files of other tests are large."""
+    """Where the tests in unit/ run alone all of their files lie in memory; the files of other tests are too large."""
     if all("unit" in Path(place).parts for place in config.args) and (folder := folder_in_memory()):
         os.environ["TMPDIR"] = tempfile.tempdir = folder
 

@@ -110,17 +110,15 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     means = [of_run(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
     if kind in OF_A_ROW:
         return digits(OF_A_ROW[kind](means[0]))
-    ratio = stats.ratio_over_runs(*means)
-    if kind.startswith("sets_ratio"):
-        ratio = stats.over_sets(_of_sets(runs, ids, options.get("tokens")))
+    of_sets = kind.startswith("sets_ratio")
+    ratio = stats.over_sets(_of_sets(runs, ids, options.get("tokens"))) if of_sets else stats.ratio_over_runs(*means)
     if kind.startswith("item_ratio"):
         slower, faster = (run_facts.batch_size_of(of_id[0]) for of_id in runs)
         ratio = stats.scaled(ratio, faster / slower)
     if not kind.endswith("_interval"):
         return digits(ratio.value)
     if ratio.low is None or ratio.high is None:
-        needed_for_it = f"{stats.LEAST_SETS} sets of GPUs" if kind.startswith("sets_ratio") else f"{stats.LEAST_RUNS} runs"
-        raise ValueError(f"fewer than {needed_for_it} carry no interval")
+        raise ValueError(f"fewer than {f'{stats.LEAST_SETS} sets of GPUs' if of_sets else f'{stats.LEAST_RUNS} runs'} carry no interval")
     return f"{digits(ratio.low)} to {digits(ratio.high)}"
 
 

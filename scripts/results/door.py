@@ -18,8 +18,7 @@ from typing import Annotated, Any, NewType
 import msgspec
 
 from bench.job import InvalidDocument, whole_file
-
-MIB = 1 << 20
+from scripts.units import MIB
 
 #: Largest size in bytes of each file that a guest leaves, by its name.
 LIMITS_BYTES = {

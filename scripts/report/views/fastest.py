@@ -96,11 +96,11 @@ def section(groups: Sequence[Group]) -> Markdown:
 
 def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
     single = [one for one in of_model if one.row.batch_size == 1]
-    compared = _leading(single), _best_batch(of_model)
-    elsewhere = _faster_elsewhere(compared[0], single), _faster_in_smaller(compared[1], of_model)
-    for rows, faster in zip(compared, elsewhere, strict=True):
-        if rows:
-            yield Line(_models(of_model), of_model[0].question[0], rows, faster)
+    models, gpu = _models(of_model), of_model[0].question[0]
+    if leading := _leading(single):
+        yield Line(models, gpu, leading, _faster_elsewhere(leading, single))
+    if best := _best_batch(of_model):
+        yield Line(models, gpu, best, _faster_in_smaller(best, of_model))
 
 
 def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
@@ -148,8 +148,6 @@ def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
     """ "in batch 32 vllm-fp16: 0.214": a system that did not run in the batch of the fastest, and beats it in the largest one that both ran in."""
-    if not compared:
-        return Markdown()
     best, same = _best(compared), _no_worse(timed, compared)
     ran = {one.row.case for one in same if one.row.batch_size == best.row.batch_size}
     for size in sorted({one.row.batch_size for one in same if 1 < one.row.batch_size < best.row.batch_size}, reverse=True):
@@ -190,8 +188,6 @@ def _share_of_limit(row: Row) -> str:
 
 def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
     """ "deepspeed: 21.1, 2 GPUs, 2 runs", of rows whose calls and weights are no worse; empty where none is faster."""
-    if not compared:
-        return Markdown()
     best = _best(_no_worse(timed, compared))
     if best.ms >= _best(compared).ms:
         return Markdown()
