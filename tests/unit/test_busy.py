@@ -1,5 +1,7 @@
 """The share of the time in which a GPU computed: which samples count, in which window, and what the report says of it."""
 
+import dataclasses
+
 import pytest
 
 from scripts.machine import busy, windows
@@ -62,10 +64,13 @@ def test_the_report_tells_the_share_of_each_gpu_for_each_number_of_tokens():
     assert shares == {1: 0.176, 128: 0.7}
 
 
-def test_the_main_table_has_the_smallest_and_the_largest_share_of_a_row_s_gpus():
+def test_the_main_table_has_the_smallest_and_the_largest_share_of_a_row_s_runs_and_gpus():
     group = group_of(told({1: (0.2, 0.2), 128: (0.7, 0.42)}))
     text = systems.section(group, None)
     assert [line["a kernel ran, %"] for line in cells_of(text, "deepspeed")] == ["20", "42 to 70"] and "*A kernel ran*" in text
+    first, second = told({1: (0.2, 0.2), 128: (0.7, 0.42)}), told({1: (0.31, 0.3), 128: (0.5, 0.5)})
+    text = systems.section(group_of(first, dataclasses.replace(second, id=first.id[:-2] + "02")), None)
+    assert [line["a kernel ran, %"] for line in cells_of(text, "deepspeed")] == ["20 to 31", "42 to 70"]
     one = told({1: (0.2, 0.2), 128: (0.7, 0.42)})
     for window in one.host["busy"]:
         window["gpus"][0]["code"] = "too-short"

@@ -15,7 +15,7 @@ from scripts.verdicts import token_times
 from scripts.verdicts.parts import listed
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.run_facts import wrong_output
+from scripts.verdicts.run_facts import busy_shares_of, wrong_output
 
 NOTE = Markdown(
     "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that samples of a GPU's memory saw, torch's cache of freed memory included, "
@@ -23,8 +23,8 @@ NOTE = Markdown(
     "the middle one, of two the lower."
 )
 KERNEL_NOTE = Markdown(
-    " *A kernel ran*: in so much of the calls' time, on several GPUs the smallest and the largest share. The rest is mostly waits for the host, so rows with "
-    "a small share compare hosts."
+    " *A kernel ran*: in so much of the calls' time, the smallest and the largest share of its runs and GPUs. The rest is mostly waits for the host, so rows "
+    "with a small share compare hosts."
 )
 
 
@@ -61,8 +61,9 @@ class Timed:
 
     @functools.cached_property
     def kernel_percent(self) -> str:
-        """ "29", "42 to 53" on several GPUs."""
-        known = sorted(round(100 * share) for share in self.row.busy_shares(self.new_tokens) if not isinstance(share, str))
+        """ "29", "42 to 53" of several runs or GPUs."""
+        told = (share for run in self.row.shown_runs for share in busy_shares_of(run, self.new_tokens))
+        known = sorted(round(100 * share) for share in told if not isinstance(share, str))
         return " to ".join(map(str, dict.fromkeys((known[0], known[-1])))) if known else NONE
 
     @property
