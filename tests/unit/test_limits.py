@@ -371,9 +371,21 @@ def test_the_same_work_on_two_gpu_models_has_a_table_for_each():
     slower = [on("Slower GPU", "transformers", 16.0), on("Slower GPU", "compiled", 6.0)]
     faster = [on("Faster GPU", "transformers", 12.0), on("Faster GPU", "vllm", 4.0), on("Third GPU", "transformers", 1.0)]
     text = same_work_lines(*slower, *faster)
-    faster_one, _, slower_one = str(text).partition("On Slower GPU:")
+    faster_one, _, slower_one = str(text).partition("bloomz-7b1 on Slower GPU, batch 1, 128 new tokens:")
     told = [[line["ms a token"] for case in ("vllm", "compiled", "transformers") for line in cells_of(part, case)] for part in (faster_one, slower_one)]
-    assert told == [["4.00", "12.0"], ["6.00", "16.0"]] and "On Faster GPU:" in faster_one and "Third GPU" not in text
+    assert told == [["4.00", "12.0"], ["6.00", "16.0"]] and "bloomz-7b1 on Faster GPU, batch 1, 128 new tokens:" in faster_one and "Third GPU" not in text
+
+
+def test_the_same_work_in_two_batch_sizes_has_a_table_for_each_and_the_smaller_one_goes_first():
+    def of(case, batch_size, ms):
+        of_job = job(case, **CONTROLLED)
+        prompt = {**of_job.prompt, "batch_size": batch_size}
+        return float16(record(dataclasses.replace(of_job, prompt=prompt), (ms, 128 * ms), spread=0))
+
+    text = same_work_lines(*(of(case, batch_size, ms) for case, ms in (("transformers", 16.0), ("compiled", 6.0)) for batch_size in (32, 1)))
+    titles = [line for line in str(text).splitlines() if line.endswith(" new tokens:")]
+    assert titles == ["bloomz-7b1 on SYNTHETIC GPU, batch 1, 128 new tokens:", "bloomz-7b1 on SYNTHETIC GPU, batch 32, 128 new tokens:"]
+    assert len(cells_of(text, "compiled")) == 2 and "batch size" not in cells_of(text, "compiled")[0]
 
 
 def test_the_order_is_that_of_the_timed_calls_and_not_of_stamped_tokens():
@@ -417,7 +429,7 @@ def test_later_weights_go_before_the_host_of_today_s_systems():
     later.host["machine"]["cpu_count"] = 64
     text = same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0))))
     assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core")]
-    assert "All rows: variant controlled; weights random (recipe 2); GPU model SYNTHETIC GPU; in containers." in text, "what all rows share is said once"
+    assert "All rows: variant controlled; weights random (recipe 2); in containers." in text, "what all rows share is said once"
     assert "| host |" in text and "| weights |" not in text, "what differs is a column"
 
 

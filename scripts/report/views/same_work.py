@@ -12,6 +12,7 @@ from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.report.views import matrix
+from scripts.units import counted
 from scripts.verdicts import limits, lookup, rates
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
@@ -119,8 +120,8 @@ def lines(groups: Sequence[Group], article: Article) -> list[Line]:
 
 def _order(line: Line) -> tuple[str, str, str, int, int, float]:
     """Work after work, of each the most items a second first: a step's ms may be of other calls than the timed ones."""
-    shape, key = line.row.record.job.model.get("shape") or "", line.group.key
-    return shape, key.variant, key.model, line.row.batch_size, line.new_tokens, -line.items_per_s
+    key = line.group.key
+    return _shape(line), key.variant, key.model, line.row.batch_size, line.new_tokens, -line.items_per_s
 
 
 def _usable(group: Group, row: Row) -> bool:
@@ -134,13 +135,10 @@ def _work(line: Line) -> tuple[object, ...]:
     return key.model, job.model.get("weights"), key.variant, job.form, job.model.get("shape"), line.row.batch_size, line.new_tokens
 
 
-#: Where it differs each has a table of its own: lines of different GPUs compare no systems.
-MODEL = "GPU model"
-#: What most tables' rows share: a column where they differ, else a word above the table.
+#: What most tables' rows share: a column where they differ, else a word above the tables.
 SHARED: dict[str, Callable[[Line], str]] = {
     "variant": lambda line: line.group.key.variant,
     "weights": lambda line: line.group.key.weights,
-    MODEL: lambda line: line.group.key.model,
     "host": lambda line: (line.group.key.host or NONE).removesuffix(" host"),
     "in": lambda line: matrix.engine(line.group),
 }
@@ -154,11 +152,9 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("system", lambda line: link(line.row.case, f"#{line.group.slug}"), words=True),
         Column[Line]("whose", lambda line: line.kind, words=True),
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
-        *(Column[Line](name, of, words=True, when=len(values[name]) > 1) for name, of in SHARED.items() if name != MODEL),
+        *(Column[Line](name, of, words=True, when=len(values[name]) > 1) for name, of in SHARED.items()),
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
         Column[Line]("GPUs", lambda line: line.row.count),
-        Column[Line]("batch size", lambda line: line.row.batch_size),
-        Column[Line]("new tokens", lambda line: line.new_tokens),
         Column[Line]("published", lambda line: line.published),
         Column[Line]("runs", lambda line: line.runs),
         Column[Line]("ms a token with the prompt" if prompts else "ms a token", lambda line: line.in_words(prompts)),
@@ -167,9 +163,17 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
     ]
     shared = "; ".join(f"{name} {of_all[0]}" for name, of_all in values.items() if len(of_all) == 1)
     above = Markdown("All rows: {}.").format(shared) if shared else Markdown()
-    several = len(values[MODEL]) > 1
-    by_model = [
-        blocks(Markdown("On {}:").format(model) if several else Markdown(), table(columns, [line for line in found if SHARED[MODEL](line) == model]))
-        for model in values[MODEL]
-    ]
-    return blocks(NOTE, above, *by_model) if found else Markdown()
+    tables: dict[Markdown, list[Line]] = {}
+    for line in found:
+        tables.setdefault(_title(line), []).append(line)
+    return blocks(NOTE, above, *(part for title, of_table in tables.items() for part in (title, table(columns, of_table)))) if found else Markdown()
+
+
+def _title(line: Line) -> Markdown:
+    """ "bloom-7b1 on NVIDIA H200, batch 32, 100 new tokens:": lines of other work compare no systems."""
+    words = Markdown("{} on {}, batch {}, {}:")
+    return words.format(_shape(line), line.group.key.model, line.row.batch_size, counted(line.new_tokens, "new token"))
+
+
+def _shape(line: Line) -> str:
+    return str(line.row.record.job.model.get("shape"))
