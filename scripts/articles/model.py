@@ -206,7 +206,11 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
 
 
 def without_mistakes() -> dict[str, Article]:
-    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop."""
+    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop.
+
+    Raises KitError for a mistake in a file that all articles share.
+    """
+    pins.load(), tolerances()  # or each article would be left out in their place
     found = {}
     for slug in slugs():
         with contextlib.suppress(KitError):

@@ -144,7 +144,7 @@ def _way_of_gpus(info: Mapping[str, Any], usable: Sequence[Gpu]) -> str:
 def _room(models: Path, runs: Path) -> list[Finding]:
     """Memory and disk for the largest model of the articles in float16, and for one image."""
     known = [model for article in articles.without_mistakes().values() for model in (article.model, *article.models.values())]
-    weights_bytes = 2 * max(model.get("parameters", 0) for model in known)
+    weights_bytes = 2 * max((model.get("parameters", 0) for model in known), default=0)
     machine, needed_bytes = preflight.this_machine([], "", models, runs), weights_bytes + preflight.IMAGE_BYTES
     memory = f"{machine.memory_available_bytes / GIB:.0f} GiB are free, loading needs about {weights_bytes / GIB:.0f}"
     disk = f"{machine.models_free_bytes / GIB:.0f} GiB are free, a model and its image need about {needed_bytes / GIB:.0f} unless they are there"

@@ -217,6 +217,22 @@ def test_a_mistake_in_one_article_stops_no_other_one(copy, monkeypatch):
         model.find("mine")
 
 
+def test_a_mistake_in_a_file_that_all_articles_share_leaves_none_out_but_is_told(copy, monkeypatch):
+    monkeypatch.setattr(model, "ARTICLES", copy)
+    (copy.parent / "tolerances.toml").write_text("float16 = ")
+    with pytest.raises(KitError, match="tolerances.toml: not TOML"):
+        model.without_mistakes()
+
+
+def test_a_mistake_in_the_pins_is_no_article_s(monkeypatch):
+    def refused():
+        raise KitError("docker/pins.toml: not TOML")
+
+    monkeypatch.setattr(model.pins, "load", refused)
+    with pytest.raises(KitError, match="pins.toml"):
+        model.without_mistakes()
+
+
 def tables_of(value, path=()):
     """(path, table) of every table of a file in which the kit reads each key: what goes to the library as it is has any."""
     if isinstance(value, dict):
