@@ -272,8 +272,8 @@ def _models(group: Group) -> str:
     """ "Models: bloom-7b1 (ds-inference, ds-zero) and gpt-j-6B (gptj-deepspeed)": the shapes of the rows' models; "" where no row has one."""
     cases: dict[str, list[str]] = {}
     for row in group.rows:
-        if shape := row.record.job.model.get("shape"):
-            cases.setdefault(shape, []).append(row.case)
+        if row.shape:
+            cases.setdefault(row.shape, []).append(row.case)
     if len(cases) < 2:
         return "".join(f"Model: {shape}" for shape in cases)
     return "Models: " + listed([f"{shape} ({', '.join(dict.fromkeys(of_shape))})" for shape, of_shape in cases.items()])

@@ -71,6 +71,11 @@ class Row:
         return self.case + (f" b{self.batch_size}" if self.batch_size != 1 else "")
 
     @property
+    def shape(self) -> str:
+        """Of its model, without the weights: "bloom-7b1"; "" where the job names none."""
+        return self.record.job.model.get("shape") or ""
+
+    @property
     def status(self) -> str:
         return self.record.status
 

@@ -73,6 +73,11 @@ def busy_shares_of(record: Record, new_tokens: int) -> list[float | str]:
     return [gpu["share"] if gpu["code"] == "ok" and gpu.get("share") is not None else str(gpu["code"]) for gpu in told]
 
 
+def energy_of(record: Record, new_tokens: int) -> dict[str, Any]:
+    """What a run tells of its energy in calls of so many new tokens, as scripts/machine/energy.py gives it; {} where it tells none."""
+    return next((one for one in record.host.get("energy") or [] if one["new_tokens"] == new_tokens), {})
+
+
 def kernels_ms(record: Record, new_tokens: int, time_ms: float) -> float | None:
     """For how much of calls of so many new tokens a kernel ran, in a run on one GPU; None where its share is not known.
 
@@ -86,9 +91,9 @@ def kernels_ms(record: Record, new_tokens: int, time_ms: float) -> float | None:
 
 def _further_call_ms(record: Record, new_tokens: int) -> float | None:
     """The mean of the calls that a run made beside the timed ones, for its energy and its shares; None where it made none."""
-    further = next((one for one in record.host.get("energy") or [] if one["new_tokens"] == new_tokens and one.get("calls")), None)
-    seconds = further["gpus"][0].get("seconds") if further and further["gpus"] else None
-    return 1000 * seconds / further["calls"] if further and seconds else None
+    told = energy_of(record, new_tokens)
+    seconds = told["gpus"][0].get("seconds") if told.get("calls") and told["gpus"] else None
+    return 1000 * seconds / told["calls"] if seconds else None
 
 
 def cycles_of(run: Record) -> Mapping[str, Any]:

@@ -52,7 +52,7 @@ def _finding(rows: Sequence[Row], new_tokens: int) -> str:
     least_ms, most_ms = (row.summary(new_tokens).mean for row in (first, last))
     if len(right) == 1:
         return f"{named(first)} takes {stats.significant(least_ms)} ms"
-    if len({(row.batch_size, row.record.job.model.get("shape")) for row in right}) > 1 or not least_ms:
+    if len({(row.batch_size, row.shape) for row in right}) > 1 or not least_ms:
         return f"A call takes {stats.significant(least_ms)} ms ({named(first)}) to {stats.significant(most_ms)} ms ({named(last)})"
     times = most_ms / least_ms
     longer = stats.significant(times, most=1 if times >= 1.1 else 2)  # "1.0 times" would say that they are alike

@@ -14,6 +14,7 @@ from scripts.report.view import View
 from scripts.results import Record
 from scripts.verdicts.row import Row, median
 from scripts.verdicts.row_groups import Group
+from scripts.verdicts.run_facts import energy_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _of_calls(row: Row, new_tokens: int) -> Spent:
 
 
 def _of_run(row: Row, run: Record, new_tokens: int) -> Spent:
-    told: dict[str, Any] = next((one for one in run.host.get("energy") or [] if one["new_tokens"] == new_tokens), {})
+    told = energy_of(run, new_tokens)
     return Spent(dataclasses.replace(row, record=run), new_tokens, told.get("gpus", []), told.get("calls"))
 
 

@@ -57,7 +57,7 @@ class Timed:
     @property
     def question(self) -> tuple[str, str]:
         """What the rows of one line of the table share: GPU and model. Models of one shape are one."""
-        return self.group.key.model, _config(_shape(self.row))
+        return self.group.key.model, _config(self.row.shape)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _config(shape: str) -> str:
 
 def _models(timed: Sequence[Timed]) -> str:
     """ "bloom-7b1 and bloomz-7b1 (one shape)"."""
-    names = sorted({_shape(one.row) for one in timed})
+    names = sorted({one.row.shape for one in timed})
     return " and ".join(names) + (" (one shape)" if len(names) > 1 else "")
 
 
@@ -242,15 +242,10 @@ def _timed(group: Group) -> Iterator[Timed]:
     right = [row for row in calls if row.output_is_right]
     longest: dict[object, int] = {}
     for row in right:
-        longest[_shape(row)] = max(row.new_tokens[-1], longest.get(_shape(row), 0))
+        longest[row.shape] = max(row.new_tokens[-1], longest.get(row.shape, 0))
     for row in right:
-        if row.new_tokens[-1] == longest[_shape(row)] and not row.is_wrong_when_padded and (ms := _ms_per_token(row)):
+        if row.new_tokens[-1] == longest[row.shape] and not row.is_wrong_when_padded and (ms := _ms_per_token(row)):
             yield Timed(group, row, ms)
-
-
-def _shape(row: Row) -> str:
-    """Of its model, without the weights: "bloom-7b1"."""
-    return str(row.record.job.model.get("shape"))
 
 
 def _ms_per_token(row: Row) -> float | None:

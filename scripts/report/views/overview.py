@@ -222,12 +222,12 @@ def _dots(judged: Judged) -> list[all_claims.Dot]:
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
         if is_shown and (part.ratio or published):
-            dots.append(dataclasses.replace(_dot(part.word, published[0] if published else None, part), name=part.name))
+            dots.append(_dot(part.word, published[0] if published else None, part, part.name))
     return dots
 
 
-def _dot(word: str, published: float | None, part: Part) -> all_claims.Dot:
-    return all_claims.Dot(word, published, part.ratio, on_gpus=[one.ratio for one in part.on_gpus])
+def _dot(word: str, published: float | None, part: Part, name: str = "") -> all_claims.Dot:
+    return all_claims.Dot(word, published, part.ratio, name, [one.ratio for one in part.on_gpus])
 
 
 def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:

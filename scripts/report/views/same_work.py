@@ -121,7 +121,7 @@ def lines(groups: Sequence[Group], article: Article) -> list[Line]:
 def _order(line: Line) -> tuple[str, str, str, int, int, float]:
     """Work after work, of each the most items a second first: a step's ms may be of other calls than the timed ones."""
     key = line.group.key
-    return _shape(line), key.variant, key.model, line.row.batch_size, line.new_tokens, -line.items_per_s
+    return line.row.shape, key.variant, key.model, line.row.batch_size, line.new_tokens, -line.items_per_s
 
 
 def _usable(group: Group, row: Row) -> bool:
@@ -132,7 +132,7 @@ def _usable(group: Group, row: Row) -> bool:
 def _work(line: Line) -> tuple[object, ...]:
     """What two rows share that did the same work on the same kind of GPU."""
     key, job = line.group.key, line.row.record.job
-    return key.model, job.model.get("weights"), key.variant, job.form, job.model.get("shape"), line.row.batch_size, line.new_tokens
+    return key.model, job.model.get("weights"), key.variant, job.form, line.row.shape, line.row.batch_size, line.new_tokens
 
 
 #: What most tables' rows share: a column where they differ, else a word above the tables.
@@ -172,8 +172,4 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
 def _title(line: Line) -> Markdown:
     """ "bloom-7b1 on NVIDIA H200, batch 32, 100 new tokens:": lines of other work compare no systems."""
     words = Markdown("{} on {}, batch {}, {}:")
-    return words.format(_shape(line), line.group.key.model, line.row.batch_size, counted(line.new_tokens, "new token"))
-
-
-def _shape(line: Line) -> str:
-    return str(line.row.record.job.model.get("shape"))
+    return words.format(line.row.shape, line.group.key.model, line.row.batch_size, counted(line.new_tokens, "new token"))
