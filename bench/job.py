@@ -97,6 +97,11 @@ class Job:
     options: typing.Dict[str, typing.Any] = dataclasses.field(default_factory=dict)
     schema: int = SCHEMA
 
+    @property
+    def batch_size(self) -> int:
+        """The sequences of a call; an earlier document may name none, which is one."""
+        return self.prompt.get("batch_size") or 1
+
     def fingerprint(self) -> str:
         """12 hex digits over everything that decides what is measured; ids and paths do not.
 

@@ -113,7 +113,7 @@ def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record
     of_sets = kind.startswith("sets_ratio")
     ratio = stats.over_sets(_of_sets(runs, ids, options.get("tokens"))) if of_sets else stats.ratio_over_runs(*means)
     if kind.startswith("item_ratio"):
-        slower, faster = (run_facts.batch_size_of(of_id[0]) for of_id in runs)
+        slower, faster = (of_id[0].job.batch_size for of_id in runs)
         ratio = stats.scaled(ratio, faster / slower)
     if not kind.endswith("_interval"):
         return digits(ratio.value)

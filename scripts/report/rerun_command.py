@@ -22,9 +22,8 @@ def variables(record: Record, article: Article) -> dict[str, str]:
     if job.device != "cuda":
         typed["DEVICE"] = job.device
     typed["GPUS"] = str(job.device_count)
-    batch_size = job.prompt.get("batch_size", 1)
-    if article.batch_sizes_of(case, job.variant) != [batch_size]:
-        typed["BATCH_SIZES"] = str(batch_size)
+    if article.batch_sizes_of(case, job.variant) != [job.batch_size]:
+        typed["BATCH_SIZES"] = str(job.batch_size)
     items = job.options.get("items")
     if items is not None and items != article.options_of(case, job.variant, job.model["scale"]).get("items"):
         typed["ITEMS"] = str(items)

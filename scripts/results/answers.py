@@ -88,7 +88,7 @@ def _of_calls(job: Job, result: Result) -> str:
     tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure]
     if tokens != timed:
         return f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
-    rows = job.options.get("rows") or job.prompt.get("batch_size") or 1
+    rows = job.options.get("rows") or job.batch_size
     much = next((call for call in figure if max(call["timed_tokens"], default=0) > rows * call["new_tokens"]), None)
     return f"a call of {rows} x {much['new_tokens']} tokens made {max(much['timed_tokens'])} by its count" if much else ""
 
@@ -99,10 +99,9 @@ def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:
         return ""
     if figure is None:
         return "it counts no tokens of its calls"
-    batch_size = job.prompt.get("batch_size") or 1
-    counted = batch_size * max(run["new_tokens"] for run in job.runs)
-    if (figure["sequences"], figure["counted_tokens"]) != (batch_size, counted):
-        return f"it counts {figure['counted_tokens']} tokens of {figure['sequences']} sequences, its job makes {counted} of {batch_size}"
+    counted = job.batch_size * max(run["new_tokens"] for run in job.runs)
+    if (figure["sequences"], figure["counted_tokens"]) != (job.batch_size, counted):
+        return f"it counts {figure['counted_tokens']} tokens of {figure['sequences']} sequences, its job makes {counted} of {job.batch_size}"
     if figure["real_tokens"] > counted:
         return f"{figure['real_tokens']} of its {counted} tokens are real by its own count"
     processes = {1, job.device_count}

@@ -157,8 +157,7 @@ def run_prefix(job: Job, pins_id: str, engine: str, seen: Mapping[str, Any]) -> 
     gpus = seen.get("gpus") or []
     device_model = gpus[0]["name"] if gpus else "cpu" if job.device == "cpu" else ""
     weights = f"{job.model['weights']}-{job.model['scale']}"
-    size = job.prompt.get("batch_size") or 1  # an old result may name none
-    batch = [f"b{size}"] if size != 1 else []
+    batch = [f"b{job.batch_size}"] if job.batch_size != 1 else []
     profiled = ["profile"] if job.kind == "profile" else []
     parts = [job.article, job.case, job.variant, *profiled, *batch, job.stack, weights, f"{job.device}{job.device_count}", slug(device_model), fingerprint]
     return ".".join(parts)

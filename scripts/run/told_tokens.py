@@ -37,11 +37,10 @@ def contradiction(tokens: Path, job: Job, result: Result) -> str:
         told = msgspec.json.decode(door.read(tokens), type=Told)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return f"damaged {tokens.name}: {error}"
-    sequences = job.prompt.get("batch_size") or 1
     timed = {calls["new_tokens"]: calls["timed_ms"] for calls in result.measurements}
     faults = [
         f"its tokens are {_kind(told.greedy)}, the job asks for {_kind(not told.greedy)} ones" if told.greedy != timed_tokens.greedy(job) else "",
-        f"it answers {told.rows} sequences, the job has {sequences}" if told.rows != sequences else "",
+        f"it answers {told.rows} sequences, the job has {job.batch_size}" if told.rows != job.batch_size else "",
         "end tokens end its answers, which the job's form does not allow" if told.stop_tokens and not forms.stops(forms.find(job.form)) else "",
         *(_of_run(run, timed) for run in told.runs),
         "" if sorted(run.new_tokens for run in told.runs) == sorted(timed) else f"it tells calls of {[run.new_tokens for run in told.runs][:9]} new tokens",

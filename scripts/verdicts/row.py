@@ -15,7 +15,6 @@ from scripts.results.marks import disturbed_by
 from scripts.results.output import check_of
 from scripts.units import counted
 from scripts.verdicts.run_facts import (
-    batch_size_of,
     busy_shares_of,
     cold_ms_of,
     is_on_stand_in,
@@ -53,7 +52,7 @@ class Row:
 
     @property
     def batch_size(self) -> int:
-        return batch_size_of(self.record)
+        return self.record.job.batch_size
 
     @property
     def sequences(self) -> int:
@@ -299,7 +298,7 @@ def rows_of(records: Sequence[Record], article: Article | None) -> tuple[Row, ..
     """The rows of one group's records, in the order of the article's cases. A row has the runs that measured the same as its latest one."""
     by_case: dict[tuple[str, int, int], list[Record]] = {}
     for record in sorted(records, key=lambda record: (record.host["started_at"], record.number, record.id)):
-        by_case.setdefault((record.job.case, record.job.device_count, batch_size_of(record)), []).append(record)
+        by_case.setdefault((record.job.case, record.job.device_count, record.job.batch_size), []).append(record)
     rows = []
     for (case, count, _), same in by_case.items():
         latest = _identity(same[-1])

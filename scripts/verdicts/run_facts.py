@@ -21,11 +21,6 @@ def with_calls(runs: Iterable[Record], new_tokens: int) -> Sequence[Record]:
     return [run for run in runs if series(run).get(new_tokens)]
 
 
-def batch_size_of(record: Record) -> int:
-    """The sequences of a call."""
-    return record.job.prompt.get("batch_size") or 1
-
-
 def cold_ms_of(record: Record) -> float | None:
     """A run's first call after loading; None where the guest told none."""
     calls = record.guest.measurements if record.guest else []

@@ -490,7 +490,7 @@ def test_a_cell_of_the_matrix_has_each_ratio_behind_the_signs_of_its_parts() -> 
 
 
 def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equal() -> None:
-    published = {(one.job.case, run_facts.batch_size_of(one)): one for one in published_cells()}
+    published = {(one.job.case, one.job.batch_size): one for one in published_cells()}
     of_128 = cell("accelerate-int8", 128, 3.38 * 89.6 / 34.04)
     records = [of_128 if place == ("accelerate-int8", 128) else one for place, one in published.items()]
     verdicts = judging.judge_article(row_groups.build([run for one in records for run in synthetic.repeated(one)], {ARTICLE.slug: ARTICLE}), ARTICLE)
@@ -509,7 +509,7 @@ def test_parts_of_two_relations_keep_their_numbers_where_these_happen_to_be_equa
 def test_a_part_without_rows_and_one_of_too_few_runs_say_so_beside_their_word() -> None:
     rows = [one for one in published_cells() if one.job.case != "ds-zero"]
     one_run = {("ds-inference", 32), ("ds-inference", 128)}
-    runs = [run for one in rows for run in ([one] if (one.job.case, run_facts.batch_size_of(one)) in one_run else synthetic.repeated(one))]
+    runs = [run for one in rows for run in ([one] if (one.job.case, one.job.batch_size) in one_run else synthetic.repeated(one))]
     verdicts = judging.judge_article(row_groups.build(runs, {ARTICLE.slug: ARTICLE}), ARTICLE)
     (claim,) = [one.headline for one in verdicts.claims if one.headline.claim["id"] == "2.5"]
     first, second, third = str(claims.numbers(claim)).partition("*")[2].split(". *")

@@ -81,6 +81,13 @@ def test_the_line_can_be_typed():
     assert line == "make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current WEIGHTS=random CASES=deepspeed GPUS=2 FORCE=1"
 
 
+@pytest.mark.parametrize("named", [{}, {"batch_size": None}, {"batch_size": 1}])
+def test_an_old_job_that_names_no_batch_size_made_calls_of_one_sequence(named):
+    asked = job("deepspeed", 2)
+    prompt = {name: value for name, value in asked.prompt.items() if name != "batch_size"} | named
+    assert "BATCH_SIZES" not in rerun_command.line(record(dataclasses.replace(asked, prompt=prompt)), KNOWN["inference-tools"])
+
+
 def test_a_profile_is_asked_for_by_its_own_verb():
     profiled = dataclasses.replace(job("deepspeed", 2), kind="profile", options={"profiler": "nsys"})
     line = rerun_command.line(record(profiled), KNOWN["inference-tools"])

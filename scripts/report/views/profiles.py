@@ -21,7 +21,7 @@ def section(record: Record, article: Article | None) -> Markdown:
     """A profile: how busy the devices were, which kernels took longest and how to take it again."""
     key, job = key_of(record), record.job
     devices = "CPU" if job.device == "cpu" else gpus(job.device_count)
-    where = f"{key.in_host(key.model)}, {key.stack}, {devices}, batch {job.prompt.get('batch_size') or 1}"
+    where = f"{key.in_host(key.model)}, {key.stack}, {devices}, batch {job.batch_size}"
     title = Markdown("## {}: {}, {} ({})").format(job.article, job.case, job.variant, where)
     again = rerun_command.shown(record, article)
     return blocks(title, _profile(record), Markdown("To profile it again: ") + again if again else Markdown())
