@@ -86,16 +86,13 @@ def _goes_past_host_memory(job: Job, image: Image) -> bool:
     return job.device == "cuda" and (job.backend == "layer-parallel" or by_library)
 
 
-def problems(
-    job: Job, image: Image, parameters: int, machine: Machine, weights_bytes: int, docker: bool, built: bool, new_bytes: int | None = None
-) -> list[str]:
+def problems(job: Job, image: Image, parameters: int, machine: Machine, new_bytes: int) -> list[str]:
     """Everything that stands in the way, one line each, with what to type; empty when nothing does.
 
-    `weights_bytes` is what they take of the disk; `new_bytes` of the weights are not on the disk yet: all of them where nothing is said.
+    `new_bytes` is what has yet to come onto the disk: weights, and the image.
     """
-    new_bytes = weights_bytes if new_bytes is None else new_bytes
     room = _memory_problems(job, parameters, machine, loading_bytes(job, image, parameters)) if job.model["scale"] == "full" else []
-    return [*_torch_problems(image, machine), *room, *disk_problems(machine, new_bytes + (IMAGE_BYTES if docker and not built else 0))]
+    return [*_torch_problems(image, machine), *room, *disk_problems(machine, new_bytes)]
 
 
 def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:

@@ -128,9 +128,10 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
     cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
     machine = preflight.this_machine(engine.gpus, cuda_driver, engine.models, runs)
-    builds = engine.name == "docker"
-    built = builds and engine.is_built()
     # The host engine's torch is not the pinned one; the guest finds out what it can run.
     shown = dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="") if engine.name == "host" else engine.image
-    new_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
-    preflight.check(preflight.problems(job, shown, parameters, machine, parameters * 2, builds, built, new_bytes))
+    weights_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
+    if weights_bytes is None:
+        weights_bytes = 2 * parameters  # all of them may have to come
+    image_bytes = preflight.IMAGE_BYTES if engine.name == "docker" and not engine.is_built() else 0
+    preflight.check(preflight.problems(job, shown, parameters, machine, weights_bytes + image_bytes))

@@ -29,7 +29,7 @@ TWO_3090 = preflight.Machine([a_gpu("NVIDIA GeForce RTX 3090", "8.6", 24)] * 2, 
 
 
 def found(image, machine, job=None, **changes):
-    arguments = {"parameters": PARAMETERS, "weights_bytes": 2 * PARAMETERS, "docker": True, "built": True, **changes}
+    arguments = {"parameters": PARAMETERS, "new_bytes": 2 * PARAMETERS, **changes}
     return preflight.problems(job or a_job(), image, machine=machine, **arguments)
 
 
@@ -91,9 +91,9 @@ def test_a_form_that_loads_no_model_needs_no_more_memory_in_float32():
 def test_four_ranks_of_a_float32_model_are_refused_on_a_host_that_holds_it_once():
     machine = dataclasses.replace(H200, gpus=H200.gpus * 2, memory_available_bytes=60 * GIB)
     job = a_job(backend="deepspeed", device_count=4, load={"dtype": "float32"})
-    (line,) = found(CURRENT, machine, job, parameters=GPT_J, weights_bytes=2 * GPT_J)
+    (line,) = found(CURRENT, machine, job, parameters=GPT_J, new_bytes=2 * GPT_J)
     assert line == "60 GiB of host memory are available, loading needs about 90 GiB; close other programs or type SCALE=tiny"
-    assert found(CURRENT, machine, dataclasses.replace(job, load={"dtype": "float16"}), parameters=GPT_J, weights_bytes=2 * GPT_J) == []
+    assert found(CURRENT, machine, dataclasses.replace(job, load={"dtype": "float16"}), parameters=GPT_J, new_bytes=2 * GPT_J) == []
 
 
 def test_weights_that_are_on_the_disk_need_no_room_there():
@@ -108,9 +108,10 @@ def test_a_run_with_weights_of_its_own_asks_for_no_room_on_the_disk_and_others_d
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(preflight, "this_machine", lambda *_: preflight.Machine([], "", 200 * GIB, GIB, 100 * GIB))
 
-    def checked(weights, typed):
+    def checked(weights, typed, **facts):
         target = jobs.Target("current", "cpu", 1, weights, "full")
-        engine = SimpleNamespace(name="host", gpus=[], image=CURRENT, models=tmp_path, asked=SimpleNamespace(model_path=typed))
+        facts = {"name": "host", "gpus": [], "image": CURRENT, "models": tmp_path, "asked": SimpleNamespace(model_path=typed), **facts}
+        engine = SimpleNamespace(**facts)
         runner._preflight(planned, jobs.measuring_job(article, planned.case, "controlled", target), engine, tmp_path)
 
     for weights in ("hub", "random"):
@@ -119,11 +120,14 @@ def test_a_run_with_weights_of_its_own_asks_for_no_room_on_the_disk_and_others_d
     checked("hub", tmp_path)
     (tmp_path / "random" / "bloomz-7b1-full-s0-r2").mkdir(parents=True)
     checked("random", None)
+    checked("random", None, name="docker", is_built=lambda: True)
+    with pytest.raises(PreflightError, match="of disk are free, about 14 GiB are needed"):
+        checked("random", None, name="docker", is_built=lambda: False)
 
 
 def test_all_problems_come_at_once():
     poor = dataclasses.replace(H200, memory_available_bytes=GIB, models_free_bytes=GIB, runs_free_bytes=0)
-    lines = found(OLD, poor, built=False)
+    lines = found(OLD, poor)
     assert len(lines) == 4
     with pytest.raises(PreflightError) as error:
         preflight.check(lines)
