@@ -10,7 +10,7 @@ from scripts.commands.measure import measuring
 from scripts.errors import KitError, UsageError
 from scripts.machine import cores
 from scripts.results import marks
-from scripts.run import cost, plan, several
+from scripts.run import cost, outcome, plan, rounds, several
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.units import counted
@@ -43,8 +43,8 @@ def calibrate(slug: str, asked: Options) -> int:
     planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(CALIBRATION).cases)), asked, every=True)
     kernel = [case for case in planned if case.case.name == KERNEL]
     several.cores_of_one(kernel * asked.jobs, asked)  # raises for too many JOBS before anything runs
-    measured = plan.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
-    failed = max((plan.exit_code(record.status) for record in measured), default=1)
+    measured = rounds.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)
+    failed = max((outcome.exit_code(record.status) for record in measured), default=1)
     lines = report_lines([record for record in results.load_all(asked.runs)[0] if record.job.article == CALIBRATION])
     if not lines:
         raise KitError("no run of the calibration ended well; its reason stands above, and its log beside its result")
@@ -60,7 +60,7 @@ def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]
     """(exit code, what it says) of the kernel alone and as many times at once as JOBS says, on as many cores each. The runs lie beside the other results."""
     apart = dataclasses.replace(asked, folder=asked.runs.parent / f"beside-{asked.jobs}" / "runs")
     with cores.kept_on(several.cores_of_one(kernel * asked.jobs, apart)):
-        plan.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)
+        rounds.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)
     code = several.perform(kernel * asked.jobs, dataclasses.replace(apart, force=True))
     nothing = [f"JOBS is {asked.jobs}, and this machine has room for one job at a time: nothing ran beside another"]
     return code, lines_of_others(results.load_all(apart.runs)[0]) or nothing

@@ -18,7 +18,7 @@ from scripts.paths import ROOT
 from scripts.report import document
 from scripts.results.output import check_of
 from scripts.run import clocks as comparing
-from scripts.run import plan
+from scripts.run import plan, rounds
 from scripts.run.engines import demo_environments
 from scripts.run.options import Options
 from scripts.units import counted
@@ -73,7 +73,7 @@ def run_demo() -> None:
     able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
         print(f"{counted(len(able), 'job')} on this machine's CPU", file=sys.stderr)
-        records = plan.run_all(able, options, keep_going=True)
+        records = rounds.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
     for failure in errors.values():
         words = f"{failure}; {len(planned) - len(able)} of {len(planned)} jobs were left out"

@@ -19,7 +19,7 @@ from scripts.images import build
 from scripts.machine import allocation, gpus, locks, permissions, signals
 from scripts.models import store
 from scripts.names import nearest
-from scripts.run import engines, outlook, plan, runner, several
+from scripts.run import engines, outcome, outlook, plan, rounds, runner, several
 from scripts.run.engines import host, nsight
 from scripts.run.options import OPTION_NAMES, UNUSED, Options
 from scripts.run.slurm import follow, site
@@ -204,12 +204,12 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
         code = several.perform(planned, asked)
         print(results.where_shown(asked.runs))
         return code
-    records = plan.run_all(planned, asked, keep_going=len(planned) > 1)
+    records = rounds.run_all(planned, asked, keep_going=len(planned) > 1)
     if asked.receipt:
         write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
     if records:
         print(results.where_shown(asked.runs))
-    return max((plan.exit_code(record.status) for record in records), default=0)
+    return max((outcome.exit_code(record.status) for record in records), default=0)
 
 
 @click.command
@@ -251,7 +251,7 @@ def _profile(planned: runner.Planned, asked: Options) -> int:
     print(planned.title, file=sys.stderr, flush=True)
     record = runner.perform(planned, asked)
     folder: Path = asked.runs / record.id
-    log = [line for line in [plan.log_line(record, asked.runs)] if line]
+    log = [line for line in [outcome.log_line(record, asked.runs)] if line]
     kept = [str(path) for path in (folder / name for name in nsight.KEPT) if path.exists()]
     print("\n  ".join([f"  {_profile_line(record)}", *log, *kept, str(folder / "result.json")]), flush=True)
-    return plan.exit_code(record.status)
+    return outcome.exit_code(record.status)

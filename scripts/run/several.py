@@ -23,7 +23,7 @@ from scripts.errors import PreflightError, UsageError
 from scripts.machine import cores, gpus, signals, temporary_folders
 from scripts.machine.warden import PR_SET_PDEATHSIG
 from scripts.paths import ROOT
-from scripts.run import options, plan, runner
+from scripts.run import options, outcome, plan, runner
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import tasks
@@ -108,7 +108,7 @@ def _exit_code(ended: Sequence[Running]) -> int:
     refused = [job.process.returncode for job in ended if not job.receipt()]
     if refused:
         print(f"{len(refused)} of {len(ended)} jobs left no result; the reasons stand above, and the same command again runs them", file=sys.stderr)
-    return max([plan.exit_code(status) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
+    return max([outcome.exit_code(status) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
 
 
 def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:
@@ -172,7 +172,7 @@ def _tell(job: Running, ended: Sequence[Running], running: Sequence[Running], wa
         print(f"{counts} {job.task.title}: no result: {job.why()}", file=sys.stderr, flush=True)
         return
     statuses = ", ".join(f"{count} {status}" for status, count in Counter(receipt.values()).items())
-    print(f"{counts} {job.task.title}: {statuses}; {plan.line_of(results.load(runs / list(receipt)[-1]))}", flush=True)
+    print(f"{counts} {job.task.title}: {statuses}; {outcome.line_of(results.load(runs / list(receipt)[-1]))}", flush=True)
 
 
 def _end(running: Sequence[Running], kill: Callable[[int, int], None] = os.killpg) -> None:

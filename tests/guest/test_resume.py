@@ -16,7 +16,7 @@ from tests.guest.conftest import ROOT
 PROGRAM = """
 import dataclasses, os, sys
 from scripts import articles, surroundings
-from scripts.run import plan
+from scripts.run import plan, rounds
 from tests.typed import chosen
 surroundings.use(os.environ)
 article = articles.find("batch-generate")
@@ -25,7 +25,7 @@ article = dataclasses.replace(article, options={**article.options, "answer_token
 settings = {"ARTICLE": "batch-generate", "STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "workload-naive", "ITEMS": "3072"}
 asked = chosen(**settings, RUNS=sys.argv[1])
 articles.find = lambda slug: article
-(record,) = plan.run_all(plan.plan(["transformers"], asked, every=True), asked, keep_going=False)
+(record,) = rounds.run_all(plan.plan(["transformers"], asked, every=True), asked, keep_going=False)
 print(record.status)
 """
 

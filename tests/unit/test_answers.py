@@ -13,7 +13,7 @@ from scripts.containers.container import Outcome
 from scripts.errors import KitError
 from scripts.machine.gpus import Gpu
 from scripts.results import answers
-from scripts.run import engines, plan
+from scripts.run import engines, outcome
 from tests import synthetic
 from tests.samples import a_job, a_result
 
@@ -280,11 +280,11 @@ def test_a_helping_job_that_failed_names_its_log_which_stays(tmp_path: Path) -> 
 
 def test_a_run_that_failed_names_its_log(tmp_path: Path) -> None:
     record = synthetic.record(a_job(), status="failed", reason="ZeroDivisionError: division by zero")
-    assert plan.log_line(record, tmp_path) == "", "it has none"
+    assert outcome.log_line(record, tmp_path) == "", "it has none"
     (tmp_path / record.id).mkdir()
     (tmp_path / record.id / "log.txt").touch()
-    assert plan.log_line(record, tmp_path) == f"its log is {tmp_path / record.id / 'log.txt'}"
-    assert plan.log_line(synthetic.record(a_job()), tmp_path) == ""
+    assert outcome.log_line(record, tmp_path) == f"its log is {tmp_path / record.id / 'log.txt'}"
+    assert outcome.log_line(synthetic.record(a_job()), tmp_path) == ""
 
 
 def test_a_gpu_may_hold_what_the_largest_of_its_job_has(tmp_path: Path) -> None:

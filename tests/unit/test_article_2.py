@@ -15,7 +15,7 @@ from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
 from scripts.report.views import VIEWS, claims, matrix, overview, systems, token_table
 from scripts.results import Record, output
-from scripts.run import plan
+from scripts.run import outcome, plan
 from scripts.run.engines import nsight
 from scripts.verdicts import judging, row_groups, rules, run_facts, token_times
 from scripts.verdicts.lacking import Lacking
@@ -762,7 +762,7 @@ def test_a_cache_with_another_answer_than_the_default_one_makes_the_row_s_output
     assert "| **output FAILED**: 29 of 30 |" in section_of(wrong) and "FAILED" not in section_of(of(30))
     drawn = {view.name: view.plot(group_of([wrong]), ARTICLE) for view in VIEWS if view.plot and view.name in ("kv_cache", "memory")}
     assert all("output wrong" in str(picture) for picture in drawn.values()) and len(drawn) == 2
-    assert plan.line_of(wrong).endswith(f"(OUTPUT CHECK FAILED: {words})") and plan.line_of(of(30)).endswith("(output as plain transformers')")
+    assert outcome.line_of(wrong).endswith(f"(OUTPUT CHECK FAILED: {words})") and outcome.line_of(of(30)).endswith("(output as plain transformers')")
 
 
 def test_efficiency_falls_where_more_gpus_help_less() -> None:

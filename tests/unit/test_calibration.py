@@ -11,7 +11,7 @@ from scripts import articles, results, stats
 from scripts.commands.calibrate import lines_of_others, report_lines
 from scripts.commands.line import invoke
 from scripts.errors import UsageError
-from scripts.run import jobs, plan, several
+from scripts.run import jobs, rounds, several
 from scripts.run.options import Options
 from scripts.verdicts import calibration, row_groups
 from tests import reports, synthetic
@@ -197,7 +197,7 @@ def test_cases_that_a_calibration_would_lack_are_refused() -> None:
 
 
 def test_more_jobs_than_cores_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "run_all", lambda *_, **__: pytest.fail("a run began"))
+    monkeypatch.setattr(rounds, "run_all", lambda *_, **__: pytest.fail("a run began"))
     with pytest.raises(UsageError, match="JOBS is 64, allowed is a whole number from 1 to 2"):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
         invoke(["calibrate", "--device", "cpu", "--engine", "host", "--stack", "current", "--jobs", "64"])
@@ -211,7 +211,7 @@ def test_each_case_has_five_runs_unless_more_than_one_is_typed_and_those_beside_
         begun.append(([one.case.name for one in planned], asked.runs.relative_to(tmp_path).as_posix(), asked.repeats))
         return []
 
-    monkeypatch.setattr(plan, "run_all", run)
+    monkeypatch.setattr(rounds, "run_all", run)
     monkeypatch.setattr(several, "perform", lambda planned, asked: len(run(planned, asked)))
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: None)

@@ -10,7 +10,7 @@ from scripts.commands import demo
 from scripts.errors import KitError, PreflightError
 from scripts.machine import locks
 from scripts.report import document
-from scripts.run import plan
+from scripts.run import rounds
 from scripts.run.engines import demo_environments
 from tests import synthetic
 
@@ -25,7 +25,7 @@ def ran(monkeypatch, tmp_path):
     """The cases that a demo would run, without running them."""
     cases = []
     monkeypatch.setattr(demo, "DEMO", tmp_path / "demo")
-    monkeypatch.setattr(plan, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned) or [])
+    monkeypatch.setattr(rounds, "run_all", lambda planned, *_, **__: cases.extend(one.case.name for one in planned) or [])
     monkeypatch.setattr(document, "write", lambda runs, out: cases.append("report"))
     return cases
 
@@ -62,7 +62,7 @@ def test_every_environment_is_made_once_before_the_first_job(monkeypatch, ran):
 def test_a_job_that_failed_or_whose_output_is_wrong_is_an_error_after_the_report(monkeypatch, ran, made, bad):
     refuse(monkeypatch, {})
     good = synthetic.record(synthetic.job("int8"), 90.0)
-    monkeypatch.setattr(plan, "run_all", lambda *_, **__: [good, synthetic.record(synthetic.job("int8"), 90.0, **made)])
+    monkeypatch.setattr(rounds, "run_all", lambda *_, **__: [good, synthetic.record(synthetic.job("int8"), 90.0, **made)])
     if not bad:
         demo.run_demo()
     else:

@@ -9,7 +9,7 @@ import pytest
 
 from scripts import results
 from scripts.results import Record, answers
-from scripts.run import cost, plan
+from scripts.run import cost, plan, rounds
 from tests.typed import chosen
 
 #: An interpreter in name: it says that it has torch, and does something else than `python -m bench JOB RESULT`.
@@ -44,7 +44,7 @@ def measured(folder: Path, attack: str) -> Record:
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     (folder / "secret").write_text("root:x:0:0")
     asked = chosen(**SETTINGS, RUNS=str(folder / "runs"), MODELS=str(folder / "models"), PYTHON_HOST=str(python))
-    (record,) = plan.run_all(plan.plan(["compiled"], asked, every=True), asked, keep_going=False)
+    (record,) = rounds.run_all(plan.plan(["compiled"], asked, every=True), asked, keep_going=False)
     assert results.load_all(folder / "runs") == ([record], [])
     return record
 

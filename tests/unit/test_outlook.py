@@ -11,7 +11,7 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import gpus
 from scripts.pins import Image
 from scripts.results import store
-from scripts.run import host_facts, outlook, plan, runner
+from scripts.run import host_facts, outlook, plan, rounds, runner
 from tests import synthetic
 from tests.typed import chosen
 
@@ -156,7 +156,7 @@ def test_rows_that_a_claim_rests_on_come_first_in_the_plan_and_in_the_run(tmp_pa
         "inference-tools/transformers",
         "6",
     ]
-    plan.run_all(every, asked, keep_going=True)
+    rounds.run_all(every, asked, keep_going=True)
     assert order == [("layer-parallel", 1), ("int8", 1), ("int8", 2), ("layer-parallel", 2), ("transformers", 1), ("transformers", 2)]
 
 

@@ -8,7 +8,7 @@ from bench.job import STATUSES
 from scripts import articles, pins
 from scripts.commands import measure
 from scripts.errors import KitError, UsageError
-from scripts.run import plan
+from scripts.run import outcome, plan
 from tests.typed import chosen
 
 ARTICLE = articles.find("batch-generate")
@@ -43,7 +43,7 @@ def test_of_several_backends_those_without_an_image_of_the_stack_are_left_out_wi
 
 
 def test_a_row_that_did_not_end_well_is_the_end_of_its_command():
-    assert [plan.exit_code(status) for status in STATUSES] == [0] + [1] * (len(STATUSES) - 1)
+    assert [outcome.exit_code(status) for status in STATUSES] == [0] + [1] * (len(STATUSES) - 1)
 
 
 def test_cases_may_be_chosen():

@@ -8,7 +8,7 @@ import pytest
 
 from scripts import articles, pins
 from scripts.errors import PreflightError
-from scripts.run import plan, runner
+from scripts.run import plan, rounds, runner
 from scripts.run.runner import Planned
 from tests import synthetic
 from tests.typed import chosen
@@ -18,17 +18,17 @@ ARTICLE = articles.find("inference-tools")
 
 def order_of(monkeypatch: pytest.MonkeyPatch, runs: Path, *, cases: str, room: int = sys.maxsize, **typed: str) -> list[str]:
     """The cases in the order in which they run, a line a round, where each run ends at once: well in batches up to `room`."""
-    rounds: dict[int, list[str]] = {}
+    names_of: dict[int, list[str]] = {}
 
     def perform(planned: Planned, options: object, repeat: int) -> object:
         size = f" b{planned.batch_size}" if planned.batch_size else ""
-        rounds.setdefault(repeat, []).append(planned.case.name + size)
+        names_of.setdefault(repeat, []).append(planned.case.name + size)
         return synthetic.record(synthetic.job(planned.case.name), status="oom" if (planned.batch_size or 1) > room else "ok")
 
     monkeypatch.setattr(runner, "perform", perform)
     asked = dataclasses.replace(chosen(cases=cases, **typed), folder=runs)
-    plan.run_all(plan.plan(list(pins.load().backends), asked, every=False), asked, keep_going=True)
-    return [" ".join(names) for _, names in sorted(rounds.items())]
+    rounds.run_all(plan.plan(list(pins.load().backends), asked, every=False), asked, keep_going=True)
+    return [" ".join(names) for _, names in sorted(names_of.items())]
 
 
 def test_every_second_round_goes_backwards(monkeypatch, tmp_path):
@@ -82,11 +82,11 @@ def test_cases_that_could_not_start_end_the_command_with_their_number_once_the_o
     asked = dataclasses.replace(chosen(cases="layer-parallel,int8"), folder=tmp_path)
     every = plan.plan(list(pins.load().backends), asked, every=False)
     with pytest.raises(PreflightError, match="^1 of 2 cases could not run; the reasons stand above$"):
-        plan.run_all(every, asked, keep_going=True)
+        rounds.run_all(every, asked, keep_going=True)
     told = capsys.readouterr()
     assert "  error: 2 GPUs are needed\n" in told.err and told.out.count("result.json") == 1
     with pytest.raises(PreflightError, match="^2 GPUs are needed$"):
-        plan.run_all(every, asked, keep_going=False)
+        rounds.run_all(every, asked, keep_going=False)
 
 
 def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypatch, tmp_path, capsys):
@@ -94,7 +94,7 @@ def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypat
     before.host["began"] = 1000.0
     monkeypatch.setattr(runner, "perform", lambda *_: before)
     asked = dataclasses.replace(chosen(cases="int8", repeats="2"), folder=tmp_path)
-    plan.run_all(plan.plan(["int8"], asked, every=False), asked, keep_going=True)
+    rounds.run_all(plan.plan(["int8"], asked, every=False), asked, keep_going=True)
     told = capsys.readouterr()
     assert [line.split("]")[0] for line in told.err.splitlines() if line.startswith("[")] == ["[1 of 2", "[2 of 2"]
     assert told.out.count("result.json") == 1, "the newest run stands for both, and is told once"

@@ -17,7 +17,7 @@ from scripts import articles, paths, results
 from scripts.commands.line import invoke
 from scripts.errors import PreflightError, UsageError
 from scripts.machine import gpus, temporary_folders
-from scripts.run import host_facts, plan, runner, several
+from scripts.run import host_facts, plan, rounds, runner, several
 from scripts.run.options import Options
 from scripts.verdicts import row_groups
 from tests import synthetic
@@ -91,9 +91,9 @@ def test_a_run_beside_others_stands_for_no_run_of_its_own(asked, tmp_path: Path)
     beside = chosen(**words, JOBS="2")
     several.perform(planned(beside) * 2, chosen(**words, JOBS="2", FORCE="1"))
     assert len(results.load_all(tmp_path / "runs")[0]) == 2
-    (alone,) = plan.run_all(planned(beside), chosen(**words), keep_going=False)
+    (alone,) = rounds.run_all(planned(beside), chosen(**words), keep_going=False)
     assert not alone.host["shared_with"] and len(results.load_all(tmp_path / "runs")[0]) == 3
-    (again,) = plan.run_all(planned(beside), chosen(**words), keep_going=False)
+    (again,) = rounds.run_all(planned(beside), chosen(**words), keep_going=False)
     assert again.id == alone.id, "it was measured alone before"
 
 
@@ -104,7 +104,7 @@ def test_each_kind_of_machine_measures_for_itself_in_a_shared_folder_and_no_run_
 
     def measured_on(**machine: object) -> str:
         monkeypatch.setattr(host_facts, "machine", lambda: {**here, **machine})
-        (record,) = plan.run_all(planned(options), options, keep_going=False)
+        (record,) = rounds.run_all(planned(options), options, keep_going=False)
         return record.id
 
     first = measured_on()
@@ -154,7 +154,7 @@ def test_every_job_ends_with_the_command_and_its_folder_with_the_next(asked, tmp
         assert time.monotonic() < deadline, "a guest lives on"
         time.sleep(0.1)
     assert len(list(temporary.glob(f"{temporary_folders.OF_JOBS}*"))) == (number == signal.SIGKILL)
-    plan.run_all([], chosen(**words), keep_going=False)
+    rounds.run_all([], chosen(**words), keep_going=False)
     assert not list(temporary.glob(f"{temporary_folders.OF_JOBS}*"))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from scripts import results
 from scripts.errors import KitError, UsageError
 from scripts.machine import removal, signals
-from scripts.run import plan
+from scripts.run import outcome
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.run.slurm import client, site, states, submissions, tasks
@@ -54,7 +54,7 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
     receipts = [task.submission.receipt(task.index) for task in watched]
     if None in receipts:
         raise KitError(f"{len(failed)} of {len(ended)} tasks failed, as shown above; the same command again runs them and no other")
-    return max((plan.exit_code(status) for receipt in receipts if receipt for status in receipt.values()), default=0)
+    return max((outcome.exit_code(status) for receipt in receipts if receipt for status in receipt.values()), default=0)
 
 
 def submit(array: Sequence[Task], asked: Options) -> list[Watched]:
