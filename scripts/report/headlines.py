@@ -25,14 +25,14 @@ def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
 
 def _measured(claim: Lines) -> object:
     """The ratio; where there is none, the sentence."""
-    numbers = overview.ratio(claim.headline)
-    return f"{numbers[2].number} × {numbers[1]}" if numbers and numbers[2].ratio else claims.numbers(claim.headline)
+    shown = overview.published_part(claim.headline)
+    return f"{shown.part.number} × {shown.published.over}" if shown and shown.part.ratio else claims.numbers(claim.headline)
 
 
 def _verdict(claim: Lines) -> Markdown:
     """The verdict without the ratio that `_measured` shows."""
-    numbers = overview.ratio(claim.headline)
-    return overview.verdict(claim.headline, numbers[2].number if numbers else "")
+    shown = overview.published_part(claim.headline)
+    return overview.verdict(claim.headline, shown.part.number if shown else "")
 
 
 def _place(judged: Judged) -> Markdown:

@@ -1107,8 +1107,8 @@ def test_the_run_that_counts_is_an_undisturbed_one() -> None:
 def test_the_ratio_of_a_claim_is_that_of_its_first_part_that_was_measured() -> None:
     sized = relations.of({"faster": "deepspeed", "slower": "int8", "size": 3.83})
     untested, measured = Part("faster", NOT_TESTED, why="no row"), Part("3.83 times", HOLDS, ratio=stats.Estimate(4.0, 3.9, 4.1))
-    told = overview.ratio(judging.Judged({"id": "1.0"}, Verdict(HOLDS, judged=[(sized, [untested, measured])])))
-    assert told == (3.83, "int8", measured)
+    shown = overview.published_part(judging.Judged({"id": "1.0"}, Verdict(HOLDS, judged=[(sized, [untested, measured])])))
+    assert shown == overview.PublishedPart(relations.base.PublishedRatio(3.83, "int8"), measured)
 
 
 def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus() -> None:

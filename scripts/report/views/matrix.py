@@ -67,9 +67,9 @@ def short(judged: Judged) -> str:
     Where the parts came out differently each ratio of a tested part has their signs: "◆ ✖ 4.62 × accelerate-fp16 b32; ● 3.24 × ds-inference b32", and
     its part's name where another ratio is over the same case. What a case gains is not said to be over itself twice.
     """
-    measured = overview.ratios(judged)
+    measured = overview.measured_ratios(judged)
     if differ := judged.verdict.parts_differ:
-        measured = [one for one in measured if any(part.word != NOT_TESTED for part in one[2])]
+        measured = [(ratio, over, parts) for ratio, over, parts in measured if any(part.word != NOT_TESTED for part in parts)]
     alike = len({over for _, over, _ in measured}) < len(measured)
     cells = [
         (f"{''.join(SIGNS[part.word] for part in parts)} " if differ else "")

@@ -14,7 +14,7 @@ from scripts.report.views import claims
 from scripts.results import Record, rules_version
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import NOT_TESTED, Part
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.base import PublishedRatio, Relation
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.run_facts import is_on_stand_in
 
@@ -76,11 +76,11 @@ def _facts(judged: Judged) -> list[str]:
     """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio, or for each ratio where the article gives none; a
     claim with several published ones names the part.
     """
-    found = {(published, part.number): part for published, part in _published_parts(judged)}
+    found = {(one.published, one.part.number): one.part for one in _published_parts(judged)}
     named = len(found) > 1
     if not found:
         return [f"{part.cases[0]} {part.number} × {part.cases[1]}{claims.in_brackets(part)}" for part in judged.verdict.parts if part.ratio and part.cases]
-    return [(f"{part.name}: " if named else "") + _fact(*published, part) for (published, _), part in found.items()]
+    return [(f"{part.name}: " if named else "") + _fact(published, part) for (published, _), part in found.items()]
 
 
 def _parts_apart(judged: Judged) -> list[tuple[Part, str]]:
@@ -88,7 +88,7 @@ def _parts_apart(judged: Judged) -> list[tuple[Part, str]]:
     told_parts = []
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
-        number = _fact(*published, part) if published else part.number
+        number = _fact(published, part) if published else part.number
         told_parts.append((part, _part_apart(part, number if is_shown else "")))
     return told_parts
 
@@ -107,11 +107,11 @@ def _part_apart(part: Part, number: str) -> str:
     return f"{part.name}{claimed}: {part.word}{why}" + (f", {number}" if number else "")
 
 
-def _fact(published: float, over: str, part: Part) -> str:
+def _fact(published: PublishedRatio, part: Part) -> str:
     if not part.number:
-        return f"published {published:g} × {over}"
+        return f"published {published.value:g} × {published.over}"
     subject = f"{part.cases[0]} " if part.cases else ""
-    return f"{subject}{part.number} × {over}, published {published:g}{claims.in_brackets(part)}"
+    return f"{subject}{part.number} × {published.over}, published {published.value:g}{claims.in_brackets(part)}"
 
 
 def _why_not_tested(judged: Judged) -> str:
@@ -122,9 +122,17 @@ def _why_not_tested(judged: Judged) -> str:
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _published_parts(judged: Judged) -> list[tuple[tuple[float, str], Part]]:
-    """((published, the case that it is over), the part about it) of each part with a published ratio."""
-    return [(published, part) for relation, parts in judged.verdict.judged for part in parts if (published := relation.published(part))]
+@dataclasses.dataclass(frozen=True)
+class PublishedPart:
+    """A part of a claim, and the article's ratio that it is about."""
+
+    published: PublishedRatio
+    part: Part
+
+
+def _published_parts(judged: Judged) -> list[PublishedPart]:
+    """Each part with a published ratio."""
+    return [PublishedPart(published, part) for relation, parts in judged.verdict.judged for part in parts if (published := relation.published(part))]
 
 
 def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
@@ -150,28 +158,27 @@ def _part_in_short(part: Part, number: str) -> str:
     return _part_apart(part if part.has_rows else dataclasses.replace(part, why=""), number)
 
 
-def ratio(judged: Judged) -> tuple[float, str, Part] | None:
-    """(published, the case that it is over, the part about it) of the first part that a ratio was measured for, else of the first with a published one."""
+def published_part(judged: Judged) -> PublishedPart | None:
+    """Of the parts with a published ratio the first that a ratio was measured for, else the first."""
     found = _published_parts(judged)
-    of_part = next((pair for pair in found if pair[1].ratio), found[0] if found else None)
-    return (*of_part[0], of_part[1]) if of_part else None
+    return next((one for one in found if one.part.ratio), found[0] if found else None)
 
 
-def ratios(judged: Judged) -> list[tuple[stats.Estimate, str, list[Part]]]:
+def measured_ratios(judged: Judged) -> list[tuple[stats.Estimate, str, list[Part]]]:
     """(a measured ratio, the case that it is over, the parts that rest on it) of each."""
     found: dict[tuple[stats.Estimate, str], list[Part]] = {}
     for relation, parts in judged.verdict.judged:
         for part in parts:
             published = relation.published(part)
-            over = published[1] if published else part.cases[1] if part.cases else ""
+            over = published.over if published else part.cases[1] if part.cases else ""
             if part.ratio and over:
                 found.setdefault((part.ratio, over), []).append(part)
     return [(*measured, parts) for measured, parts in found.items()]
 
 
 def _published(claim: Lines) -> str:
-    numbers = ratio(claim.headline)
-    return f"{numbers[0]:g} × {numbers[1]}" if numbers else NONE
+    shown = published_part(claim.headline)
+    return f"{shown.published.value:g} × {shown.published.over}" if shown else NONE
 
 
 PUBLISHED: Column[Lines] = Column("published", _published, words=True)
@@ -215,19 +222,19 @@ def _line(judged: Judged) -> all_claims.Line:
 def _dots(judged: Judged) -> list[all_claims.Dot]:
     """The published and measured ratio of a claim; of a tested claim whose parts came out differently those of each part, by its name and verdict."""
     if not judged.verdict.parts_differ or judged.verdict.word == NOT_TESTED:
-        if numbers := ratio(judged):
-            return [_dot(judged.verdict.word, numbers[0], numbers[2])]
-        return [_dot(judged.verdict.word, None, parts[0]) for _, _, parts in ratios(judged)[:1]]
+        if shown := published_part(judged):
+            return [_dot(judged.verdict.word, shown.published, shown.part)]
+        return [_dot(judged.verdict.word, None, parts[0]) for _, _, parts in measured_ratios(judged)[:1]]
     dots = []
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
         if is_shown and (part.ratio or published):
-            dots.append(_dot(part.word, published[0] if published else None, part, part.name))
+            dots.append(_dot(part.word, published, part, part.name))
     return dots
 
 
-def _dot(word: str, published: float | None, part: Part, name: str = "") -> all_claims.Dot:
-    return all_claims.Dot(word, published, part.ratio, name, [one.ratio for one in part.on_gpus])
+def _dot(word: str, published: PublishedRatio | None, part: Part, name: str = "") -> all_claims.Dot:
+    return all_claims.Dot(word, published.value if published else None, part.ratio, name, [one.ratio for one in part.on_gpus])
 
 
 def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdown:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,13 @@ from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, NotTested, Part
 from scripts.verdicts.row import Row
+
+
+class PublishedRatio(NamedTuple):
+    """The article's own ratio, and the case that it is over."""
+
+    value: float
+    over: str
 
 
 class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,8 +35,8 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The rows that it names."""
         return references.rows_of(msgspec.to_builtins(self))
 
-    def published(self, part: Part) -> tuple[float, str] | None:
-        """(the article's ratio, the case that it is over) beside one of its parts, where it gives one."""
+    def published(self, part: Part) -> PublishedRatio | None:
+        """What stands beside one of its parts, where the article gives a ratio."""
         return None
 
     def names(self) -> list[str]:

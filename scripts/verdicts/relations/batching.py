@@ -6,7 +6,7 @@ from scripts.verdicts import parts, rates
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import NotTested, Part
 from scripts.verdicts.relations import pairs
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.base import PublishedRatio, Relation
 from scripts.verdicts.row import Row
 
 
@@ -19,8 +19,8 @@ class Batching(Relation, frozen=True, kw_only=True):
     batched: str
     size: float | None = None
 
-    def published(self, part: Part) -> tuple[float, str] | None:
-        return (self.size, self.single) if self.size else None
+    def published(self, part: Part) -> PublishedRatio | None:
+        return PublishedRatio(self.size, self.single) if self.size else None
 
     def names(self) -> list[str]:
         return ["faster in batches"] + ([f"{self.size:g} times"] if self.size is not None else [])

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, Part, decides
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.base import PublishedRatio, Relation
 from scripts.verdicts.relations.speed import Speed
 
 
@@ -41,7 +41,7 @@ class Extreme(Relation, frozen=True, kw_only=True):
     def speed(self, case: str, ratio: float | None, batch_size: int | None) -> Speed:
         raise NotImplementedError
 
-    def published(self, part: Part) -> tuple[float, str] | None:
+    def published(self, part: Part) -> PublishedRatio | None:
         """That of the comparison that decides the part."""
         ratios = (speed.published(part) for speed in self.speeds() if part.cases == (speed.faster, speed.slower))
         return next(filter(None, ratios), None)

@@ -8,7 +8,7 @@ from scripts.verdicts import lookup, parts
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.base import PublishedRatio, Relation
 
 
 class Gain(Relation, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class Gain(Relation, frozen=True, kw_only=True):
             return self.share_of_linear * self.to_batch / self.from_batch
         return self.gain_below or self.gain_at_least or 0.0
 
-    def published(self, part: Part) -> tuple[float, str] | None:
-        return (self.ratio, self._name_in(self.from_batch)) if self.ratio else None
+    def published(self, part: Part) -> PublishedRatio | None:
+        return PublishedRatio(self.ratio, self._name_in(self.from_batch)) if self.ratio else None
 
     def names(self) -> list[str]:
         return [f"{self.case} gains {'less than' if self.gain_below is not None else 'at least'} {self.bound:g} times"]
@@ -80,8 +80,8 @@ class GainOver(Relation, frozen=True, kw_only=True):
         if self.case == self.gains_more_than:
             raise ValueError(f"{self.case!r} is compared with itself, allowed are two cases")
 
-    def published(self, part: Part) -> tuple[float, str] | None:
-        return (self.ratio, f"the gain of {self.gains_more_than}") if self.ratio else None
+    def published(self, part: Part) -> PublishedRatio | None:
+        return PublishedRatio(self.ratio, f"the gain of {self.gains_more_than}") if self.ratio else None
 
     def names(self) -> list[str]:
         return [f"gains at least {self.at_least:g} times as much as {self.gains_more_than}"]

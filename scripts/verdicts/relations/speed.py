@@ -6,7 +6,7 @@ from scripts.verdicts import parts
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import Part, Range
 from scripts.verdicts.relations import pairs
-from scripts.verdicts.relations.base import Relation
+from scripts.verdicts.relations.base import PublishedRatio, Relation
 
 
 class Speed(Relation, frozen=True, kw_only=True):
@@ -39,9 +39,9 @@ class Speed(Relation, frozen=True, kw_only=True):
         if self.size is not None and self.ratio is not None:
             raise ValueError("`size` is the published ratio: leave `ratio` out")
 
-    def published(self, part: Part) -> tuple[float, str] | None:
+    def published(self, part: Part) -> PublishedRatio | None:
         ratio = self.size or self.ratio
-        return (ratio, self.slower) if ratio else None
+        return PublishedRatio(ratio, self.slower) if ratio else None
 
     def names(self) -> list[str]:
         if self.at_least is not None:
