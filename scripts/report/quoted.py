@@ -11,6 +11,7 @@ those in which a kernel ran on the only GPU, a `sets_ratio` the geometric mean o
 lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py).
 """
 
+import dataclasses
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,7 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
     def put(match: re.Match[str]) -> str:
         kind, words, number = match.groups()
         try:
-            number = _number(kind, words.split(), named)
+            number = _number(_marker(kind, words.split()), named)
         except ValueError as error:
             if strict or not isinstance(error, NoRun):
                 raise KitError(f"{page}: <!-- {kind} {words} -->: {error}") from error
@@ -85,41 +86,81 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
     return NUMBER.sub(put, text)
 
 
-def _number(kind: str, words: Sequence[str], named: Mapping[str, Sequence[Record]]) -> str:
-    """The number in digits; raises ValueError."""
-    ids = [word for word in words if "=" not in word]
+@dataclasses.dataclass(frozen=True)
+class Marker:
+    """What a comment asks for. `names` are ids of runs, or of a number of a file its FILE PATH."""
+
+    kind: str
+    names: Sequence[str]
+    options: Mapping[str, int]
+
+    @property
+    def tokens(self) -> int | None:
+        return self.options.get("tokens")
+
+    def digits(self, value: float) -> str:
+        """How a number is written."""
+        factor = self.options.get("times", 1) / self.options.get("per", 1)
+        return stats.number(value * factor, self.options["decimals"]) if "decimals" in self.options else stats.significant(value * factor)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The runs of an id that ended well. `tokens` names the calls, where the runs timed several."""
+
+    name: str
+    runs: Sequence[Record]
+    tokens: int | None
+
+
+def _marker(kind: str, words: Sequence[str]) -> Marker:
+    """Raises ValueError for a wrong option, and for more or fewer names than the kind needs."""
+    names = [word for word in words if "=" not in word]
     options = dict(word.split("=", 1) for word in words if "=" in word)
     if unknown := [name for name, value in options.items() if not _is_option(name, value)]:
         allowed = " and ".join(f"{name}=N" for name in OPTIONS)
         raise ValueError(f"{unknown[0]}={options[unknown[0]][:60]} is wrong, allowed are {allowed}, with at most {MOST_DECIMALS} decimals")
     needed, noun = (FILE_KINDS[kind], "words") if kind in FILE_KINDS else (KINDS.get(kind, 1), "runs")
-    if len(ids) != needed:
-        raise ValueError(f"it names {len(ids)} {noun}, {needed} are needed")
-    digits = _digits({name: int(value) for name, value in options.items()})
-    if kind in FILE_KINDS:
-        return digits(_of_files(kind, ids))
-    found = {name: _runs(name, named) for name in ids}
-    if missing := [name for name in ids if not found[name]]:
-        raise NoRun(f"there is no run {missing[0]}; try ls reports/runs reports/without-containers/runs")
-    if ambiguous := [name for name in ids if len({jobs.prefix_of(run) for run in found[name]}) > 1]:
-        raise ValueError(f"{ambiguous[0]} stands for runs of two rows; name one run")
-    runs = [[run for run in found[name] if run.status == "ok"] for name in ids]
-    if kind == "peak_gib":
-        return digits(max(_peaks_bytes(runs[0], ids[0])) / GIB)
-    of_run = _kernels_ms if kind == "kernel_ratio" else _means_ms
-    means = [of_run(of_id, name, options.get("tokens")) for of_id, name in zip(runs, ids, strict=True)]
-    if kind in OF_A_ROW:
-        return digits(OF_A_ROW[kind](means[0]))
-    of_sets = kind.startswith("sets_ratio")
-    ratio = stats.over_sets(_of_sets(runs, ids, options.get("tokens"))) if of_sets else stats.ratio_over_runs(*means)
-    if kind.startswith("item_ratio"):
-        slower, faster = (of_id[0].job.batch_size for of_id in runs)
-        ratio = stats.scaled(ratio, faster / slower)
-    if not kind.endswith("_interval"):
-        return digits(ratio.value)
+    if len(names) != needed:
+        raise ValueError(f"it names {len(names)} {noun}, {needed} are needed")
+    return Marker(kind, names, {name: int(value) for name, value in options.items()})
+
+
+def _number(marker: Marker, named: Mapping[str, Sequence[Record]]) -> str:
+    """The number in digits; raises ValueError."""
+    if marker.kind in FILE_KINDS:
+        return marker.digits(_of_files(marker.kind, marker.names))
+    rows = _rows(marker, named)
+    if marker.kind == "peak_gib":
+        return marker.digits(max(_peaks_bytes(rows[0])) / GIB)
+    if marker.kind in OF_A_ROW:
+        return marker.digits(OF_A_ROW[marker.kind](_means_ms(rows[0])))
+    kind = marker.kind.removesuffix("_interval")
+    ratio = _ratio(kind, *rows)
+    if kind == marker.kind:
+        return marker.digits(ratio.value)
     if ratio.low is None or ratio.high is None:
-        raise ValueError(f"fewer than {f'{stats.LEAST_SETS} sets of GPUs' if of_sets else f'{stats.LEAST_RUNS} runs'} carry no interval")
-    return f"{digits(ratio.low)} to {digits(ratio.high)}"
+        raise ValueError(f"fewer than {f'{stats.LEAST_SETS} sets of GPUs' if kind == 'sets_ratio' else f'{stats.LEAST_RUNS} runs'} carry no interval")
+    return f"{marker.digits(ratio.low)} to {marker.digits(ratio.high)}"
+
+
+def _rows(marker: Marker, named: Mapping[str, Sequence[Record]]) -> list[Row]:
+    """The row of each id; raises NoRun, and ValueError for an id that stands for two rows."""
+    found = {name: _runs(name, named) for name in marker.names}
+    if missing := [name for name in marker.names if not found[name]]:
+        raise NoRun(f"there is no run {missing[0]}; try ls reports/runs reports/without-containers/runs")
+    if ambiguous := [name for name in marker.names if len({jobs.prefix_of(run) for run in found[name]}) > 1]:
+        raise ValueError(f"{ambiguous[0]} stands for runs of two rows; name one run")
+    return [Row(name, [run for run in found[name] if run.status == "ok"], marker.tokens) for name in marker.names]
+
+
+def _ratio(kind: str, slower: Row, faster: Row) -> stats.Estimate:
+    """The ratio of two rows by what the kind compares, with its interval; raises ValueError."""
+    if kind == "sets_ratio":
+        return stats.over_sets(_of_sets(slower, faster))
+    of_runs = _kernels_ms if kind == "kernel_ratio" else _means_ms
+    ratio = stats.ratio_over_runs(of_runs(slower), of_runs(faster))
+    return stats.scaled(ratio, faster.runs[0].job.batch_size / slower.runs[0].job.batch_size) if kind == "item_ratio" else ratio
 
 
 def _is_option(name: str, value: str) -> bool:
@@ -135,14 +176,6 @@ def _runs(name: str, named: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
     first, last = int(several[2]), int(several[3])
     runs = [run for run in named.get(several[1], []) if first <= run.number <= last and run.status == "ok"]
     return runs if {run.number for run in runs} == {*range(first, last + 1)} else []
-
-
-def _digits(options: Mapping[str, int]) -> Callable[[float], str]:
-    """How a number is written."""
-    factor = options.get("times", 1) / options.get("per", 1)
-    if "decimals" in options:
-        return lambda value: stats.number(value * factor, options["decimals"])
-    return lambda value: stats.significant(value * factor)
 
 
 def _of_files(kind: str, words: Sequence[str]) -> float:
@@ -161,44 +194,45 @@ def _mean_at(file: str, path: str) -> float:
     return statistics.fmean(file_numbers.all_at(file, path))
 
 
-def _means_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
+def _means_ms(row: Row) -> list[float]:
     """The mean call of each run."""
-    return [mean_ms for _, mean_ms, _ in _timed(runs, name, tokens)]
+    return [mean_ms for _, mean_ms, _ in _timed(row)]
 
 
-def _kernels_ms(runs: Sequence[Record], name: str, tokens: str | None) -> list[float]:
+def _kernels_ms(row: Row) -> list[float]:
     """Of each run that tells it the time in which a kernel ran, of its mean call."""
-    told = [run_facts.kernels_ms(run, count, mean_ms) for run, mean_ms, count in _timed(runs, name, tokens)]
+    told = [run_facts.kernels_ms(run, count, mean_ms) for run, mean_ms, count in _timed(row)]
     if not any(told):
-        raise ValueError(f"no run of {name} tells for how much of its time a kernel ran on its only GPU")
+        raise ValueError(f"no run of {row.name} tells for how much of its time a kernel ran on its only GPU")
     return [ms for ms in told if ms]
 
 
-def _of_sets(runs: Sequence[Sequence[Record]], ids: Sequence[str], tokens: str | None) -> list[float]:
+def _of_sets(slower: Row, faster: Row) -> list[float]:
     """The ratio on each set of GPUs that ran both rows, where there are several."""
-    timed = [[(run, mean_ms) for run, mean_ms, _ in _timed(of_id, name, tokens)] for of_id, name in zip(runs, ids, strict=True)]
+    timed = [[(run, mean_ms) for run, mean_ms, _ in _timed(row)] for row in (slower, faster)]
     if not (found := pairs.by_gpus(*timed)):
         raise ValueError("one set of GPUs ran all runs, or none ran both rows")
     return [one.ratio for one in found]
 
 
-def _timed(runs: Sequence[Record], name: str, tokens: str | None) -> list[tuple[Record, float, int]]:
+def _timed(row: Row) -> list[tuple[Record, float, int]]:
     """(run, its mean call, the number of tokens of this call)."""
-    timed = [(run, run_facts.series(run)) for run in runs]
+    timed = [(run, run_facts.series(run)) for run in row.runs]
     counts = sorted({count for _, series in timed for count in series})
-    if tokens is None and len(counts) > 1:
-        raise ValueError(f"{name} timed calls of {' and '.join(map(str, counts))} tokens; try tokens={counts[0]}")
-    asked = int(tokens) if tokens else counts[0] if counts else 0
+    if row.tokens is None and len(counts) > 1:
+        raise ValueError(f"{row.name} timed calls of {' and '.join(map(str, counts))} tokens; try tokens={counts[0]}")
+    asked = row.tokens or (counts[0] if counts else 0)
     found = [(run, sum(series[asked]) / len(series[asked]), asked) for run, series in timed if series.get(asked)]
     if not found:
-        raise ValueError(f"{name} timed no call" + (f" of {tokens} tokens, but of {' and '.join(map(str, counts)) or 'none'}" if tokens else ""))
+        others = f" of {row.tokens} tokens, but of {' and '.join(map(str, counts)) or 'none'}" if row.tokens else ""
+        raise ValueError(f"{row.name} timed no call{others}")
     return found
 
 
-def _peaks_bytes(runs: Sequence[Record], name: str) -> list[int]:
-    peaks = [peak for run in runs if (peak := run_facts.peak_of_a_gpu_bytes(run)) is not None]
+def _peaks_bytes(row: Row) -> list[int]:
+    peaks = [peak for run in row.runs if (peak := run_facts.peak_of_a_gpu_bytes(run)) is not None]
     if not peaks:
-        raise ValueError(f"the memory of {name}'s GPUs was not sampled")
+        raise ValueError(f"the memory of {row.name}'s GPUs was not sampled")
     return peaks
 
 
@@ -212,9 +246,9 @@ def save(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
 def check(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
     """Raise KitError where a number is not that of the results, or its run is not there."""
     for page, text, new in _pages(records, pages, strict=True):
-        pairs = zip(NUMBER.finditer(text), NUMBER.finditer(new), strict=True)
-        if stale := next(((old, now) for old, now in pairs if old[0] != now[0]), None):
-            raise KitError(f"{page.name}: {stale[0][0]} is now {stale[1][3]}. Try: make report")
+        for old, now in zip(NUMBER.finditer(text), NUMBER.finditer(new), strict=True):
+            if old[0] != now[0]:
+                raise KitError(f"{page.name}: {old[0]} is now {now[3]}. Try: make report")
 
 
 def _pages(records: Sequence[Record], pages: Sequence[Path], strict: bool) -> list[tuple[Path, str, str]]:
