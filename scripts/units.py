@@ -3,7 +3,7 @@
 #: Bytes of a mebibyte and of a gibibyte.
 MIB, GIB = 1 << 20, 1 << 30
 
-#: Bytes of a gigabyte, the unit of rates of memory.
+#: Bytes of a gigabyte, the unit of rates of memory and of sizes of images.
 GB = 10**9
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import re
@@ -14,7 +15,7 @@ from scripts.containers.container import connect
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
 from scripts.pins import Image, Pins
-from scripts.units import counted
+from scripts.units import GB, counted
 
 RECORD = "reports/images.json"
 
@@ -23,8 +24,6 @@ UNCHECKED = "-unchecked-"
 
 #: Steps of an image's history that make no layer.
 NO_LAYER = re.compile(r"^(/bin/sh -c #\(nop\) +)?(ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b")
-
-GB = 1e9
 
 
 def is_stand_in(image: docker.models.images.Image) -> bool:
@@ -116,12 +115,21 @@ def record_lines(loaded: Pins) -> list[str]:
     return [*lines, "", summary + (f" Not built yet: {', '.join(missing)}." if missing else "")]
 
 
-def built(client: docker.DockerClient, loaded: Pins) -> list[dict[str, Any]]:
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """An image of the kit: built, stale, or not built, where Docker has no `image`."""
+
+    tag: str
+    state: str
+    image: docker.models.images.Image | None
+
+
+def listed(client: docker.DockerClient, loaded: Pins) -> list[Listed]:
     """The kit's images that this Docker holds, and the images of pins.toml that it lacks."""
     tags = {tag: image for image in client.images.list("llm-repro/*") for tag in image.tags if UNCHECKED not in tag}
     pinned = [image.tag for image in loaded.images()]
-    rows = [{"tag": tag, "state": "built" if tag in pinned else "stale", "image": image} for tag, image in sorted(tags.items())]
-    return rows + [{"tag": tag, "state": "not built", "image": None} for tag in pinned if tag not in tags]
+    held = [Listed(tag, "built" if tag in pinned else "stale", image) for tag, image in sorted(tags.items())]
+    return held + [Listed(tag, "not built", None) for tag in pinned if tag not in tags]
 
 
 def age(moment: str, now: datetime.datetime) -> str:
@@ -138,18 +146,18 @@ def show() -> None:
     """Print the kit's images; raises KitError where an image is removed meanwhile."""
     client = connect()
     try:
-        rows = built(client, pins.load())
-        each = {row["tag"]: layers(client, row["tag"]) for row in rows if row["image"]}
+        rows = listed(client, pins.load())
+        each = {row.tag: layers(client, row.tag) for row in rows if row.image}
     except docker.errors.ImageNotFound as error:
         raise KitError(f"an image was removed meanwhile ({error.explanation}); try make images again") from error
     own, total = unique_bytes(each)
     now = datetime.datetime.now(datetime.UTC)
     print(f"{'image':<50} {'state':<10} {'GB':>6} {'its own':>8}  age")
     for row in rows:
-        numbers = f"{sum(each[row['tag']].values()) / GB:>6.2f} {own[row['tag']] / GB:>8.2f}" if row["image"] else f"{'':>6} {'':>8}"
+        numbers = f"{sum(each[row.tag].values()) / GB:>6.2f} {own[row.tag] / GB:>8.2f}" if row.image else f"{'':>6} {'':>8}"
         # All images have the same fixed date of creation. An image gets its tag when it is built.
-        when = age(row["image"].attrs["Metadata"]["LastTagTime"], now) if row["image"] else ""
-        print(f"{row['tag']:<50} {row['state']:<10} {numbers}  {when}".rstrip())
+        when = age(row.image.attrs["Metadata"]["LastTagTime"], now) if row.image else ""
+        print(f"{row.tag:<50} {row.state:<10} {numbers}  {when}".rstrip())
     print(f"\n{len(each)} images, {total / GB:.1f} GB together; shared layers are counted once")
-    if any(row["state"] == "stale" for row in rows):
+    if any(row.state == "stale" for row in rows):
         print("stale: docker/pins.toml now gives this backend another image; `docker rmi` removes the stale one")

@@ -90,9 +90,9 @@ def test_an_images_layers_add_up_to_its_size(ours, client):
 
 def test_make_images_tells_what_is_built_and_what_is_stale(ours, client):
     first = ours.tag
-    rows = {row["tag"]: row["state"] for row in inventory.built(client, pins_of(ours))}
+    rows = {row.tag: row.state for row in inventory.listed(client, pins_of(ours))}
     assert rows[first] == "built"
     (ours.folder / "requirements.txt").write_text((ours.folder / "requirements.txt").read_text() + "# other\n")
     second = rendered(ours.folder.parents[2]).tag
-    rows = {row["tag"]: row["state"] for row in inventory.built(client, pins_of(ours))}
+    rows = {row.tag: row.state for row in inventory.listed(client, pins_of(ours))}
     assert (rows[first], rows[second]) == ("stale", "not built")

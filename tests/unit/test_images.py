@@ -32,7 +32,7 @@ def test_an_image_that_is_not_checked_yet_is_not_among_the_kit_s():
         types.SimpleNamespace(tags=["llm-repro/int8:old-0"]),
     ]
     client = types.SimpleNamespace(images=types.SimpleNamespace(list=lambda _: held))
-    rows = [(row["tag"], row["state"]) for row in inventory.built(client, loaded) if row["image"]]
+    rows = [(row.tag, row.state) for row in inventory.listed(client, loaded) if row.image]
     assert sorted(rows) == sorted([(tag, "built"), ("llm-repro/int8:old-0", "stale")])
 
 
