@@ -7,7 +7,7 @@ Its results say nothing about a GPU and are not stored under reports/runs.
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -21,6 +21,7 @@ from scripts.run import clocks as comparing
 from scripts.run import plan, rounds
 from scripts.run.engines import demo_environments
 from scripts.run.options import Options
+from scripts.run.runner import Planned
 from scripts.units import counted
 
 DEMO = ROOT / "reports" / "demo"
@@ -53,35 +54,49 @@ def run_demo() -> None:
     """Run the demo; raises KitError after the last job where some jobs could not run, failed, or gave a wrong output."""
     options = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
     loaded = pins.load()
-    backends = [name for name in loaded.backends if "demo" in loaded.backends[name]["stacks"]]
-    environment_of = {name: loaded.image(name, "demo").environment for name in backends}
-    planned = plan.plan(backends, options, every=True)
-    for name in backends:
-        loaded.image(name, "demo").refuse_other_lock()
-    if (DEMO / "REPORT.md").exists():
-        print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
-    shutil.rmtree(DEMO, ignore_errors=True)
-    order = [case.name for case in articles.find("demo").cases]
-    planned.sort(key=lambda job: order.index(job.case.name) if job.case.name in order else len(order))
-    errors: dict[str, KitError] = {}
-    for name in dict.fromkeys(environment_of[job.case.backend] for job in planned):
-        try:
-            demo_environments.ensure(name)
-        except KitError as error:
-            errors[name] = error
+    images = {name: loaded.image(name, "demo") for name, table in loaded.backends.items() if "demo" in table["stacks"]}
+    planned = _in_order_of_article(plan.plan(list(images), options, every=True))
+    for image in images.values():
+        image.refuse_other_lock()
+    _clear()
+    errors = _errors_of_environments(images[job.case.backend].environment for job in planned)
+    able = [job for job in planned if images[job.case.backend].environment not in errors]
     records: list[results.Record] = []
-    able = [job for job in planned if environment_of[job.case.backend] not in errors]
     if able:
         print(f"{counted(len(able), 'job')} on this machine's CPU", file=sys.stderr)
         records = rounds.run_all(able, options, keep_going=True)
         document.write(DEMO / "runs", DEMO)
-    for failure in errors.values():
-        words = f"{failure}; {len(planned) - len(able)} of {len(planned)} jobs were left out"
-        if not able or not isinstance(failure, PreflightError):
-            raise type(failure)(words)
+    for error in errors.values():
+        words = f"{error}; {len(planned) - len(able)} of {len(planned)} jobs were left out"
+        if not able or not isinstance(error, PreflightError):
+            raise type(error)(words)
         print(f"note: {words}", file=sys.stderr)  # a missing Python, as the README says
     if bad := [record for record in records if _is_bad(record)]:
         raise KitError(f"{counted(len(bad), 'job')} of {len(able)} failed or gave a wrong output; the report says why: {DEMO / 'REPORT.md'}")
+
+
+def _in_order_of_article(planned: list[Planned]) -> list[Planned]:
+    """The jobs of backends that the article does not name come last."""
+    order = [case.name for case in articles.find("demo").cases]
+    return sorted(planned, key=lambda job: order.index(job.case.name) if job.case.name in order else len(order))
+
+
+def _clear() -> None:
+    """Remove the last demo, and say so where it had a report."""
+    if (DEMO / "REPORT.md").exists():
+        print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
+    shutil.rmtree(DEMO, ignore_errors=True)
+
+
+def _errors_of_environments(names: Iterable[str]) -> dict[str, KitError]:
+    """Make environments, each once; {name: why it cannot be made}."""
+    errors: dict[str, KitError] = {}
+    for name in dict.fromkeys(names):
+        try:
+            demo_environments.ensure(name)
+        except KitError as error:
+            errors[name] = error
+    return errors
 
 
 @click.command
