@@ -1,16 +1,16 @@
 """Milliseconds per token of rows that generated whole batches, by three formulas.
 
-the article's   time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
-                the ZeRO rows times the number of GPUs, each of which ran the same sentences
-once            over all that `generate` appended, once: what rows on different numbers of GPUs can be compared by
-corrected       over the tokens that were really made, once
+article     time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
+            the ZeRO rows times the number of GPUs, each of which ran the same sentences
+once        over all that `generate` appended, once: what rows on different numbers of GPUs can be compared by
+corrected   over the tokens that were really made, once
 
 Beside them, the times between tokens of calls that tell when each came.
 """
 
 import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from scripts import stats
 from scripts.articles import Article, Case
@@ -19,7 +19,9 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import cycles_of
 
-FORMULAS = ("article", "corrected")
+Formula = Literal["article", "once", "corrected"]
+#: Those of the table in the article's shape.
+IN_TABLE: tuple[Formula, Formula] = ("article", "corrected")
 #: The metric's name in an article's published numbers.
 METRIC: Final = "ms_per_token"
 
@@ -44,13 +46,13 @@ def sizes_of(rows: Sequence[Row], cases: Sequence[Case]) -> list[int]:
     return sorted({row.batch_size for row in rows} | {int(size) for case in cases for size in (case.published or {})[METRIC]})
 
 
-def tokens_of_a_call(row: Row, formula: str) -> int:
+def tokens_of_a_call(row: Row, formula: Formula) -> int:
     """The tokens that a call of this row counts; 0 where the guest counted none."""
     return tokens_of_run(row.record, formula)
 
 
-def tokens_of_run(run: Record, formula: str) -> int:
-    """The same of one run."""
+def tokens_of_run(run: Record, formula: Formula) -> int:
+    """The tokens that a call of this run counts; 0 where the guest counted none."""
     cycles = cycles_of(run)
     if formula == "corrected":
         return int(cycles.get("real_tokens") or 0)
@@ -58,7 +60,7 @@ def tokens_of_run(run: Record, formula: str) -> int:
     return int(cycles.get("counted_tokens") or 0) * times
 
 
-def ms_per_token(row: Row, formula: str) -> stats.Estimate | None:
+def ms_per_token(row: Row, formula: Formula) -> stats.Estimate | None:
     """The mean over the runs with its interval; None where the row has no time, or a run no count of tokens."""
     if row.status != "ok" or not row.new_tokens:
         return None

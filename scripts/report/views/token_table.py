@@ -60,7 +60,7 @@ def without_row(rows: Sequence[Row], batch_size: int) -> str:
     return f"oom at {min(smaller)}" if smaller else NOT_RUN
 
 
-def cell(rows: Sequence[Row], batch_size: int, formula: str) -> str:
+def cell(rows: Sequence[Row], batch_size: int, formula: token_times.Formula) -> str:
     """The number of one case on one number of devices in a batch size, or why there is none."""
     row = next((row for row in rows if row.batch_size == batch_size), None)
     if row is None:
@@ -93,7 +93,7 @@ def _measured(rows: Sequence[Row], name: str, sizes: Sequence[int]) -> Iterator[
     """
     for count in dict.fromkeys(row.count for row in rows if row.case == name) or [NONE]:
         of_case = [row for row in rows if (row.case, row.count) == (name, count)]
-        measured, corrected = ([cell(of_case, size, formula) for size in sizes] for formula in token_times.FORMULAS)
+        measured, corrected = ([cell(of_case, size, formula) for size in sizes] for formula in token_times.IN_TABLE)
         empty = max((row.empty_devices for row in of_case), default=0)
         devices = f"{count} ({empty} of them without a part of it)" if empty else count
         yield Line(f"{name}, measured", devices, measured)
@@ -145,7 +145,7 @@ def around_columns(group: Group) -> list[Column[Row]]:
         Column("start to ready, s", lambda row: cells.decimal(row.load_s, 2)),
         Column("first call, s", lambda row: cells.decimal(_first_s(row), 2)),
         Column("start to finish, s", lambda row: cells.decimal(_finish_s(row), 2)),
-        Column("tokens of a call: counted / real", lambda row: " / ".join(str(token_times.tokens_of_a_call(row, formula)) for formula in token_times.FORMULAS)),
+        Column("tokens of a call: counted / real", lambda row: " / ".join(str(token_times.tokens_of_a_call(row, formula)) for formula in token_times.IN_TABLE)),
         Column("allocated before / after / peak of a GPU, GiB", lambda row: _memory(row, ALLOCATED)),
         Column("reserved after / peak, GiB", lambda row: _memory(row, RESERVED)),
         Column("logits of the first sentence, padded against alone: error, %", lambda row: cells.percent(token_times.padding_error(row))),
