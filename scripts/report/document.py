@@ -118,8 +118,11 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
 
 @dataclass(frozen=True)
 class Written:
-    """What `make report` writes: the text of every page, of the rows as data and of the schemas; what they were made of, and the runs left out."""
+    """What `make report` writes of a folder of runs to `out`: the text of every page, of the rows as data and of the schemas; what they were made of, and
+    the runs left out."""
 
+    runs: Path
+    out: Path
     texts: Mapping[str, str]
     content: Content
     skipped: Sequence[Skipped]
@@ -135,7 +138,7 @@ def _records_stay() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _whole(runs: Path, out: Path) -> Written:
+def _written(runs: Path, out: Path) -> Written:
     known = _articles_for(runs)  # before the records, among which garbage is long to look for
     records, unreadable = results.load_runs(runs)
     print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
@@ -146,7 +149,7 @@ def _whole(runs: Path, out: Path) -> Written:
         report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, first, limits))
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
-    return Written({**texts, **report.data, **json_schema.files()}, report.content, skipped)
+    return Written(runs, out, {**texts, **report.data, **json_schema.files()}, report.content, skipped)
 
 
 def _articles_for(runs: Path) -> dict[str, Article]:
@@ -166,25 +169,26 @@ def _beside(runs: Path, out: Path, known: Mapping[str, Article]) -> Beside | Non
     return Beside(len(records), _link(out, apart.parent / pages.INDEX), groups) if records else None
 
 
-def _kept() -> list[tuple[Path, Written]]:
-    """The reports that the kit keeps, each with its folder: the first, and that on the runs without containers where there are any, or were."""
+def _kept() -> list[Written]:
+    """The reports that the kit keeps: the first, and that on the runs without containers where there are any, or were."""
     apart = results.WITHOUT_CONTAINERS
     folders = [results.RUNS, *([apart] if results.any_run(apart) or pages.written_by_the_kit(apart.parent) else [])]
-    return [(runs.parent, _whole(runs, runs.parent)) for runs in folders]
+    return [_written(runs, runs.parent) for runs in folders]
 
 
 def check_pages() -> None:
     """Raise KitError where a page or plot of the kit's reports, the README's headlines or a number in a page written by hand is not what its results give."""
     kept = _kept()
-    for out, whole in kept:
-        expected = {out / "plots" / f"{name}.svg": picture for name, picture in whole.content.pictures.items()}
-        expected |= {out / name: text for name, text in whole.texts.items()}
+    for written in kept:
+        out = written.out
+        expected = {out / "plots" / f"{name}.svg": picture for name, picture in written.content.pictures.items()}
+        expected |= {out / name: text for name, text in written.texts.items()}
         stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
         stale += [path for path in [*(out / "plots").glob("*.svg"), *pages.written_by_the_kit(out)] if path not in expected]
         if stale:
             raise KitError(f"{stale[-1].relative_to(ROOT)} is not what {out.relative_to(ROOT)}/runs gives. Try: make report")
-    headlines.check(headlines.table(kept[0][1].content.verdicts))
-    quoted.check([record for _, whole in kept for record in whole.content.records])
+    headlines.check(headlines.table(kept[0].content.verdicts))
+    quoted.check([record for written in kept for record in written.content.records])
 
 
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
@@ -196,23 +200,22 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
         raise UsageError(
             f"OUT is {str(out)!r}, which lies among the runs {runs}, allowed is a folder outside of them; leave OUT out, or type OUT=/another/folder"
         )
-    (_, whole), *others = _kept() if (runs, out) == (results.RUNS, results.RUNS.parent) else [(out, _whole(runs, out))]
-    path = _saved(whole, runs, out, with_rows)
-    for folder, other in others:
-        _saved(other, folder / "runs", folder, with_rows)
-    if (runs, out) == (results.RUNS, results.RUNS.parent):
-        headlines.save(headlines.table(whole.content.verdicts))
-        quoted.save([record for written in (whole, *(other for _, other in others)) for record in written.content.records])
-    content = whole.content
-    terminal.show(content.groups, whole.skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
+    is_first = (runs, out) == (results.RUNS, results.RUNS.parent)
+    every = _kept() if is_first else [_written(runs, out)]
+    path, *_ = [_saved(written, with_rows) for written in every]
+    content, skipped = every[0].content, every[0].skipped
+    if is_first:
+        headlines.save(headlines.table(content.verdicts))
+        quoted.save([record for written in every for record in written.content.records])
+    terminal.show(content.groups, skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
     print(path)
     return path
 
 
-def _saved(whole: Written, runs: Path, out: Path, with_rows: bool) -> Path:
-    content, texts, pictures = whole.content, {**whole.texts}, {**whole.content.pictures}
+def _saved(written: Written, with_rows: bool) -> Path:
+    content, texts, pictures = written.content, {**written.texts}, {**written.content.pictures}
     if with_rows:
-        rows = row_pages.of_records(content.records, content.known, runs, _link(out, runs))
+        rows = row_pages.of_records(content.records, content.known, written.runs, _link(written.out, written.runs))
         texts |= {**rows.texts, row_pages.ALL: rows.overview}
         pictures |= rows.pictures
-    return save(out, texts, pictures)
+    return save(written.out, texts, pictures)

@@ -21,13 +21,13 @@ from tests import synthetic
 @pytest.fixture(scope="module")
 def first():
     """The kit's first report."""
-    return document._whole(results.RUNS, results.RUNS.parent)
+    return document._written(results.RUNS, results.RUNS.parent)
 
 
 @pytest.fixture(scope="module")
 def apart():
     """The one on runs without containers."""
-    return document._whole(results.WITHOUT_CONTAINERS, results.WITHOUT_CONTAINERS.parent)
+    return document._written(results.WITHOUT_CONTAINERS, results.WITHOUT_CONTAINERS.parent)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,8 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
 def test_the_committed_report_is_that_of_the_committed_results_until_a_page_or_a_plot_differs(first, apart, monkeypatch):
     kept = {results.RUNS.parent: first, results.WITHOUT_CONTAINERS.parent: apart}
     changed = {**kept}
-    monkeypatch.setattr(document, "_whole", lambda runs, out: changed[out] if out == runs.parent else None)
-    assert document._kept() == list(kept.items())
+    monkeypatch.setattr(document, "_written", lambda runs, out: changed[out] if out == runs.parent else None)
+    assert document._kept() == list(kept.values())
     document.check_pages()
     for out, other in ((out, other) for out, whole in kept.items() for other in others(whole)):
         changed = {**kept, out: other}
