@@ -240,7 +240,7 @@ def _opened(path: Path, mode: int) -> int:
             return descriptor
 
 
-def _hold(descriptor: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
+def _hold(descriptor: int, path: Path, kind: int) -> bool:
     """Try to hold a lock; False where another process holds it or its holder has just removed the file."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

@@ -171,7 +171,7 @@ def load(folder: Path) -> Record:
     return record
 
 
-def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
+def load_all(runs: Path) -> tuple[list[Record], list[Skipped]]:
     """Every result under the runs folder, and what else lies there, both in the order of their names."""
     records: list[Record] = []
     skipped: list[Skipped] = []
@@ -186,7 +186,7 @@ def load_all(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
     return records, sorted(skipped, key=lambda skip: skip.path.name)
 
 
-def load_runs(runs: Path = RUNS) -> tuple[list[Record], list[Skipped]]:
+def load_runs(runs: Path) -> tuple[list[Record], list[Skipped]]:
     """As load_all, with each copy of another result among what is left out: reports and comparisons count runs."""
     records, skipped = load_all(runs)
     copied = dict(copies.of((record.id, record.guest) for record in records))
@@ -206,31 +206,31 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def existing(prefix: str, runs: Path = RUNS) -> list[str]:
+def existing(prefix: str, runs: Path) -> list[str]:
     """The ids of the runs "<prefix>-<NN>", finished or not, in the order of their numbers."""
     numbered = [(name, name[len(prefix) + 1 :]) for name in _folders(runs) if name.startswith(prefix + "-")]
     return [name for name, number in sorted(numbered, key=lambda pair: (len(pair[1]), pair[1])) if number.isascii() and number.isdecimal()]
 
 
-def next_number(prefix: str, runs: Path = RUNS) -> int:
+def next_number(prefix: str, runs: Path) -> int:
     """The number of the next run with this prefix; numbers start at 1, and a run that did not finish has used its own."""
     ids = existing(prefix, runs)
     return int(ids[-1].rsplit("-", 1)[1]) + 1 if ids else 1
 
 
-def ended(prefix: str, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None) -> Iterator[Record]:
+def ended(prefix: str, runs: Path, prefix_of: Callable[[Record], str] | None = None) -> Iterator[Record]:
     """The runs with this prefix that came to their end, the latest first; `prefix_of` is as for `enough`."""
     yield from _ended(reversed(existing(prefix, runs)), runs)
     yield from _of_earlier_kits(prefix, runs, prefix_of)
 
 
-def ended_like(readable: str, runs: Path = RUNS) -> Iterator[Record]:
+def ended_like(readable: str, runs: Path) -> Iterator[Record]:
     """The runs that came to their end and whose ids begin with a prefix without its hash, so of the same row under any pins, in no order of time."""
     yield from _ended([name for name in _folders(runs) if name.startswith(readable + ".")], runs)
 
 
 def enough(
-    prefix: str, count: int, runs: Path = RUNS, prefix_of: Callable[[Record], str] | None = None, counts: Callable[[Record], bool] = lambda record: True
+    prefix: str, count: int, runs: Path, prefix_of: Callable[[Record], str] | None = None, counts: Callable[[Record], bool] = lambda record: True
 ) -> Record | None:
     """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated.
 

@@ -241,7 +241,7 @@ def test_a_run_on_another_kind_of_machine_stands_for_no_run_here(tmp_path, other
 
 
 def test_the_committed_runs_keep_their_ids_and_count_on_their_own_kind_of_machine_only():
-    committed = {MachineKind.of(run.host, run.job.device): run for run in results.load_all()[0]}
+    committed = {MachineKind.of(run.host, run.job.device): run for run in results.load_all(results.RUNS)[0]}
     for run in committed.values():
         assert run in results.ended(jobs.prefix_of(run), results.RUNS, jobs.prefix_of)
         more_cores = {**run.host, "machine": {**run.host["machine"], "cpu_count": 7}}

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import multiprocessing
 import os
 import subprocess
@@ -111,7 +112,7 @@ def test_a_lock_whose_file_its_holder_has_just_removed_is_not_held(tmp_path: Pat
     waiting = locks._open(path, locks.FOR_EVERYBODY)
     locks.remove(path)
     first.close()
-    assert not locks._hold(waiting, path), "the next one to come makes another file and holds that"
+    assert not locks._hold(waiting, path, fcntl.LOCK_EX), "the next one to come makes another file and holds that"
     os.close(waiting)
 
 

@@ -15,7 +15,7 @@ from tests.synthetic import job, record
 
 
 def test_the_committed_results_contradict_themselves_nowhere_and_are_counted() -> None:
-    records = results.load_all()[0]
+    records = results.load_all(results.RUNS)[0]
     assert [(one.id, problem) for one in records for problem in meaning.problems(one)] == []
     told = meaning.of(records, pins.load())
     assert told.ok + told.failed == len(records) and told.output_right + len(told.output_wrong) + told.output_not_checked == told.ok
