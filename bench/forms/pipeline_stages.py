@@ -20,6 +20,9 @@ from bench.models import pretrained
 #: The modules before the layers in BLOOM, GPT-J and Llama: only the first stage has them.
 EMBEDDINGS = ("word_embeddings", "word_embeddings_layernorm", "wte", "embed_tokens")
 
+#: The names of the layers in BLOOM and GPT-J and in Llama, and of the norm behind them.
+LAYERS, LAST_NORM = ("h", "layers"), ("ln_f", "norm")
+
 
 def twin(module, **replaced):
     """A copy of a module with the same parameters, whose named children are replaced."""
@@ -84,29 +87,35 @@ def cut(model, devices):
 
     The output matrix counts with the last stage, where it is copied to: BLOOM ties it to the embedding on the first.
     """
+    layers = list(pretrained.layers_of(model))
+    sizes = [_bytes_of(layer) for layer in layers]
+    sizes[-1] += _bytes_of(model.lm_head)  # which weighs as much as some layers
+    places = zip(shares(sizes, len(devices)), devices)
+    return [_stage(model, layers[start:stop], device, first=start == 0, last=stop == len(layers)) for (start, stop), device in places]
+
+
+def _stage(model, layers, device, first, last):
+    """The Stage of these layers. Only the first one of a model embeds tokens, only the last one norms its output and makes logits."""
     import torch
 
     body = model.transformer if hasattr(model, "transformer") else model.model
-    layers = list(pretrained.layers_of(model))
-    names = set(body._modules)
-    # The last stage also multiplies with the output matrix, which weighs as much as some layers.
-    head_bytes = [0] * (len(layers) - 1) + [_bytes_of(model.lm_head)]
-    stages = []
-    for number, (start, stop) in enumerate(shares([_bytes_of(layer) + head for layer, head in zip(layers, head_bytes)], len(devices))):
-        stage_layers = torch.nn.ModuleList([_as_layer(layer, index) for index, layer in enumerate(layers[start:stop])])
-        first, last = number == 0, number == len(devices) - 1
-        replaced = {"h" if "h" in names else "layers": stage_layers}
-        if not first:
-            replaced.update({name: torch.nn.Identity() for name in EMBEDDINGS if name in names})
-        if not last:
-            replaced["ln_f" if "ln_f" in names else "norm"] = torch.nn.Identity()
-        for layer in layers[start:stop]:
-            layer.to(devices[number])
-        if last:
-            body._modules["ln_f" if "ln_f" in names else "norm"].to(devices[number])
-        head = copy.deepcopy(model.lm_head).to(devices[number]) if last else None
-        stages.append(Stage(twin(body, **replaced), devices[number], head))
-    return stages
+    norm = _name_in(body, LAST_NORM)
+    replaced = {_name_in(body, LAYERS): torch.nn.ModuleList([_as_layer(layer, index) for index, layer in enumerate(layers)])}
+    if not first:
+        replaced.update({name: torch.nn.Identity() for name in EMBEDDINGS if name in body._modules})
+    if not last:
+        replaced[norm] = torch.nn.Identity()
+    for layer in layers:
+        layer.to(device)
+    if not last:
+        return Stage(twin(body, **replaced), device)
+    body._modules[norm].to(device)
+    return Stage(twin(body, **replaced), device, copy.deepcopy(model.lm_head).to(device))
+
+
+def _name_in(body, names):
+    """Which of these names a child of the model's body has."""
+    return next(name for name in names if name in body._modules)
 
 
 class Generation:
