@@ -246,11 +246,12 @@ def enough(
 
 
 def _of_earlier_kits(prefix: str, runs: Path, prefix_of: Callable[[Record], str] | None) -> Iterator[Record]:
-    """The runs of another hash that would have this prefix today."""
+    """The runs of another hash that would have this prefix today, the latest first; a hash says nothing of the order."""
     if prefix_of:
         same, readable = set(existing(prefix, runs)), prefix.rpartition(".")[0] + "."
         alike = [name for name in _folders(runs) if name.startswith(readable) and name not in same]
-        yield from (record for record in _ended(reversed(alike), runs) if prefix_of(record) == prefix)
+        found = [record for record in _ended(alike, runs) if prefix_of(record) == prefix]
+        yield from sorted(found, key=lambda record: (record.host["started_at"], record.number), reverse=True)
 
 
 def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
