@@ -46,7 +46,7 @@ def _alone() -> Iterator[None]:
 
 
 def _is_bad(record: results.Record) -> bool:
-    """A job that this machine does not support is none: the README names those."""
+    """Did a job fail, or give a wrong output? One that this machine does not support did neither: the README names those."""
     return record.status in ("failed", "timeout", "oom") or (check_of(record) or {}).get("passed") is False
 
 

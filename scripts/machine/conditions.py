@@ -174,7 +174,7 @@ class Watch(gpus.Sampler):
         return sorted(pid for pid, owned in self._pids[uuid].items() if owned is False)
 
     def energy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:
-        """[{new_tokens, gpus: [what scripts/machine/energy.py gives]}] of the windows."""
+        """[{new_tokens, calls, gpus: [what scripts/machine/energy.py gives]}] of the windows; no `calls` where they are the timed ones."""
         return [window.facts | {"gpus": [self._energy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
 
     def _energy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Watch(gpus.Sampler):
         return {"uuid": gpu.uuid, **energy.of_window(readings, window.began, window.ended)}
 
     def busy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:
-        """[{new_tokens, gpus: [what scripts/machine/busy.py gives]}] of the windows."""
+        """The same with what scripts/machine/busy.py gives."""
         return [window.facts | {"gpus": [self._busy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
 
     def _busy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:

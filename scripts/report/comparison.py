@@ -139,7 +139,7 @@ def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Arti
         fields = {name: value for name, value in _fields(group).items() if value}
         shared, own = ([value for name, value in fields.items() if (name in free) is is_own] for is_own in (False, True))
         for row in group.rows:
-            for count in (row.new_tokens if row.status == "ok" else []) or [0]:
+            for count in row.shown_tokens:
                 named.setdefault(name_of(group, row, count, shared), []).append(Timed(row, count, ", ".join(own)))
     return named
 

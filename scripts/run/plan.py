@@ -52,7 +52,7 @@ def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -
 
 
 def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
-    """The cases to run, in the article's order."""
+    """The cases to run, backend after backend, those of a backend in the article's order, each in its variants. Raises UsageError where none is left."""
     known = pins.load()
     for backend in backends:
         if backend not in known.backends:
