@@ -1,6 +1,5 @@
 """The articles as data: bench/articles/*.toml, read into dataclasses. Only these files hold cases, published numbers and claims."""
 
-import contextlib
 import functools
 import sys
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from scripts.articles.shapes import (
     Variant,
 )
 from scripts.errors import KitError, UsageError
+from scripts.errors import shown as printable
 from scripts.names import nearest
 from scripts.paths import ROOT
 
@@ -205,26 +205,32 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     return {slug: load(slug, folder) for slug in slugs(folder)}
 
 
-def without_mistakes() -> dict[str, Article]:
-    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop.
+def mistakes() -> dict[str, KitError]:
+    """{slug: the error of its file} of the articles whose files have a mistake.
 
     Raises KitError for a mistake in a file that all articles share.
     """
-    pins.load(), tolerances()  # or each article would be left out in their place
+    pins.load(), tolerances()  # or each article would be told in their place
     found = {}
     for slug in slugs():
-        with contextlib.suppress(KitError):
-            found[slug] = load(slug)
+        try:
+            load(slug)
+        except KitError as error:
+            found[slug] = error
     return found
+
+
+def without_mistakes() -> dict[str, Article]:
+    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop. Raises KitError as `mistakes`."""
+    left_out = mistakes()
+    return {slug: load(slug) for slug in slugs() if slug not in left_out}
 
 
 def without_mistakes_told() -> dict[str, Article]:
     """As without_mistakes, with a note on each article that is left out."""
-    found = without_mistakes()
-    for slug in slugs():
-        if slug not in found:
-            print(f"note: {slug} is left out, its file has a mistake; type make article-{slug} PLAN=1 to see it", file=sys.stderr)
-    return found
+    for slug, mistake in mistakes().items():
+        print(f"note: {slug} is left out: {printable(mistake)}", file=sys.stderr)
+    return without_mistakes()
 
 
 def load(slug: str, folder: Path = ARTICLES) -> Article:

@@ -52,10 +52,13 @@ class Gpus:
     stacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def look(models: Path, runs: Path) -> tuple[list[Finding], str]:
-    """(all findings, in the order in which a run needs them; the command to type next)."""
+def look(models: Path, runs: Path, mistakes: Sequence[KitError] = ()) -> tuple[list[Finding], str]:
+    """(all findings, in the order in which a run needs them; the command to type next). `mistakes`: those in files of articles."""
     found = _gpus()
     findings = [found.finding, *([_of_stacks(found.stacks)] if found.usable else []), _engine(found.usable), *_room(models, runs)]
+    findings += [Finding("articles", "", str(mistake)) for mistake in mistakes]
+    if mistakes:  # every other command may need the article
+        return findings, f"make doctor, once {'this file is' if len(mistakes) == 1 else 'these files are'} corrected"
     if any(finding.remedy for finding in findings):
         return findings, "make demo, which needs neither a GPU nor Docker"
     return findings, f"make bench-deepspeed GPUS={_count(found.usable)} STACK={found.stacks[FIRST]} WEIGHTS=random"
@@ -87,6 +90,8 @@ def _remedy(with_code: Sequence[Gpu], usable: Sequence[Gpu]) -> str:
         return "no stack has code that these GPUs and their driver run; docker/README.md tells the GPUs and the CUDA of each stack"
     if not usable:
         return "stop what uses them, or type ALLOW_BUSY=1"
+    if FIRST not in articles.without_mistakes():  # its file says how large its model is
+        return ""
     return "" if _count(usable) else f"the model of {FIRST} does not fit them; type SCALE=tiny"
 
 

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scripts import articles
 from scripts.articles import Article
 from scripts.errors import KitError
 from scripts.verdicts import lacking, lookup, parts, relations
@@ -86,6 +87,17 @@ def check(article: Article) -> None:
             raise KitError(f"{where}: {error}") from error
         if twice := next((part for part in named if named.count(part) > 1), None):
             raise KitError(f"{where}: the part {twice!r} is there twice; give each part a name of its own")
+
+
+def mistakes() -> dict[str, KitError]:
+    """As articles.mistakes, and the articles whose claims cannot be judged."""
+    found = articles.mistakes()
+    for slug, article in articles.without_mistakes().items():
+        try:
+            check(article)
+        except KitError as error:
+            found[slug] = error
+    return found
 
 
 def judge(claim: Mapping[str, Any], group: Group, article: Article, new_tokens: int) -> Verdict:

@@ -1,10 +1,13 @@
-"""A fixture of all tests of the host."""
+"""Fixtures of tests of the host."""
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from scripts import articles
 from tests.conftest import folder_in_memory
 
 
@@ -16,3 +19,19 @@ def temporary_files_in_memory() -> Iterator[None]:
             patched.setenv("TMPDIR", folder)
             patched.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture
+def mistaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that gives the kit an article whose file has a mistake: one more, or one of its own."""
+    folder = tmp_path / "kit" / "articles"
+    shutil.copytree(articles.ARTICLES, folder)
+    shutil.copy(articles.ARTICLES.parent / "tolerances.toml", folder.parent)
+
+    def write(slug: str = "mine", text: str = "slug = ") -> None:
+        (folder / f"{slug}.toml").write_text(text)
+        monkeypatch.setattr(articles.model, "ARTICLES", folder)
+        for function in (articles.model.load, articles.model.load_all, articles.model.slugs):
+            monkeypatch.setattr(function, "__defaults__", (folder,))
+
+    return write

@@ -206,11 +206,8 @@ def test_of_two_mistakes_the_first_is_named_with_its_own_key(copy):
         articles.load_all(copy)
 
 
-def test_a_mistake_in_one_article_stops_no_other_one(copy, monkeypatch):
-    (copy / "mine.toml").write_text("slug = ")
-    monkeypatch.setattr(model, "ARTICLES", copy)
-    for function in (model.load, model.slugs):
-        monkeypatch.setattr(function, "__defaults__", (copy,))
+def test_a_mistake_in_one_article_stops_no_other_one(mistaken):
+    mistaken()
     assert model.find("inference-tools").slug == "inference-tools"
     assert "mine" in model.slugs() and "mine" not in model.without_mistakes()
     with pytest.raises(KitError, match="mine.toml: not TOML"):

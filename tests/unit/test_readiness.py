@@ -152,6 +152,28 @@ def test_the_command_ends_with_3_where_something_is_missing(ready, capsys):
     assert invoke(["doctor"]) == 3 and "\nno  memory    1 GiB are free, loading needs about 15; close other programs\n" in capsys.readouterr().out
 
 
+def test_a_mistake_in_an_article_s_file_is_a_finding_with_its_words(ready, mistaken, capsys):
+    ready()
+    mistaken()
+    assert invoke(["doctor"]) == 3
+    *_, told, command = capsys.readouterr().out.splitlines()
+    assert told.startswith("no  articles  mine.toml: not TOML: ") and command == "next: make doctor, once this file is corrected"
+
+
+def test_a_mistake_in_what_a_claim_compares_is_a_finding_too(ready, mistaken, capsys):
+    ready()
+    text = (articles.ARTICLES / "inference-tools.toml").read_text()
+    mistaken("inference-tools", text.replace("ratio = 1.22", "from_batch = 1"))
+    assert invoke(["doctor"]) == 3
+    assert "\nno  articles  bench/articles/inference-tools.toml: claim 1.3: " in capsys.readouterr().out
+
+
+def test_a_mistake_in_the_article_of_the_advised_command_ends_no_look(ready, mistaken, capsys):
+    ready()
+    mistaken("inference-tools")
+    assert invoke(["doctor"]) == 3 and "\nno  articles  inference-tools.toml: not TOML: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("info", "way"),
     [
