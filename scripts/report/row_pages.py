@@ -32,8 +32,11 @@ class RowPages:
 
 
 def of_runs(runs: Path, runs_link: str) -> RowPages:
-    """The pages of all rows of a folder of results; without those on which a page fails, as in the report."""
-    return of_records(results.load_runs(runs)[0], articles.load_all(), runs, runs_link)
+    """The pages of all rows of a folder of results; without those on which a page fails, and of an article with a mistake without its facts, as in the report.
+
+    The report is written first: it tells such a mistake, and stops at it where the kit keeps the report.
+    """
+    return of_records(results.load_runs(runs)[0], articles.without_mistakes(), runs, runs_link)
 
 
 def of_records(records: Sequence[Record], known: Mapping[str, Article], runs: Path, runs_link: str) -> RowPages:

@@ -139,6 +139,16 @@ def test_each_of_the_rows_that_differ_in_the_host_alone_has_a_line_of_its_own():
     assert re.search(r"\| inference-tools/int8, on 1, 1 new token +\| Xeon, 16-core host \| Xeon, 64-core host \| slower ", table)
 
 
+@pytest.mark.parametrize("slug", ["mine", "inference-tools"])
+def test_a_mistake_in_an_article_s_file_is_told_and_stops_no_comparison(mistaken, capsys, slug):
+    a, b = runs(job("int8"), *[50.0] * 5), runs(job("int8"), *[60.0] * 5, seed=10)
+    before = comparison.compare(a, b)
+    mistaken(slug)
+    assert comparison.compare(a, b) == before and before[0].word == "slower"
+    told = capsys.readouterr().err
+    assert told.startswith(f"note: {slug}.toml: not TOML: ") and told.endswith("; its rows are compared all the same, in the order of their names\n")
+
+
 def run(**typed):
     kept = {name: value for name, value in os.environ.items() if name not in ("A", "B", "ACROSS", "THRESHOLD", "RUNS")}
     return subprocess.run([sys.executable, "-m", "scripts", "compare"], cwd=ROOT, env=kept | typed, capture_output=True, text=True)

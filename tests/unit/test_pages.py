@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,12 @@ def test_every_row_s_place_on_its_setting_s_page_has_a_page(tmp_path: Path) -> N
     made = rows_of(records)
     places = set(re.findall(r'<a id="([^"]+--[^"]+)"></a>', reports.text_of(tmp_path)))
     assert places and places <= made.of_place.keys() and len(set(made.of_place.values())) == len(made.texts)
+
+
+def test_a_mistake_in_an_article_s_file_costs_no_row_its_page(tmp_path: Path, mistaken: Callable[..., None]) -> None:
+    synthetic.write(tmp_path / "runs", [record(job("int8"), 50.0), record(job("deepspeed", 2), 10.0)])
+    whole = row_pages.of_runs(tmp_path / "runs", "runs")
+    mistaken("mine")
+    assert row_pages.of_runs(tmp_path / "runs", "runs") == whole
+    mistaken("inference-tools")
+    assert row_pages.of_runs(tmp_path / "runs", "runs").texts.keys() == whole.texts.keys()

@@ -208,6 +208,12 @@ def no_pins(folder: Path) -> str:
     return "docker/pins.toml: a bundle needs this file"
 
 
+def a_mistake_in_an_article(folder: Path) -> str:
+    (folder / "bench/articles/inference-tools.toml").write_text("slug = ")
+    place = "bench/articles/inference-tools.toml: not TOML: Invalid value (at end of document)"
+    return f"reports/REPORT.md: not checked because it cannot be made from the bundle's data: {place}"
+
+
 def a_lock_less(folder: Path) -> str:
     (folder / "docker/deepspeed/2023-02/requirements.txt").unlink()
     return "docker/deepspeed/2023-02/requirements.txt: a bundle needs this lock"
@@ -236,7 +242,7 @@ OF_RUNS: list[Change] = [another_report, a_warm_up_less, a_job_with_a_key_twice,
 OF_NEEDED: list[Change] = [a_lock_less, no_runs]
 TOGETHER = (OF_THE_REPORT, OF_RUNS, OF_NEEDED)
 ALONE: list[Change] = [halve_times, a_run_less, no_job]
-OTHERS: list[Change] = [no_pins, garbage_in_a_job, a_job_with_true_for_one]
+OTHERS: list[Change] = [no_pins, a_mistake_in_an_article, garbage_in_a_job, a_job_with_true_for_one]
 
 
 @pytest.mark.parametrize(
