@@ -51,10 +51,18 @@ def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[versio
         return judging.judge_article(groups, article, earlier, beside)
 
 
-def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str, beside: Beside | None = None, first: str = "", limits: str = "") -> Report:
-    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. `beside`, `first`, `limits` as in Content."""
-    content = dataclasses.replace(judged(records, known, beside), first=first, limits=limits)
-    pictures = drawn(content.groups, known)
+def made(
+    records: Sequence[Record],
+    known: Mapping[str, Article],
+    runs_link: str,
+    beside: Beside | None = None,
+    first: str = "",
+    limits: str = "",
+    broken: Collection[str] = (),
+) -> Report:
+    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. The arguments from `beside` on as in Content."""
+    content = dataclasses.replace(judged(records, known, beside), first=first, limits=limits, broken=broken)
+    pictures = drawn(content.groups, known, broken)
     with failures.part("the picture of all claims", records):
         if of_claims := overview.picture(content.verdicts):
             pictures[overview.PICTURE] = of_claims
@@ -64,12 +72,12 @@ def made(records: Sequence[Record], known: Mapping[str, Article], runs_link: str
     return Report(content, page.body(content, runs_link), rows)
 
 
-def drawn(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, str]:
-    """{name: SVG} of every picture that the groups give."""
-    plots = [(view.name, view.plot) for view in VIEWS if view.plot]
+def drawn(groups: Sequence[Group], known: Mapping[str, Article], broken: Collection[str] = ()) -> dict[str, str]:
+    """{name: SVG} of every picture that the groups give; `broken` as in Content."""
+    plots = [(view.name, view.plot) for view in VIEWS if view.plot and view.name not in broken]
     pictures = {}
     for group, (name, plot) in itertools.product(groups, plots):
-        with failures.part(f"the plot {name} of {group.heading}", row_groups.runs_of([group])):
+        with failures.part(f"the plot {name} of {group.heading}", row_groups.runs_of([group]), name):
             picture = plot(group, known.get(group.key.article))
         if picture:
             pictures[f"{group.slug}-{name}"] = picture
@@ -119,13 +127,17 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
 @dataclass(frozen=True)
 class Written:
     """What `make report` writes of a folder of runs to `out`: the text of every page, of the rows as data and of the schemas; what they were made of, and
-    the runs left out."""
+    the runs left out.
+
+    faults  {name: its mistake} of the views that are left out
+    """
 
     runs: Path
     out: Path
     texts: Mapping[str, str]
     content: Content
     skipped: Sequence[Skipped]
+    faults: Mapping[str, failures.OwnFault]
 
 
 @contextlib.contextmanager
@@ -145,11 +157,23 @@ def _written(runs: Path, out: Path) -> Written:
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""
+    faults: dict[str, failures.OwnFault] = {}
+
+    def make(kept: Sequence[Record]) -> Report:
+        return made(kept, known, runs_link, beside, first, limits, faults)
+
     with _records_stay():
-        report, left_out = failures.made_of(records, runs, lambda records: made(records, known, runs_link, beside, first, limits))
+        while True:
+            try:
+                report, left_out = failures.made_of(records, runs, make)
+                break
+            except failures.OwnFault as fault:
+                if not fault.view:  # only a view can be left out of a page
+                    raise
+                faults[fault.view] = fault
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
-    return Written(runs, out, {**texts, **report.data, **json_schema.files()}, report.content, skipped)
+    return Written(runs, out, {**texts, **report.data, **json_schema.files()}, report.content, skipped, faults)
 
 
 def _articles_for(runs: Path) -> dict[str, Article]:
@@ -179,6 +203,7 @@ def _kept() -> list[Written]:
 def check_pages() -> None:
     """Raise KitError where a page or plot of the kit's reports, the README's headlines or a number in a page written by hand is not what its results give."""
     kept = _kept()
+    _refuse_faults(kept)
     for written in kept:
         out = written.out
         expected = {out / "plots" / f"{name}.svg": picture for name, picture in written.content.pictures.items()}
@@ -194,7 +219,7 @@ def check_pages() -> None:
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
     """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError.
 
-    With the kit's first report goes that on the runs without containers.
+    With the kit's first report goes that on the runs without containers. Where the code of a view fails all else is written before the error.
     """
     if out.resolve().is_relative_to(runs.resolve()):
         raise UsageError(
@@ -209,7 +234,17 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
         quoted.save([record for written in every for record in written.content.records])
     terminal.show(content.groups, skipped, [line for verdicts in content.verdicts.values() for line in claims.for_terminal(verdicts)])
     print(path)
+    _refuse_faults(every)
     return path
+
+
+def _refuse_faults(every: Iterable[Written]) -> None:
+    """Raise KitError where a report lacks a view, a line for each."""
+    faults: dict[str, failures.OwnFault] = {}
+    for written in every:
+        faults = {**written.faults, **faults}
+    if faults:
+        raise KitError("\n".join(f"{fault}; until then the report is without this view" for fault in faults.values()))
 
 
 def _saved(written: Written, with_rows: bool) -> Path:

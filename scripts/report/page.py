@@ -43,6 +43,7 @@ class Content:
     beside      of the report on runs without containers, for the first report; None where there is none
     first       the link to the first report, in that on runs without containers; "" in any other
     limits      the link to docs/limits.md; "" in a report that lies outside of the kit
+    broken      the names of the views that the report goes without, because their own code fails
     """
 
     records: Sequence[Record]
@@ -53,6 +54,7 @@ class Content:
     beside: "Beside | None" = None
     first: str = ""
     limits: str = ""
+    broken: Collection[str] = ()
 
     @property
     def groups(self) -> list[Group]:
@@ -87,7 +89,7 @@ def body(content: Content, runs_link: str) -> Body:
     calibrations = calibration.of_groups(content.groups)
     for group in content.groups:
         article, verdicts = content.known.get(group.key.article), content.verdicts.get(group.key.article)
-        whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures, calibrations)
+        whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures, calibrations, content.broken)
         with failures.part(f"the environment of {group.heading}", row_groups.runs_of([group])):
             whole[pages.of_environment(group)] = provenance.environment(group, article)
     with failures.part("the tables of all runs", content.records):
@@ -235,13 +237,20 @@ def _told_of(group: Group, verdicts: ArticleVerdicts | None) -> tuple[int, int]:
 
 
 def setting_page(
-    group: Group, article: Article | None, verdicts: ArticleVerdicts | None, pictures: Mapping[str, str], calibrations: Sequence[Calibration]
+    group: Group,
+    article: Article | None,
+    verdicts: ArticleVerdicts | None,
+    pictures: Mapping[str, str],
+    calibrations: Sequence[Calibration],
+    broken: Collection[str] = (),
 ) -> Markdown:
     """One group: its plots, its main table, what failed, its verdicts, and every other number behind a click."""
     runs, cannot_judge = row_groups.runs_of([group]), group.cannot_judge()
     folds = []
     for view in VIEWS:
-        with failures.part(f"the view {view.name} of {group.heading}", runs):
+        if view.name in broken:
+            continue
+        with failures.part(f"the view {view.name} of {group.heading}", runs, view.name):
             figure = _plot(view, group, pictures) if view.folded else Markdown()
             folds.append(folded(view.summary, blocks(figure, view.section(group, article))))
     with failures.part(f"the page of {group.heading}", runs):

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from scripts import paths
-from scripts.report import document, failures
+from scripts.articles import Article
+from scripts.errors import KitError
+from scripts.report import data, document, failures, page
+from scripts.report.text import Markdown
+from scripts.report.view import View
+from scripts.report.views import VIEWS
 from scripts.results import Record
+from scripts.verdicts.row_groups import Group
 from tests import reports, synthetic
 from tests.synthetic import job, record
 
@@ -47,13 +53,43 @@ def test_of_results_that_fail_only_together_one_is_left_out() -> None:
 
 
 def test_a_view_that_fails_without_any_result_is_the_kit_s_own_fault() -> None:
-    with pytest.raises(failures.Broken, match="the view of beauty"):
+    with pytest.raises(failures.OwnFault, match="the view of beauty"):
         failures.made_of(RECORDS[:1], RUNS, make(set(), together=True))
 
 
-def test_a_view_that_fails_on_every_result_throws_none_of_them_away() -> None:
-    with pytest.raises(failures.Broken, match="the view of beauty"):
+def test_a_view_that_fails_on_every_result_throws_none_of_them_away(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(failures.OwnFault, match=f"the view of beauty: ZeroDivisionError: division by zero, first on {RECORDS[0].id}; correct the code"):
         failures.made_of(RECORDS, RUNS, make(set(CASES)))
+    assert capsys.readouterr().err == "", "no result is named as left out"
+
+
+def score(group: Group, article: Article | None) -> Markdown:
+    return Markdown("{}").format(group.rows[0].figures["beauty"])
+
+
+@pytest.mark.parametrize("failing", [{"section": score}, {"plot": score}], ids=["its section", "its plot"])
+def test_a_mistake_in_the_code_of_a_view_costs_the_report_that_view_alone(failing: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic.write(tmp_path / "runs", RECORDS)
+    document.write(tmp_path / "runs", tmp_path)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    beauty = View("beauty", **{"section": lambda group, article: Markdown("Beauty"), **failing}, summary="Beauty")
+    for module in (document, page):
+        monkeypatch.setattr(module, "VIEWS", (*VIEWS, beauty))
+    for name in whole:
+        (tmp_path / name).unlink()
+    with pytest.raises(KitError, match=r"beauty of current .*: KeyError: 'beauty' .*, first on inference-tools\..*; until then the report is without") as told:
+        document.write(tmp_path / "runs", tmp_path)
+    assert "\n" not in str(told.value)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == whole
+
+
+def test_a_mistake_in_the_code_of_another_part_is_one_line_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic.write(tmp_path / "runs", RECORDS)
+    beauty = data.Column("beauty", "of a row", lambda line: line.row.figures["beauty"])
+    monkeypatch.setattr(data, "COLUMNS", (*data.COLUMNS, beauty))
+    with pytest.raises(KitError, match=r"^the rows as data: KeyError: 'beauty' \(scripts/report/data.py, line \d+\), first on inference-tools\..*") as told:
+        document.write(tmp_path / "runs", tmp_path)
+    assert "\n" not in str(told.value)
 
 
 def batch(case: str, form: str, figures: dict) -> Record:
