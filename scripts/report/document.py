@@ -5,6 +5,7 @@ The kit keeps two reports: the first, on runs in containers of the pinned images
 
 import contextlib
 import dataclasses
+import datetime
 import gc
 import itertools
 import os
@@ -21,7 +22,7 @@ from scripts.paths import ROOT
 from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
 from scripts.report.page import Beside, Body, Content
 from scripts.report.views import VIEWS, claims, overview
-from scripts.results import Record, Skipped, json_schema
+from scripts.results import Record, Skipped, ahead, json_schema
 from scripts.units import counted
 from scripts.verdicts import judging, row_groups, version_1
 from scripts.verdicts.judging import ArticleVerdicts
@@ -154,6 +155,8 @@ def _written(runs: Path, out: Path) -> Written:
     known = _articles_for(runs)  # before the records, among which garbage is long to look for
     records, unreadable = results.load_runs(runs)
     print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
+    if note := ahead.note(records, datetime.datetime.now(datetime.UTC)):
+        print(note, file=sys.stderr, flush=True)
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""

@@ -1,0 +1,28 @@
+"""Runs of a machine whose clock was ahead: each stays the latest of its row, whatever is measured after it.
+
+This is told to who makes a report and stands in no page: the same runs give the same report on any day.
+"""
+
+import datetime
+from collections.abc import Sequence
+
+from scripts.results.store import Record
+from scripts.units import counted
+
+#: The clocks of two machines may differ, and a result may come to the other machine at once.
+LEEWAY = datetime.timedelta(hours=1)
+
+
+def note(records: Sequence[Record], now: datetime.datetime) -> str:
+    """A line on the runs that began later than `now`, which has a time zone; "" where there are none."""
+    ahead = sorted((record.host["started_at"], record.id) for record in records if _began(record) > now + LEEWAY)
+    if not ahead:
+        return ""
+    began, first = ahead[0]
+    others = f", and {counted(len(ahead) - 1, 'other run')} in the future too" if len(ahead) > 1 else ""
+    told = f"note: {first} began at {began}{others}, and it is {now:%Y-%m-%dT%H:%M:%SZ}: it stays the latest of its row, whatever is measured after it"
+    return f"{told}; set the clock that is wrong, move the folder of such a run away, and measure again"
+
+
+def _began(record: Record) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(record.host["started_at"])
