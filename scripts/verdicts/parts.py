@@ -120,13 +120,14 @@ class Part:
 
     @property
     def comparisons(self) -> str:
-        """ "12 of 18 comparisons hold", of an "every" part that does not; "" of others, and where none was tested.
+        """ "12 of 18 comparisons hold, 4 not tested", of an "every" part that does not hold; "" of others, and where none was tested.
 
         The part's number is that of the comparison that decides it.
         """
         if len(self.compared) < 2 or self.word == HOLDS or all(part.word == NOT_TESTED for part in self.compared):
             return ""
-        return f"{sum(part.word == HOLDS for part in self.compared)} of {len(self.compared)} comparisons hold"
+        held, untested = (sum(part.word == word for part in self.compared) for word in (HOLDS, NOT_TESTED))
+        return f"{held} of {len(self.compared)} comparisons hold" + (f", {untested} not tested" if untested else "")
 
     @property
     def explanation(self) -> str:

@@ -29,20 +29,20 @@ def shown(*records):
 def line_of(*records, batch_size=1):
     """(the fastest, ms/token, GPUs, systems, runs) in this batch size, without the page that the name leads to."""
     cells = lines_of(*records)[batch_size]
-    name = re.sub(r"\[(.*)\]\(.*\)", r"\1", cells["fastest"])
+    name = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", cells["fastest"])
     return (name, *(cells[column] for column in ("ms/token", "GPUs", "systems", "runs")))
 
 
 def elsewhere(*records, batch_size=1):
     """What stands behind the fastest row of this batch size: a row that is faster."""
     told = lines_of(*records)[batch_size].get("faster elsewhere", "")
-    return re.sub(r"\[(.*)\]\(.*\)", r"\1", told)
+    return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", told)
 
 
 def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_tokens():
     records = a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)
     assert lines_of(*records).keys() == {128} and list(lines_of(*records, a_row("deepspeed", 1280.0))) == [1, 128]
-    assert line_of(*records, batch_size=128) == ("deepspeed", "0.078", "1", "1", "1")
+    assert line_of(*records, batch_size=128) == ("▼ deepspeed", "0.078", "1", "1", "1")
 
 
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
@@ -57,8 +57,8 @@ def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
 
 def test_a_system_that_is_faster_in_a_smaller_batch_and_did_not_run_in_the_fastest_one_is_named():
     both = [a_row("deepspeed", 1280.0, 128), a_row("deepspeed", 1280.0, 32), a_row("deepspeed", 1280.0, 8)]
-    assert elsewhere(*both, a_row("int8", 640.0, 32, stack="hopper"), a_row("int8", 320.0, 8), batch_size=128) == "in batch 32 int8: 0.156"
-    assert elsewhere(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8), batch_size=128) == "in batch 8 int8: 0.312"
+    assert elsewhere(*both, a_row("int8", 640.0, 32, stack="hopper"), a_row("int8", 320.0, 8), batch_size=128) == "in batch 32 int8: 0.156 (deepspeed: 0.312)"
+    assert elsewhere(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8), batch_size=128) == "in batch 8 int8: 0.312 (deepspeed: 1.25)"
     assert not elsewhere(*both, a_row("int8", 640.0, 32), a_row("int8", 1290.0, 128), batch_size=128), "it ran there, and is slower"
     assert not elsewhere(*both[:1], a_row("int8", 640.0, 32), batch_size=128), "both have to have run"
 
@@ -81,6 +81,12 @@ def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_sys
     assert line_of(*measured[:1], *measured[-1:], *looks)[3:] == ("3", "1"), "without such a row the fastest goes first"
 
 
+def test_the_fastest_and_the_next_system_need_five_runs_and_a_slower_one_does_not():
+    tested = [row for case, ms in (("int8", 1280.0), ("deepspeed", 1920.0)) for row in repeated(a_row(case, ms))]
+    assert line_of(*tested, a_row("tensor-parallel", 2560.0)) == ("int8", "10.0", "1", "3", "1 to 5")
+    assert line_of(*tested, a_row("tensor-parallel", 1600.0))[0] == "▼ int8"
+
+
 def test_a_setting_with_the_fastest_row_goes_before_one_that_compares_more_systems():
     fast = [row for case in ("int8", "deepspeed") for row in repeated(a_row(case, 640.0))]
     many = [row for case in ("int8", "deepspeed", "tensor-parallel") for row in repeated(a_row(case, 1280.0, stack="hopper"))]
@@ -99,13 +105,13 @@ def test_several_answers_to_one_text_are_no_single_text_and_no_batch():
     several = a_row("deepspeed", 1280.0)
     several.guest.figures["pipeline"] = {"sequences": 4}
     assert lines_of(several, a_row("int8", 2560.0)).keys() == {1}
-    assert line_of(several, a_row("int8", 2560.0)) == ("int8", "20.0", "1", "1", "1")
+    assert line_of(several, a_row("int8", 2560.0)) == ("▼ int8", "20.0", "1", "1", "1")
 
 
 def test_of_batches_those_that_make_further_tokens_go_first_then_those_with_later_weights():
     prompts, earlier = a_row("int8", 8.0, 8, new_tokens=1, variant="published"), a_row("int8", 2048.0, 8, recipe=1)
-    assert line_of(prompts, earlier, batch_size=8) == ("int8", "2.00", "1", "1", "1, recipe 1")
-    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8), batch_size=8) == ("int8", "4.00", "1", "1", "1")
+    assert line_of(prompts, earlier, batch_size=8) == ("▼ int8", "2.00", "1", "1", "1, recipe 1")
+    assert line_of(prompts, earlier, a_row("int8", 4096.0, 8), batch_size=8) == ("▼ int8", "4.00", "1", "1", "1")
     assert line_of(prompts, batch_size=8)[1] == "1.00 with the prompt"
 
 
@@ -124,7 +130,7 @@ def test_models_of_one_shape_share_a_line_with_the_fastest_of_both():
 def test_a_workload_is_no_batch():
     workload = a_row("int8", 1.0, 8)
     workload.guest.figures["workload"] = {"items": 4, "new_tokens": 400, "seconds": 1.0}
-    assert line_of(workload, a_row("deepspeed", 2048.0, 8), batch_size=8) == ("deepspeed", "2.00", "1", "1", "1")
+    assert line_of(workload, a_row("deepspeed", 2048.0, 8), batch_size=8) == ("▼ deepspeed", "2.00", "1", "1", "1")
 
 
 def test_two_names_in_a_cell_are_explained_where_a_cell_has_two():

@@ -356,7 +356,7 @@ def test_the_same_work_stands_in_one_table_fastest_first():
     order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
     assert order == ["compiled", "deepspeed", "transformers"]
     (line,) = cells_of(text, "compiled")
-    assert (line["whose"], line["stack"], line["ms a token"], line["GiB held"]) == ("today", "current", "6.00", "15.00")
+    assert (line["whose"], line["stack"], line["ms a step"], line["GiB in use"]) == ("today", "current", "6.00", "8.00")
     assert line["items/s"] == "1.30", "one answer of 128 tokens in 768 ms"
     assert cells_of(text, "deepspeed")[0]["whose"] == "the article's"
 
@@ -372,7 +372,7 @@ def test_the_same_work_on_two_gpu_models_has_a_table_for_each():
     faster = [on("Faster GPU", "transformers", 12.0), on("Faster GPU", "vllm", 4.0), on("Third GPU", "transformers", 1.0)]
     text = same_work_lines(*slower, *faster)
     faster_one, _, slower_one = str(text).partition("bloomz-7b1 on Slower GPU, batch 1, 128 new tokens:")
-    told = [[line["ms a token"] for case in ("vllm", "compiled", "transformers") for line in cells_of(part, case)] for part in (faster_one, slower_one)]
+    told = [[line["ms a step"] for case in ("vllm", "compiled", "transformers") for line in cells_of(part, case)] for part in (faster_one, slower_one)]
     assert told == [["4.00", "12.0"], ["6.00", "16.0"]] and "bloomz-7b1 on Faster GPU, batch 1, 128 new tokens:" in faster_one and "Third GPU" not in text
 
 
@@ -393,14 +393,29 @@ def test_the_order_is_that_of_the_timed_calls_and_not_of_stamped_tokens():
     stamped = synthetic.probed(slower, between_ms=5.0)
     text = same_work_lines(stamped, faster)
     order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
-    assert order == ["transformers", "vllm"] and cells_of(text, "vllm")[0]["ms a token"] == "5.00"
+    assert order == ["transformers", "vllm"] and cells_of(text, "vllm")[0]["ms a step"] == "5.00"
+
+
+def test_a_row_of_which_some_runs_stamp_no_token_tells_its_step_by_the_calls_of_all_runs():
+    runs = [float16(record(job("vllm", **CONTROLLED), (20.0, 2560.0), spread=0, number=number)) for number in (1, 2)]
+    plain = float16(record(job("transformers", **CONTROLLED), (20.0, 2700.0), spread=0))
+    groups = row_groups.build([runs[0], synthetic.probed(runs[1], between_ms=5.0), plain], articles.load_all())
+    (line,) = cells_of(same_work.section(groups, articles.load_all()["inference-tools"]), "vllm")
+    assert (line["runs"], line["ms a step"], line["items/s"]) == ("2", "20.0 with the prompt", "0.391"), "5 ms is of one run, items/s of both"
+
+
+def test_where_torch_tells_no_peak_the_same_work_tells_what_a_gpu_held():
+    today, plain = (float16(record(job(case, **CONTROLLED), (ms, 128 * ms), spread=0, peak_gib=15.0)) for case, ms in (("vllm", 6.0), ("transformers", 16.0)))
+    today.guest.memory["devices"] = []
+    text = same_work_lines(today, plain)
+    assert [cells_of(text, case)[0]["GiB in use"] for case in ("vllm", "transformers")] == ["15.00 held", "8.00"]
 
 
 def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
     earlier = [float16(record(job(case, recipe=1, **CONTROLLED), (9.0, 1152.0), number=number)) for case in ("transformers", "deepspeed") for number in (1, 2)]
     later = [float16(record(job(case, **CONTROLLED), (16.0, 2048.0))) for case in ("transformers", "compiled")]
     text = same_work_lines(*earlier, *later)
-    assert [(line["weights"], line["ms a token"]) for line in cells_of(text, "transformers")] == [("random (recipe 2)", "16.0")], (
+    assert [(line["weights"], line["ms a step"]) for line in cells_of(text, "transformers")] == [("random (recipe 2)", "16.0")], (
         "though the others have more runs"
     )
     assert [line["weights"] for line in cells_of(text, "deepspeed")] == ["random"]
@@ -413,12 +428,12 @@ def test_of_equal_weights_the_host_of_today_s_systems_goes_first_then_the_most_r
     here = [float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))]
     here[0].host["engine"] = "host"
     today = float16(record(job("compiled", **CONTROLLED), (6.0, 768.0)))
-    assert [line["ms a token"] for line in cells_of(same_work_lines(*elsewhere, *here, today), "transformers")] == ["16.0"]
+    assert [line["ms a step"] for line in cells_of(same_work_lines(*elsewhere, *here, today), "transformers")] == ["16.0"]
     once = float16(record(job("transformers", **CONTROLLED), (12.0, 1536.0)))
     twice = [*here, float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0), number=2))]
     twice[1].host["engine"] = "host"
     for runs in ([once, *twice], [*twice, once]):
-        assert [line["ms a token"] for line in cells_of(same_work_lines(*runs, today), "transformers")] == ["16.0"]
+        assert [line["ms a step"] for line in cells_of(same_work_lines(*runs, today), "transformers")] == ["16.0"]
     real = float16(record(job("deepspeed", weights="hub", **CONTROLLED), (9.0, 1152.0)))
     assert not cells_of(same_work_lines(real, today), "deepspeed")
 
@@ -428,7 +443,7 @@ def test_later_weights_go_before_the_host_of_today_s_systems():
     later = float16(record(job("transformers", **CONTROLLED), (16.0, 2048.0)))
     later.host["machine"]["cpu_count"] = 64
     text = same_work_lines(earlier, later, float16(record(job("compiled", **CONTROLLED), (6.0, 768.0))))
-    assert [(line["ms a token"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core")]
+    assert [(line["ms a step"], line["host"]) for line in cells_of(text, "transformers")] == [("16.0", "64-core")]
     assert "All rows: variant controlled; weights random (recipe 2); in containers." in text, "what all rows share is said once"
     assert "| host |" in text and "| weights |" not in text, "what differs is a column"
 
@@ -442,9 +457,9 @@ def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whol
 
     text = same_work_lines(in_batch("transformers", "nf4"), in_batch("compiled", "float16"))
     lines = [cells_of(text, case)[0] for case in ("transformers", "compiled")]
-    assert [(line["ms a token"], line["items/s"]) for line in lines] == [("16.0 with the prompt", "3.91"), ("16.0", "3.91")]
+    assert [(line["ms a step"], line["items/s"]) for line in lines] == [("16.0 with the prompt", "3.91"), ("16.0", "3.91")]
     lines = cells_of(same_work_lines(in_batch("transformers", "nf4"), in_batch("compiled", "nf4")), "compiled")
-    assert [line["ms a token with the prompt"] for line in lines] == ["16.0"], "the head says what is true of every line"
+    assert [line["ms a step with the prompt"] for line in lines] == ["16.0"], "the head says what is true of every line"
 
 
 @pytest.mark.parametrize(("case", "published"), [("ds-zero", "1160 ms"), ("ds-inference", "19.3 ms"), ("gptj-transformers", "53.6 ms"), ("compiled-fp16", "—")])

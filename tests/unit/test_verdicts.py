@@ -284,7 +284,7 @@ def test_the_fastest_is_faster_than_every_other_and_the_closest_is_told() -> Non
 
 def test_one_that_is_faster_refutes_the_fastest_whatever_else_was_not_run() -> None:
     refuted = part_of(FASTEST, *pair(10.0, 9.0))
-    assert refuted.word == REFUTED and refuted.sentence.endswith("; 0 of 2 comparisons hold")
+    assert refuted.word == REFUTED and refuted.sentence.endswith("; 0 of 2 comparisons hold, 1 not tested")
     missing = part_of(FASTEST, *pair(10.0, 30.0))
     assert (missing.word, missing.why) == (NOT_TESTED, "bminf was not run in this setting (stack current)")
 
@@ -294,13 +294,13 @@ def test_a_fastest_that_was_not_tested_tells_how_many_comparisons_hold_for_its_n
     verdict = judge_runs([FASTEST], records)
     (part,) = verdict.parts
     assert part.word == NOT_TESTED and part.cases == ("deepspeed", "bminf"), "layer-parallel is closer"
-    assert part.sentence.endswith("; 1 of 2 comparisons hold") and part.comparisons == "1 of 2 comparisons hold"
+    assert part.comparisons == "1 of 2 comparisons hold, 1 not tested" and part.sentence.endswith(f"; {part.comparisons}")
     assert part_of(FASTEST, *pair(10.0, 30.0), record(job("bminf"), 90.0, spread=0.0)).comparisons == "", "all hold"
     single = [record(job(*of_case), ms) for of_case, ms in ((("deepspeed", 2), 10.0), (("layer-parallel", 2), 30.0), (("bminf",), 90.0))]
     assert judge_runs([FASTEST], single).parts[0].comparisons == "", "none was tested"
     others = [record(job(*of_case), ms, spread=0.0) for of_case, ms in ((("int8",), 50.0), (("tensor-parallel", 2), 60.0))]
     told = overview.claim_lines(judging.judge_article(row_groups.build([*records, *others], {ARTICLE.slug: ARTICLE}), ARTICLE))
-    assert "1 of 4 comparisons hold)" in str(told), "the first page tells it too"
+    assert "1 of 4 comparisons hold, 3 not tested)" in str(told), "the first page tells it too"
 
 
 def test_the_slowest_is_slower_than_every_other() -> None:

@@ -21,8 +21,8 @@ NOTE = Markdown(
     "Rows with the right output on a GPU that today's systems ran on, in the batch sizes that both have there. Where a system ran in several settings, "
     "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but "
     "int8's should depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. "
-    "*Published*: on the article's own GPUs. *ms a token*: one step of the whole batch. *Items*: a sequence with its answer. *GiB held*: "
-    "the most that a GPU held."
+    "*Published*: on the article's own GPUs. *ms a step*: a token of every sequence of the batch. *Items*: a sequence with its answer. *GiB in use*: "
+    "the most that torch had allocated on a GPU at once, with the cache that vLLM allocates ahead; *held*: what the GPU held, where torch tells no more."
 )
 
 
@@ -69,7 +69,9 @@ class Line:
 
     @functools.cached_property
     def _steps(self) -> Sequence[limits.Distance]:
-        return limits.steps_of_runs(self.row)
+        """Of all runs: where some runs stamp no token, times of the others would stand beside items/s of all."""
+        found = limits.steps_of_runs(self.row)
+        return found if len(found) == self.runs else ()
 
     @property
     def has_prompt(self) -> bool:
@@ -79,6 +81,13 @@ class Line:
     def in_words(self, told_above: bool) -> str:
         """ "4.46", or "7.25 with the prompt" where the column's head does not say so."""
         return cells.significant(self.ms) + (" with the prompt" if self.has_prompt and not told_above else "")
+
+    @property
+    def memory(self) -> str:
+        """ "13.39", or "9.68 held" where no process with torch in it tells its peak; a GPU's memory may be full of what torch freed and keeps."""
+        in_use_bytes = self.row.torch_peak_bytes("peak_allocated_bytes")
+        held = self.row.peak_of_a_gpu_bytes
+        return cells.gib(in_use_bytes) if in_use_bytes or not held else f"{cells.gib(held)} held"
 
     @property
     def items_per_s(self) -> float:
@@ -157,9 +166,9 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("GPUs", lambda line: line.row.count),
         Column[Line]("published", lambda line: line.published),
         Column[Line]("runs", lambda line: line.runs),
-        Column[Line]("ms a token with the prompt" if prompts else "ms a token", lambda line: line.in_words(prompts)),
+        Column[Line]("ms a step with the prompt" if prompts else "ms a step", lambda line: line.in_words(prompts)),
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
-        Column[Line]("GiB held", lambda line: cells.gib(line.row.peak_of_a_gpu_bytes)),
+        Column[Line]("GiB in use", lambda line: line.memory),
     ]
     shared = "; ".join(f"{name} {of_all[0]}" for name, of_all in values.items() if len(of_all) == 1)
     above = Markdown("All rows: {}.").format(shared) if shared else Markdown()
