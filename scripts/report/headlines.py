@@ -26,7 +26,10 @@ def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
 def _measured(claim: Lines) -> object:
     """The ratio; where there is none, the sentence."""
     shown = overview.published_part(claim.headline)
-    return f"{shown.part.number} × {shown.published.over}" if shown and shown.part.ratio else claims.numbers(claim.headline)
+    if not shown or not shown.part.ratio:
+        return claims.numbers(claim.headline)
+    subject = f"{shown.part.cases[0]} " if shown.part.cases else ""
+    return f"{subject}{shown.part.number} × {shown.published.over}"
 
 
 def _verdict(claim: Lines) -> Markdown:
@@ -39,7 +42,8 @@ def _place(judged: Judged) -> Markdown:
     if judged.group is None or not judged.verdict.has_rows:
         return Markdown(NONE)
     key = judged.group.key
-    return link(f"{judged.verdict.most} × {key.model}, stack {key.stack}, {key.weights} weights", f"reports/{pages.of_setting(judged.group)}")
+    weights = "" if key.weights.startswith("random") else f", {key.weights} weights"
+    return link(f"{judged.verdict.most} × {key.model}, stack {key.stack}{weights}", f"reports/{pages.of_setting(judged.group)}")
 
 
 COLUMNS: list[Column[Lines]] = [
@@ -47,7 +51,7 @@ COLUMNS: list[Column[Lines]] = [
     overview.PUBLISHED,
     Column("measured (95 % interval)", _measured, words=True),
     Column("verdict", _verdict, words=True),
-    Column("measured on", lambda claim: _place(claim.headline), words=True),
+    Column("measured on (random weights, unless named)", lambda claim: _place(claim.headline), words=True),
 ]
 
 

@@ -199,7 +199,8 @@ def test_the_workflow_and_the_hooks_run_what_is_there():
 
 
 def test_the_readme_is_short():
-    assert len(README.split()) <= MOST_WORDS
+    """Comments count no words: a reader does not see where a number comes from."""
+    assert len(re.sub(r"<!--.*?-->", "", README).split()) <= MOST_WORDS
 
 
 def test_the_readme_names_every_room_and_no_other():

@@ -29,7 +29,8 @@ LARGEST = 128
 
 LEAD = Markdown("The fastest system of one setting for each model, GPU and batch:")
 TIMES = Markdown(
-    f"The batch is 1, or of those that ran, up to {LARGEST}, the one with the least time a token. Times are those of whole calls, over the tokens of all their sequences. "
+    f"The batch is 1, or of those that ran, up to {LARGEST}, the one with the least time a token. "
+    "Times are those of whole calls, over the tokens of all their sequences. "
 )
 SHARE = "% of the memory's rate"
 SHARE_NOTE = Markdown(f"*{SHARE}*: the time that a step's reads take at the nominal rate, over the step's time; 100 % is the limit. ")
@@ -39,8 +40,8 @@ OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell th
 ELSEWHERE = "faster elsewhere"
 ELSEWHERE_NOTE = Markdown(f"*{ELSEWHERE}*: a faster row of another setting, or of a smaller batch, beside the time of the first system there. ")
 NOTE = Markdown(
-    f"{SIGNS[NOT_TESTED]} not tested: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* of one setting; "
-    "their rows may have run on different GPUs of one model, which the link tells. Lines do not compare GPU models."
+    f"{SIGNS[NOT_TESTED]} not tested: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* of one "
+    "setting; their rows may have run on different GPUs of one model, which the link tells. Lines do not compare GPU models."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."

@@ -1,5 +1,6 @@
 """`single`, `batched`: batching makes more items/s, by so much."""
 
+import dataclasses
 from typing import ClassVar
 
 from scripts.verdicts import parts, rates
@@ -34,7 +35,7 @@ class Batching(Relation, frozen=True, kw_only=True):
         alone, together = (rates.duration(rates.hours(_items_per_s(row, rows.new_tokens))) for row in (single, best))
         words = f"{best.name} makes {value} times the items/s of {single.name}{beside}: {rates.ITEMS:,} items take {together} instead of {alone}"
         ranges = [parts.ABOVE_ONE] + ([parts.size(self.size)] if self.size is not None else [])
-        return [pair.part(where, words) for where in ranges]
+        return [dataclasses.replace(pair.part(where, words), cases=(best.name, single.name)) for where in ranges]
 
     def _best(self, rows: Rows) -> Row:
         """The batch size that makes most items/s, of those that may judge; of all where none may."""
