@@ -5,7 +5,8 @@ The program loads the job's model on its GPUs, one rank each, and decodes with t
     library     as DeepSpeed does it
     direct      DeepSpeed's all-reduce is replaced by torch's own, without DeepSpeed's wrapper around it
     left-out    no all-reduce at all: the numbers are wrong, the time is that of everything else
-    unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start
+    unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start, left out where
+                torch is too old to keep any
 
 Of each it writes the time of a further token, the all-reduces of a token, the host's time for one (the call returns before the GPUs have
 computed it), and, from torch's profiler, how long a kernel ran on each rank's GPU in a call of a few tokens: also one that waits there for
@@ -19,6 +20,7 @@ import json
 import statistics
 import sys
 import time
+from importlib import metadata
 
 from bench import backends, compat, profile
 from bench.job import parse_job, to_json, write_whole
@@ -157,24 +159,30 @@ def as_rank(job, out_path):
 
 
 def main(job, out_path):
-    """Start the ranks with torch's records and without; returns the exit code."""
+    """Start the ranks with torch's records and, where torch keeps any, without; returns the exit code."""
     if job.backend != "deepspeed" or job.device_count < 2:
         sys.exit("the job is of {} on {} GPUs; take a job of deepspeed on at least 2".format(job.backend, job.device_count))
+    version = metadata.version("torch")
+    keeps_records = compat.records_collectives(version)
     parts = []
-    for records in (True, False):
+    for records in (True, False) if keeps_records else (True,):
         write_whole(out_path + ".job", to_json(dataclasses.replace(job, load=dict(job.load, torch_records=records))))
         code = ranks.start(job.device_count, out_path + ".job", out_path, "bench.instruments.collectives")
         if code:
-            return code
+            break
         with open(out_path, encoding="utf-8") as source:
             parts.append(json.load(source))
+    if not parts:
+        return code
     told = dict(parts[0], ways=[way for part in parts for way in part["ways"]])
     write_whole(out_path, json.dumps(told, indent=1))
+    if not keeps_records:
+        print("unrecorded is left out: torch {} keeps no records of collectives".format(version))
     for way in told["ways"]:
         each_us = way["host_us_an_all_reduce"]
         reduces = "{:.0f} all-reduces".format(way["all_reduces_a_token"]) + ("" if each_us is None else ", each {:.0f} us of the host".format(each_us))
         print("{:10} {:7.2f} ms a further token, {}".format(way["way"], way["ms_a_further_token"], reduces))
-    return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_a_torch_that_keeps_no_records_cannot_leave_them_out(monkeypatch, torch,
     assert deepspeed.unsupported(job) == ""
 
 
-def test_ranks_start_once_with_torch_s_records_and_once_without(monkeypatch, tmp_path, capsys):
+def test_ranks_start_once_with_torch_s_records_and_once_without_where_torch_keeps_any(monkeypatch, tmp_path, capsys):
     started = []
 
     def start(count, job_path, out_path, module):
@@ -90,10 +90,31 @@ def test_ranks_start_once_with_torch_s_records_and_once_without(monkeypatch, tmp
         return 0
 
     monkeypatch.setattr(collectives.ranks, "start", start)
+    monkeypatch.setattr(collectives.metadata, "version", lambda name: "2.1.2")
+    assert collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json")) == 0
+    assert started == [(2, True)] and "unrecorded is left out: torch 2.1.2 keeps no records" in capsys.readouterr().out
+    started.clear()
+    monkeypatch.setattr(collectives.metadata, "version", lambda name: "2.11.0")
     assert collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json")) == 0
     assert started == [(2, True), (2, False)]
     assert [way["way"] for way in json.loads((tmp_path / "out.json").read_text())["ways"]] == ["library", "unrecorded"]
     assert "unrecorded    2.00 ms a further token, 60 all-reduces" in capsys.readouterr().out
+
+
+def test_what_was_measured_with_records_stays_where_the_start_without_them_fails(monkeypatch, tmp_path):
+    def start(count, job_path, out_path, module):
+        Path(out_path).unlink(missing_ok=True)
+        if not parse_job(Path(job_path).read_text()).load["torch_records"]:
+            return 7
+        Path(out_path).write_text(
+            json.dumps({"ways": [{"way": "library", "ms_a_further_token": 2.0, "all_reduces_a_token": 60, "host_us_an_all_reduce": 9.0}]})
+        )
+        return 0
+
+    monkeypatch.setattr(collectives.ranks, "start", start)
+    monkeypatch.setattr(collectives.metadata, "version", lambda name: "2.11.0")
+    assert collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json")) == 7
+    assert [way["way"] for way in json.loads((tmp_path / "out.json").read_text())["ways"]] == ["library"]
 
 
 def test_the_command_line_takes_rows_and_says_which_job_it_needs(tmp_path):
