@@ -112,7 +112,7 @@ def record_lines(loaded: Pins) -> list[str]:
         largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
     floor = sum(largest.values())
     summary = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
-    return [*lines, "", summary + (f" Not built yet: {', '.join(missing)}." if missing else "")]
+    return [*lines, "", summary + (f" Not in this record: {', '.join(missing)}." if missing else "")]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,19 +2,23 @@
 
 import csv
 import re
+import statistics
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 import yaml
 
-from scripts import articles
+from scripts import articles, pins
 from scripts.commands.line import VERBS, command_line
 from scripts.images import marked_sections
 from scripts.pins import shapes
 from scripts.report.pages import MARKER
+from scripts.run import preflight
 from tests.chaos.__main__ import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,6 +205,26 @@ def test_the_workflow_and_the_hooks_run_what_is_there():
 def test_the_readme_is_short():
     """Comments count no words: a reader does not see where a number comes from."""
     assert len(re.sub(r"<!--.*?-->", "", README).split()) <= MOST_WORDS
+
+
+def test_the_table_of_gpus_names_the_stacks_whose_torch_holds_code_for_each():
+    stacks = {name: stack for name, stack in pins.load().stacks.items() if stack["engine"] == "docker"}
+    rows = re.findall(r"^\| [^|]+ \| (\d+\.\d) \| ([^|]+) \|$", TEXTS[ROOT / "docs/use.md"], re.MULTILINE)
+    assert len(rows) == 9
+    for capability, told in rows:
+        able = {name for name, stack in stacks.items() if preflight.runs_on(capability, tuple(stack["arch_list"]))}
+        assert set(re.findall(r"`([^`]+)`", told)) == able, capability
+
+
+def test_the_ratio_that_a_reader_recomputes_from_the_raw_samples_comes_out_as_the_page_says():
+    page = TEXTS[ROOT / "docs/artifact.md"]
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == code.rsplit("# ", 1)[1].strip()
+    names: dict[str, Any] = {}
+    exec(code.replace("reports/runs", str(ROOT / "reports/runs")), names)
+    slower, faster = (statistics.fmean(names["mean_calls_ms"](case)) for case in ("layer-parallel", "deepspeed"))
+    assert f"which divide to {slower / faster:.2f}." in page
 
 
 def test_the_readme_names_every_room_and_no_other():

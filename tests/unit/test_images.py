@@ -71,7 +71,7 @@ def test_the_record_as_a_table_says_what_is_stale_and_what_is_missing(tmp_path):
     (tmp_path / inventory.RECORD).write_text(json.dumps({"int8/2023-02": one}))
     lines = inventory.record_lines(pins.Pins(tmp_path, loaded.host, loaded.stacks, loaded.shared, loaded.backends))
     assert lines[2] == f"| int8:2023-02 | 2026-01-01 | {'0' * 12} (stale) | 60 | 2.00 | 2.00 | {image.base} (stand-in) |"
-    assert "All 1 together: 2.0 GB, of which 1.9 GB are torch" in lines[-1] and "Not built yet: transformers:2023-02" in lines[-1]
+    assert "All 1 together: 2.0 GB, of which 1.9 GB are torch" in lines[-1] and "Not in this record: transformers:2023-02" in lines[-1]
 
 
 def test_whoever_reads_the_record_while_a_build_is_written_into_it_reads_the_earlier_one_whole(tmp_path, monkeypatch):
