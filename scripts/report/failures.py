@@ -6,6 +6,7 @@ A part that raises on too many runs has a mistake in its own code: that is told 
 import contextlib
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -30,12 +31,13 @@ class Broken(Exception):
 
 
 class OwnFault(KitError):
-    """A part of the report raises on so many runs that its code has the mistake; `view` as in Broken."""
+    """A part of the report raises on so many runs that its code has the mistake; `view` as in Broken, `code` its place where no view has it."""
 
     def __init__(self, broken: Broken, records: Sequence[Record]) -> None:
         on = f", first on {records[0].id}" if records else ""
-        super().__init__(f"{plain(broken)}{_place(broken.error)}{on}; correct the code and type make report")
-        self.view = broken.view
+        place = _place(broken.error)
+        super().__init__(f"{plain(broken)}{place}{on}; correct the code and type make report")
+        self.view, self.code = broken.view, broken.view or place
 
 
 def _place(error: Exception) -> str:
@@ -61,7 +63,7 @@ def made_of(records: Sequence[Record], runs: Path, make: Callable[[Sequence[Reco
     kept = list(records)
     skipped: list[Skipped] = []
     told: list[str] = []
-    first: OwnFault | None = None
+    faults: list[OwnFault] = []
     while True:
         try:
             made = make(kept)
@@ -69,9 +71,9 @@ def made_of(records: Sequence[Record], runs: Path, make: Callable[[Sequence[Reco
             left_out = _culprits(broken, make)
             if not left_out:
                 raise OwnFault(broken, []) from broken
-            first = first or OwnFault(broken, left_out)
+            faults.append(OwnFault(broken, left_out))
             if len(skipped) + len(left_out) > max(MOST_LEFT_OUT, len(records) // 10):
-                raise first from broken
+                raise _most_frequent(faults) from broken
             without = ", ".join(record.id for record in left_out)
             told.append(f"report: {plain(broken)}; made again without {without}")
             skipped += [Skipped(runs / record.id, f"the report fails on it: {broken}") for record in left_out]
@@ -81,6 +83,12 @@ def made_of(records: Sequence[Record], runs: Path, make: Callable[[Sequence[Reco
             for line in told:
                 print(line, file=sys.stderr, flush=True)
             return made, skipped
+
+
+def _most_frequent(faults: Sequence[OwnFault]) -> OwnFault:
+    """The first fault of the code that raised most often: other code may have raised on a damaged run before it."""
+    counts = Counter(fault.code for fault in faults)
+    return max(faults, key=lambda fault: counts[fault.code])
 
 
 def _culprits(broken: Broken, make: Callable[[Sequence[Record]], object]) -> Sequence[Record]:

@@ -63,6 +63,19 @@ def test_a_view_that_fails_on_every_result_throws_none_of_them_away(capsys: pyte
     assert capsys.readouterr().err == "", "no result is named as left out"
 
 
+def test_a_run_that_another_part_fails_on_hides_no_mistake_in_the_code() -> None:
+    def made(records: list[Record]) -> None:
+        with failures.part("the view of truth", records, "truth"):
+            if records[0].job.case == "bminf":
+                raise ValueError("a damaged run")
+        with failures.part("the view of beauty", records, "beauty"):
+            raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(failures.OwnFault, match=f"the view of beauty: ZeroDivisionError: division by zero, first on {RECORDS[1].id};") as told:
+        failures.made_of(RECORDS, RUNS, made)
+    assert told.value.view == "beauty"
+
+
 def score(group: Group, article: Article | None) -> Markdown:
     return Markdown("{}").format(group.rows[0].figures["beauty"])
 
