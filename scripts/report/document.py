@@ -241,11 +241,9 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
     return path
 
 
-def _refuse_faults(every: Iterable[Written]) -> None:
-    """Raise KitError where a report lacks a view, a line for each."""
-    faults: dict[str, failures.OwnFault] = {}
-    for written in every:
-        faults = {**written.faults, **faults}
+def _refuse_faults(every: Sequence[Written]) -> None:
+    """Raise KitError where a report lacks a view, a line for each, with its place in the first of these reports that lacks it."""
+    faults = {view: fault for written in reversed(every) for view, fault in written.faults.items()}
     if faults:
         raise KitError("\n".join(f"{fault}; until then the report is without this view" for fault in faults.values()))
 
