@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,6 +95,17 @@ def test_a_mistake_in_the_code_of_a_view_costs_the_report_that_view_alone(failin
         document.write(tmp_path / "runs", tmp_path)
     assert "\n" not in str(told.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == whole
+
+
+def test_a_check_of_the_pages_tells_each_view_that_a_report_lacks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(**parts: str) -> SimpleNamespace:
+        return SimpleNamespace(faults={view: failures.OwnFault(failures.Broken(part, [], ValueError("bad"), view), []) for view, part in parts.items()})
+
+    kept = [lacking(beauty="the view beauty of A"), lacking(beauty="the view beauty of B", truth="the plot truth of B")]
+    monkeypatch.setattr(document, "_kept", lambda: kept)
+    with pytest.raises(KitError) as told:
+        document.check_pages()
+    assert sorted(line.partition(":")[0] for line in str(told.value).splitlines()) == ["the plot truth of B", "the view beauty of A"]
 
 
 def test_a_mistake_in_the_code_of_another_part_is_one_line_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,23 @@ def test_a_stale_table_is_an_error_until_it_is_written_again(judged, readme):
     headlines.check(table, readme)
 
 
+def test_the_kit_s_first_report_writes_its_headlines_and_the_quoted_numbers_of_both_reports(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(results, "WITHOUT_CONTAINERS", tmp_path / "apart" / "runs")
+    of_first, of_apart = synthetic.record(synthetic.job("int8"), 50.0), synthetic.record(synthetic.job("deepspeed", 2), 10.0)
+    synthetic.write(results.RUNS, [of_first])
+    synthetic.write(results.WITHOUT_CONTAINERS, [of_apart])
+    saved = {}
+    monkeypatch.setattr(headlines, "save", lambda table: saved.update(headlines=table))
+    monkeypatch.setattr(document.quoted, "save", lambda records: saved.update(quoted=[record.id for record in records]))
+    document.write(results.RUNS, tmp_path)
+    assert "Tensor parallelism is somewhat faster" in saved["headlines"]
+    assert saved["quoted"] == [of_first.id, of_apart.id]
+    saved.clear()
+    document.write(results.RUNS, tmp_path / "mine")
+    assert not saved, "a report elsewhere writes nothing beside itself"
+
+
 @pytest.mark.slow
 def test_the_committed_report_is_that_of_the_committed_results_until_a_page_or_a_plot_differs(first, apart, monkeypatch):
     kept = {results.RUNS.parent: first, results.WITHOUT_CONTAINERS.parent: apart}
