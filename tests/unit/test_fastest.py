@@ -61,6 +61,8 @@ def test_a_system_that_is_faster_in_a_smaller_batch_and_did_not_run_in_the_faste
     assert elsewhere(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8), batch_size=128) == "in batch 8 int8: 0.312 (deepspeed: 1.25)"
     assert not elsewhere(*both, a_row("int8", 640.0, 32), a_row("int8", 1290.0, 128), batch_size=128), "it ran there, and is slower"
     assert not elsewhere(*both[:1], a_row("int8", 640.0, 32), batch_size=128), "both have to have run"
+    single = [a_row(case, ms, stack="hopper") for case, ms in (("int8", 640.0), ("deepspeed", 1280.0))]
+    assert not elsewhere(*both[:1], *single, batch_size=128), "one text is no batch"
 
 
 def test_systems_on_another_number_of_gpus_are_not_alike():

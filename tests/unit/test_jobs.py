@@ -230,7 +230,7 @@ def test_of_runs_that_an_earlier_kit_stored_the_latest_is_told(tmp_path):
 def test_of_runs_that_two_earlier_kits_stored_the_one_that_began_last_is_the_latest(tmp_path):
     fitted, out_of_memory = ({**record(job_of("deepspeed")).host, "started_at": f"2026-11-0{day}T00:00:00Z"} for day in (2, 1))
     prefix, newer = stored_by_schema_1(tmp_path, job_of("deepspeed"), {"host": fitted}.items())
-    of_another_hash = f"{newer.rpartition('.')[0]}.ba9876543210-01"
+    of_another_hash = f"{newer.rpartition('.')[0]}.ba9876543210-02"
     stored_by_schema_1(tmp_path, job_of("deepspeed"), {"id": of_another_hash, "host": out_of_memory, "status": "oom", "reason": "full"}.items())
     assert [run.id for run in results.ended(prefix, tmp_path, jobs.prefix_of)] == [newer, of_another_hash]
     assert results.enough(prefix, 1, tmp_path, jobs.prefix_of).status == "ok"

@@ -409,6 +409,8 @@ def test_where_torch_tells_no_peak_the_same_work_tells_what_a_gpu_held():
     today.guest.memory["devices"] = []
     text = same_work_lines(today, plain)
     assert [cells_of(text, case)[0]["GiB in use"] for case in ("vllm", "transformers")] == ["15.00 held", "8.00"]
+    today.host["gpu_memory"] = []
+    assert cells_of(same_work_lines(today, plain), "vllm")[0]["GiB in use"] == "—"
 
 
 def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():

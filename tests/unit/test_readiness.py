@@ -160,6 +160,16 @@ def test_a_mistake_in_an_article_s_file_is_a_finding_with_its_words(ready, mista
     assert told.startswith("no  articles  mine.toml: not TOML: ") and command == "next: make doctor, once this file is corrected"
 
 
+def test_of_two_files_with_mistakes_both_are_findings_and_their_names_move_no_cursor(ready, mistaken, capsys):
+    ready()
+    mistaken()
+    mistaken("mi\x1bne")
+    assert invoke(["doctor"]) == 3
+    *_, first, second, command = capsys.readouterr().out.splitlines()
+    assert first.startswith("no  articles  mi?ne.toml: ") and second.startswith("no  articles  mine.toml: ")
+    assert command == "next: make doctor, once these files are corrected"
+
+
 def test_a_mistake_in_what_a_claim_compares_is_a_finding_too(ready, mistaken, capsys):
     ready()
     text = (articles.ARTICLES / "inference-tools.toml").read_text()

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.job import STATUSES
 from scripts import articles, pins
-from scripts.errors import PreflightError
-from scripts.run import plan, rounds, runner
+from scripts.errors import NothingRuns, PreflightError
+from scripts.run import outcome, plan, rounds, runner
 from scripts.run.runner import Planned
 from tests import synthetic
 from tests.typed import chosen
@@ -98,3 +99,43 @@ def test_a_row_that_was_measured_before_tells_nothing_of_the_time_left(monkeypat
     told = capsys.readouterr()
     assert [line.split("]")[0] for line in told.err.splitlines() if line.startswith("[")] == ["[1 of 2", "[2 of 2"]
     assert told.out.count("result.json") == 1, "the newest run stands for both, and is told once"
+
+
+def test_what_lets_no_case_start_ends_the_command_at_the_first(monkeypatch, tmp_path):
+    tried = []
+
+    def perform(planned: Planned, options: object, repeat: int) -> object:
+        tried.append(planned.case.name)
+        raise NothingRuns("there is no apptainer on the PATH")
+
+    monkeypatch.setattr(runner, "perform", perform)
+    asked = dataclasses.replace(chosen(cases="layer-parallel,int8"), folder=tmp_path)
+    with pytest.raises(NothingRuns, match="^there is no apptainer on the PATH$"):
+        rounds.run_all(plan.plan(list(pins.load().backends), asked, every=False), asked, keep_going=True)
+    assert len(tried) == 1
+
+
+def test_of_each_run_the_terminal_tells_times_seconds_marks_and_the_result(monkeypatch, tmp_path, capsys):
+    run = synthetic.record(synthetic.job("int8"), 50.0)
+    run.guest.phases["import"] = [1000.0, 1003.0]
+    run.host.update(began=1000.0, wall_s=3.0)
+    run.host["conditions"] = {"marks": ["another program used the CPU"]}
+    monkeypatch.setattr(runner, "perform", lambda *_: run)
+    asked = dataclasses.replace(chosen(cases="int8"), folder=tmp_path)
+    rounds.run_all(plan.plan(["int8"], asked, every=False), asked, keep_going=True)
+    times, seconds, mark, result = capsys.readouterr().out.splitlines()
+    assert times.startswith("  1 new token(s): ") and "import 3.0" in seconds
+    assert (mark, result) == ("  note: another program used the CPU", f"  {tmp_path / run.id / 'result.json'}")
+
+
+def test_a_command_succeeds_where_its_runs_ended_well_alone():
+    assert [status for status in STATUSES if outcome.exit_code(status) == 0] == ["ok"]
+
+
+def test_what_ended_commands_left_is_removed_before_the_first_case_and_their_containers_first(monkeypatch, tmp_path):
+    swept = []
+    for module, name in ((rounds.engines, "sweep"), (rounds.locks, "sweep"), (rounds.temporary_folders, "sweep"), (rounds.checkpoints, "sweep")):
+        monkeypatch.setattr(module, name, lambda *_, room=module.__name__: swept.append(room.rpartition(".")[2]))
+    monkeypatch.setattr(rounds.run_folders, "sweep_unfinished", lambda runs: swept.append("run_folders") or [])
+    assert rounds.run_all([], dataclasses.replace(chosen(), folder=tmp_path), keep_going=True) == []
+    assert swept[0] == "engines" and sorted(swept[1:]) == ["checkpoints", "locks", "run_folders", "temporary_folders"]

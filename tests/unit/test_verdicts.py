@@ -285,6 +285,8 @@ def test_the_fastest_is_faster_than_every_other_and_the_closest_is_told() -> Non
 def test_one_that_is_faster_refutes_the_fastest_whatever_else_was_not_run() -> None:
     refuted = part_of(FASTEST, *pair(10.0, 9.0))
     assert refuted.word == REFUTED and refuted.sentence.endswith("; 0 of 2 comparisons hold, 1 not tested")
+    every = part_of(FASTEST, *pair(10.0, 9.0), record(job("bminf"), 90.0, spread=0.0))
+    assert every.comparisons == "1 of 2 comparisons hold", "of those that were not tested it tells where there are some"
     missing = part_of(FASTEST, *pair(10.0, 30.0))
     assert (missing.word, missing.why) == (NOT_TESTED, "bminf was not run in this setting (stack current)")
 
