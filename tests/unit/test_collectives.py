@@ -117,6 +117,14 @@ def test_what_was_measured_with_records_stays_where_the_start_without_them_fails
     assert [way["way"] for way in json.loads((tmp_path / "out.json").read_text())["ways"]] == ["library"]
 
 
+def test_where_the_first_start_fails_its_exit_code_is_the_program_s_and_nothing_else_starts(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(collectives.ranks, "start", lambda *arguments: started.append(arguments) or 7)
+    monkeypatch.setattr(collectives.metadata, "version", lambda name: "2.11.0")
+    assert collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json")) == 7
+    assert len(started) == 1 and not (tmp_path / "out.json").exists()
+
+
 def test_the_command_line_takes_rows_and_says_which_job_it_needs(tmp_path):
     (tmp_path / "job.json").write_text(to_json(synthetic.job("int8")))
     command = [sys.executable, "-m", "bench.instruments.collectives", str(tmp_path / "job.json"), str(tmp_path / "out.json"), "8"]

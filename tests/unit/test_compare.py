@@ -139,6 +139,18 @@ def test_each_of_the_rows_that_differ_in_the_host_alone_has_a_line_of_its_own():
     assert re.search(r"\| inference-tools/int8, on 1, 1 new token +\| Xeon, 16-core host \| Xeon, 64-core host \| slower ", table)
 
 
+def test_rows_stand_in_the_order_of_the_article_s_cases_unless_its_file_has_a_mistake(mistaken):
+    def names():
+        rows = [record(job(case), 50.0) for case in ("bminf", "int8", "transformers")]
+        return [difference.name.partition(",")[0].partition("/")[2] for difference in comparison.compare(rows, rows)]
+
+    assert names() == ["transformers", "int8", "bminf"]
+    mistaken("demo")
+    assert names() == ["transformers", "int8", "bminf"]
+    mistaken("inference-tools")
+    assert names() == ["bminf", "int8", "transformers"]
+
+
 @pytest.mark.parametrize("slug", ["mine", "inference-tools"])
 def test_a_mistake_in_an_article_s_file_is_told_and_stops_no_comparison(mistaken, capsys, slug):
     a, b = runs(job("int8"), *[50.0] * 5), runs(job("int8"), *[60.0] * 5, seed=10)

@@ -2,6 +2,7 @@
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +47,11 @@ def test_every_environment_is_made_once_before_the_first_job(monkeypatch, ran):
     asked = refuse(monkeypatch, {})
     demo.run_demo()
     assert asked == ["common", "tensor-parallel"] and len(ran) == ALL + 1 and ran[-1] == "report"
+
+
+def test_jobs_stand_in_the_article_s_order_and_those_that_it_does_not_name_come_last():
+    planned = [SimpleNamespace(case=SimpleNamespace(name=name)) for name in ("mine", "llama-int8", "bloom-transformers")]
+    assert [job.case.name for job in demo._in_order_of_article(planned)] == ["bloom-transformers", "llama-int8", "mine"]
 
 
 @pytest.mark.parametrize(
