@@ -28,6 +28,26 @@ def test_every_schedule_gives_the_whole_model_s_tokens(guest, checkpoints, archi
     assert found == {"in turn": [True, True, count], "rolling": [True, True, count], "naive": [True, True, count], "still whole": True}
 
 
+PLACED = """
+import json, transformers
+from bench.forms import pipeline_stages
+from bench.models import pretrained
+model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
+pipeline_stages._bytes_of = lambda module: 100 if module is model.lm_head else 1
+first, last = pipeline_stages.cut(model, ["cpu", "meta"])
+norm = next(getattr(last.body, name) for name in ("ln_f", "norm") if hasattr(last.body, name))
+places = [sorted({{parameter.device.type for parameter in part.parameters()}}) for part in (*pretrained.layers_of(model), norm, last.head, model.lm_head)]
+print(json.dumps([places, first.head is None]))
+"""
+
+
+@pytest.mark.parametrize("architecture", ["bloom", "gptj", "llama"])
+def test_each_stage_lies_on_its_device_and_a_heavy_output_matrix_is_weighed_and_copied(guest, checkpoints, architecture):
+    (*layers, norm, head, whole_head), has_no_head = guest.code(PLACED.format(path=str(checkpoints[architecture])))
+    assert layers == [["cpu"], ["cpu"], ["cpu"], ["meta"]], "the last stage also has the output matrix"
+    assert (norm, head, whole_head, has_no_head) == (["meta"], ["meta"], ["cpu"], True)
+
+
 SLEEPING = """
 import json, time, torch
 from bench.forms import pipeline_stages

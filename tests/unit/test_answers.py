@@ -278,6 +278,12 @@ def test_a_helping_job_that_failed_names_its_log_which_stays(tmp_path: Path) -> 
     assert last == [*map(str, range(6, 20)), "why \ud800"] and log.read_text().splitlines() == ["Traceback", *map(str, range(20)), "why ?"]
 
 
+def test_a_result_is_one_line_of_the_terminal_and_says_where_its_output_was_not_checked() -> None:
+    failed = synthetic.record(a_job(), status="failed", reason="a name: \x1b[2J\nand a line")
+    assert outcome.line_of(failed).startswith("failed: a name: ") and outcome.line_of(failed).isprintable()
+    assert outcome.line_of(synthetic.record(a_job(), unchecked=True)).endswith(" ms (output not checked)")
+
+
 def test_a_run_that_failed_names_its_log(tmp_path: Path) -> None:
     record = synthetic.record(a_job(), status="failed", reason="ZeroDivisionError: division by zero")
     assert outcome.log_line(record, tmp_path) == "", "it has none"

@@ -818,7 +818,8 @@ def test_nsight_systems_is_refused_around_a_container() -> None:
 
 
 def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> None:
-    asked = dataclasses.replace(job("gptj-deepspeed", 1, 1), kind="profile", form="generate", options={"profiler": "torch"})
+    prompt = {**job("gptj-deepspeed", 1, 1).prompt, "batch_size": 32}
+    asked = dataclasses.replace(job("gptj-deepspeed", 1, 1), kind="profile", form="generate", options={"profiler": "torch"}, prompt=prompt)
     record = synthetic.record(asked, 1.0, unchecked=True)
     record.guest.measurements = []
     devices = {"0": {"kernels": 50, "busy_ms": 6.0}, "1": {"kernels": 7}}
@@ -829,7 +830,7 @@ def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> No
     synthetic.write(tmp_path / "runs", [record])
     document.write(tmp_path / "runs", tmp_path)
     text = reports.text_of(tmp_path)
-    assert "# Profiles" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
+    assert "# Profiles" in text and "1 GPU, batch 32)" in text and "| 0 | 50 | 6.00 | 50 |" in text and "| gemm&lt;half&gt; | 12 | 3.25 |" in text
     assert "| 1 | 7 |" not in text, "a GPU of which no busy time is known has no line"
     assert "](profiles.md)" in text and "rows with the right output" not in text
 

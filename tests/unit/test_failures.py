@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from scripts import paths
+from scripts import paths, stats
 from scripts.articles import Article
 from scripts.errors import KitError
-from scripts.report import data, document, failures, page
+from scripts.report import cells, data, document, failures, page
 from scripts.report.text import Markdown
 from scripts.report.view import View
 from scripts.report.views import VIEWS
@@ -79,6 +79,35 @@ def test_a_run_that_another_part_fails_on_hides_no_mistake_in_the_code() -> None
 
 def score(group: Group, article: Article | None) -> Markdown:
     return Markdown("{}").format(group.rows[0].figures["beauty"])
+
+
+def test_two_parts_of_no_view_are_told_apart_by_the_place_in_the_code() -> None:
+    def made(records: list[Record]) -> None:
+        with failures.part("the rows of truth", records):
+            if records[0].job.case == "bminf":
+                stats.number("damaged", 1)  # type: ignore[arg-type]
+        with failures.part("the rows of beauty", records):
+            cells.gib("a mistake")  # type: ignore[arg-type]
+
+    with pytest.raises(failures.OwnFault, match=r"^the rows of beauty: .* \(scripts/report/cells.py, line \d+\), first on"):
+        failures.made_of(RECORDS, RUNS, made)
+
+
+@pytest.mark.parametrize(("bad", "left_out"), [(4, 4), (5, None)])
+def test_of_forty_results_a_tenth_may_be_damaged(bad: int, left_out: int | None) -> None:
+    runs = [record(job("int8"), number=number) for number in range(1, 41)]
+
+    def made(records: list[Record]) -> int:
+        with failures.part("the view of beauty", records):
+            if any(one.number <= bad for one in records):
+                raise ValueError("a damaged run")
+        return len(records)
+
+    if left_out is None:
+        with pytest.raises(failures.OwnFault):
+            failures.made_of(runs, RUNS, made)
+    else:
+        assert failures.made_of(runs, RUNS, made)[0] == 40 - left_out
 
 
 @pytest.mark.parametrize("failing", [{"section": score}, {"plot": score}], ids=["its section", "its plot"])

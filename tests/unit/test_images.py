@@ -34,6 +34,8 @@ def test_an_image_that_is_not_checked_yet_is_not_among_the_kit_s():
     client = types.SimpleNamespace(images=types.SimpleNamespace(list=lambda _: held))
     rows = [(row.tag, row.state) for row in inventory.listed(client, loaded) if row.image]
     assert sorted(rows) == sorted([(tag, "built"), ("llm-repro/int8:old-0", "stale")])
+    lacking = [row.tag for row in inventory.listed(client, loaded) if row.state == "not built"]
+    assert lacking == [image.tag for image in loaded.images() if image.tag != tag]
 
 
 def test_an_age_is_in_its_largest_unit():

@@ -88,6 +88,12 @@ def test_an_old_job_that_names_no_batch_size_made_calls_of_one_sequence(named):
     assert "BATCH_SIZES" not in rerun_command.line(record(dataclasses.replace(asked, prompt=prompt)), KNOWN["inference-tools"])
 
 
+def test_a_batch_size_that_the_article_does_not_time_is_typed():
+    asked = job("deepspeed", 2)
+    in_batches = dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": 8})
+    assert " BATCH_SIZES=8 " in rerun_command.line(record(in_batches), KNOWN["inference-tools"])
+
+
 def test_a_profile_is_asked_for_by_its_own_verb():
     profiled = dataclasses.replace(job("deepspeed", 2), kind="profile", options={"profiler": "nsys"})
     line = rerun_command.line(record(profiled), KNOWN["inference-tools"])
