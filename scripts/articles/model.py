@@ -229,7 +229,7 @@ def without_mistakes() -> dict[str, Article]:
 def without_mistakes_told() -> dict[str, Article]:
     """As without_mistakes, with a note on each article that is left out."""
     for slug, mistake in mistakes().items():
-        print(f"note: {slug} is left out: {printable(mistake)}", file=sys.stderr)
+        print(printable(f"note: {slug} is left out: {mistake}"), file=sys.stderr)
     return without_mistakes()
 
 

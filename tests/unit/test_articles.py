@@ -214,6 +214,13 @@ def test_a_mistake_in_one_article_stops_no_other_one(mistaken):
         model.find("mine")
 
 
+def test_the_note_on_an_article_that_is_left_out_moves_no_cursor(mistaken, capsys):
+    mistaken("mi\x1bne")
+    assert "mi\x1bne" not in model.without_mistakes_told()
+    note = capsys.readouterr().err.rstrip("\n")
+    assert note.startswith("note: mi?ne is left out: mi?ne.toml: not TOML: ") and note.isprintable()
+
+
 def test_a_mistake_in_a_file_that_all_articles_share_leaves_none_out_but_is_told(copy, monkeypatch):
     monkeypatch.setattr(model, "ARTICLES", copy)
     (copy.parent / "tolerances.toml").write_text("float16 = ")
