@@ -139,6 +139,11 @@ def test_each_of_the_rows_that_differ_in_the_host_alone_has_a_line_of_its_own():
     assert re.search(r"\| inference-tools/int8, on 1, 1 new token +\| Xeon, 16-core host \| Xeon, 64-core host \| slower ", table)
 
 
+def test_rows_without_a_time_have_a_line_too():
+    (difference,) = comparison.compare(*([record(job("int8"), status="oom", reason="full", number=number)] for number in (1, 2)))
+    assert difference.word == comparison.NOT_COMPARABLE and difference.name == "inference-tools/int8, on 1"
+
+
 def test_rows_stand_in_the_order_of_the_article_s_cases_unless_its_file_has_a_mistake(mistaken):
     def names():
         rows = [record(job(case), 50.0) for case in ("bminf", "int8", "transformers")]

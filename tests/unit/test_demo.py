@@ -59,6 +59,7 @@ def test_jobs_stand_in_the_article_s_order_and_those_that_it_does_not_name_come_
     [
         ({"status": "failed"}, True),
         ({"status": "timeout"}, True),
+        ({"status": "oom"}, True),
         ({"status": "unsupported"}, False),
         ({"checked": synthetic.check(0.5, passed=False)}, True),
         ({"checked": synthetic.check()}, False),

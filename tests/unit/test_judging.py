@@ -101,6 +101,12 @@ def test_tokens_that_contradict_their_job_have_not_passed_whatever_the_judge_wou
     assert not check["passed"] and words in check["reason"] and not asked
 
 
+def test_tokens_of_as_many_sequences_as_the_job_has_are_judged(monkeypatch, work):
+    write(work, rows=8)
+    in_batches = a_job(prompt={"text": "a", "batch_size": 8})
+    assert judged(monkeypatch, work, {"passed": True, "reason": ""}, in_batches)[0]["passed"]
+
+
 def test_the_times_of_one_rank_may_be_shorter_than_those_of_the_slowest(monkeypatch, work):
     write(work, runs=[{"new_tokens": 1, "timed_ms": [0.5] * 10}])
     assert judged(monkeypatch, work, {"passed": True, "reason": ""})[0]["passed"]

@@ -8,6 +8,7 @@ import pytest
 
 from bench.job import STATUSES
 from scripts import articles, pins
+from scripts.commands import measure
 from scripts.errors import NothingRuns, PreflightError
 from scripts.run import outcome, plan, rounds, runner
 from scripts.run.runner import Planned
@@ -139,3 +140,18 @@ def test_what_ended_commands_left_is_removed_before_the_first_case_and_their_con
     monkeypatch.setattr(rounds.run_folders, "sweep_unfinished", lambda runs: swept.append("run_folders") or [])
     assert rounds.run_all([], dataclasses.replace(chosen(), folder=tmp_path), keep_going=True) == []
     assert swept[0] == "engines" and sorted(swept[1:]) == ["checkpoints", "locks", "run_folders", "temporary_folders"]
+
+
+@pytest.mark.parametrize(("statuses", "code"), [((), 0), (("ok", "ok"), 0), (("ok", "oom", "ok"), 1)])
+def test_a_command_ends_with_the_worst_of_its_runs(monkeypatch, tmp_path, statuses, code):
+    records = [synthetic.record(synthetic.job("int8"), status=status) for status in statuses]
+    monkeypatch.setattr(rounds, "run_all", lambda *_, **__: records)
+    asked = dataclasses.replace(chosen(cases="int8"), folder=tmp_path)
+    assert measure._measure(["int8"], asked, every=False) == code
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 1)])
+def test_a_profile_that_failed_is_an_error(monkeypatch, tmp_path, status, code):
+    monkeypatch.setattr(runner, "perform", lambda *_: synthetic.record(synthetic.job("int8"), status=status))
+    asked = dataclasses.replace(chosen(cases="int8"), folder=tmp_path)
+    assert measure._profile(plan.plan(["int8"], asked, every=False)[0], asked) == code
