@@ -1113,6 +1113,19 @@ def test_the_ratio_of_a_claim_is_that_of_its_first_part_that_was_measured() -> N
     assert shown == overview.PublishedPart(relations.base.PublishedRatio(3.83, "int8"), measured)
 
 
+def test_the_picture_has_a_dot_of_parts_that_agree_and_a_cell_no_ratio_of_too_few_runs() -> None:
+    plain = relations.of({"faster": "deepspeed", "slower": "int8"})
+
+    def of_parts(first: str, second: str) -> judging.Judged:
+        words_over = ((first, 4.0, "int8"), (second, 2.0, "bminf"))
+        made = [Part(over, word, ratio=stats.Estimate(ratio, ratio, ratio), cases=("deepspeed", over)) for word, ratio, over in words_over]
+        return judging.Judged({"id": "1.0"}, Verdict(first, judged=[(plain, made)]))
+
+    assert [dot.measured.value for dot in overview._dots(of_parts(HOLDS, HOLDS)) if dot.measured] == [4.0]
+    assert matrix.short(of_parts(HOLDS, REFUTED)).count("×") == 2
+    assert matrix.short(of_parts(HOLDS, NOT_TESTED)) == "● ● deepspeed 4.00 × int8"
+
+
 def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus() -> None:
     runs = [*rows(10.0, 38.3), *repeated(record(job("int8"), peak_gib=9.0, memory_gib=80))]
     for count, told in ((2, 0), (1, 1)):
