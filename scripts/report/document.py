@@ -171,7 +171,7 @@ def _written(runs: Path, out: Path) -> Written:
                 report, left_out = failures.made_of(records, runs, make)
                 break
             except failures.OwnFault as fault:
-                if not fault.view:  # only a view can be left out of a page
+                if not fault.view or fault.view in faults:  # only a view can be left out of a page, and that once
                     raise
                 faults[fault.view] = fault
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)

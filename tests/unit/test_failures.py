@@ -126,6 +126,21 @@ def test_a_mistake_in_the_code_of_a_view_costs_the_report_that_view_alone(failin
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == whole
 
 
+def test_a_view_that_fails_although_it_is_left_out_ends_the_report_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic.write(tmp_path / "runs", RECORDS)
+    times: list[str] = []
+
+    def drawn(*_: object) -> None:
+        times.append("drawn")
+        assert len(times) < 99, "make report goes on for ever"
+        with failures.part("a picture that asks for no view", [], "beauty"):
+            raise KeyError("beauty")
+
+    monkeypatch.setattr(document, "drawn", drawn)
+    with pytest.raises(KitError, match="a picture that asks for no view"):
+        document.write(tmp_path / "runs", tmp_path)
+
+
 def test_a_check_of_the_pages_tells_each_view_that_a_report_lacks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(**parts: str) -> SimpleNamespace:
         return SimpleNamespace(faults={view: failures.OwnFault(failures.Broken(part, [], ValueError("bad"), view), []) for view, part in parts.items()})
