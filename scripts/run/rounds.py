@@ -55,7 +55,7 @@ class _Sitting:
 
 
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
-    """Run cases in the order of `plan.groups`, each in its batch sizes, as often as asked for; raises KitError where some could not start.
+    """Run cases in the order of `plan.groups`, each in its batch sizes, as often as asked for; raises KitError where some runs could not start.
 
     Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Backwards a case
     begins with the largest batch that did not run out of memory.
@@ -81,5 +81,5 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
                     for size in reversed(sizes_that_fit):
                         run(size)
     if sitting.refused:
-        raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} cases could not run; the reasons stand above")
+        raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} runs could not start; the reasons stand above")
     return sitting.records

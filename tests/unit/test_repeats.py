@@ -74,7 +74,7 @@ def test_where_one_case_runs_until_memory_runs_out_nobody_knows_how_many_runs_th
     assert [line.split("] ")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("[")] == ["[1", "[2", "[3"]
 
 
-def test_cases_that_could_not_start_end_the_command_with_their_number_once_the_others_ran(monkeypatch, tmp_path, capsys):
+def test_runs_that_could_not_start_end_the_command_with_their_number_once_the_others_ended(monkeypatch, tmp_path, capsys):
     def perform(planned: Planned, options: object, repeat: int) -> object:
         if planned.case.name == "layer-parallel":
             raise PreflightError("2 GPUs are needed")
@@ -83,10 +83,12 @@ def test_cases_that_could_not_start_end_the_command_with_their_number_once_the_o
     monkeypatch.setattr(runner, "perform", perform)
     asked = dataclasses.replace(chosen(cases="layer-parallel,int8"), folder=tmp_path)
     every = plan.plan(list(pins.load().backends), asked, every=False)
-    with pytest.raises(PreflightError, match="^1 of 2 cases could not run; the reasons stand above$"):
+    with pytest.raises(PreflightError, match="^1 of 2 runs could not start; the reasons stand above$"):
         rounds.run_all(every, asked, keep_going=True)
     told = capsys.readouterr()
     assert "  error: 2 GPUs are needed\n" in told.err and told.out.count("result.json") == 1
+    with pytest.raises(PreflightError, match="^2 of 4 runs could not start; "):
+        rounds.run_all(every, dataclasses.replace(asked, repeats=2), keep_going=True)
     with pytest.raises(PreflightError, match="^2 GPUs are needed$"):
         rounds.run_all(every, asked, keep_going=False)
 
