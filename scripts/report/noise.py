@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from scripts import stats
+from scripts.report import rerun_command
 from scripts.report.cells import percent
 from scripts.report.text import Markdown, blocks, lines, link
 from scripts.verdicts import calibration
@@ -19,8 +20,8 @@ TOO_FEW = Markdown("- Claim {}, {}: {} runs are too noisy for it. If ratio and s
 
 #: An undecided part with a ratio over several sets of GPUs: nobody knows how another mixture of them comes out.
 MIXTURE = Markdown(
-    "- Claim {}, {}: undecided over runs on {} sets of GPUs, whose ratios differ by more than {} times. Five runs of each row on one machine "
-    "(`RUNS=…`, `FORCE=1`) tell more than more runs of the mixture."
+    "- Claim {}, {}: undecided over runs on {} sets of GPUs, whose ratios differ by more than {} times. Five runs of each row on one machine, "
+    f"in a folder of their own (`RUNS={rerun_command.OWN_RUNS}`), tell more than more runs of the mixture."
 )
 
 

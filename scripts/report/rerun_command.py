@@ -8,6 +8,9 @@ from scripts.report.text import Markdown, code
 from scripts.results import Record
 from scripts.verdicts.lacking import Lacking
 
+#: A folder beside the kit. In it no committed run counts as done, so a command needs no FORCE=1, and what it measures mixes with no committed result.
+OWN_RUNS = "../mine/runs"
+
 
 def variables(record: Record, article: Article) -> dict[str, str]:
     """What has to be typed after `make bench-<backend>`, or `make profile-<backend>` for a profile."""
@@ -35,11 +38,11 @@ def variables(record: Record, article: Article) -> dict[str, str]:
         typed["ENGINE"] = record.host["engine"]
     if record.host["engine"] == "host":
         typed |= {"ENGINE": "host", "PYTHON_HOST": "/path/to/python3"} if job.stack != "demo" else {"ENGINE": "host"}
-    return typed | {"FORCE": "1"}
+    return typed | {"RUNS": OWN_RUNS}
 
 
 def line(record: Record, article: Article) -> str:
-    """`make bench-deepspeed ARTICLE=… FORCE=1`."""
+    """`make bench-deepspeed ARTICLE=… RUNS=../mine/runs`."""
     own = article.case(record.job.case)
     target = f"{'profile' if record.job.kind == 'profile' else 'bench'}-{own.backend if own else record.job.backend}"
     return f"make {shlex.quote(target)} {_typed(variables(record, article))}"

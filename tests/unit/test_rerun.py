@@ -67,7 +67,7 @@ def test_a_run_whose_case_loads_in_another_way_since_says_so():
         (now,) = {case.load["products"] for case in KNOWN[one.job.article].cases if case.name == one.job.case}
         assert f"products {now}" in shown.partition("its case now says")[2]
     same = next(one for name, one in JOBS.items() if name not in FORMER)
-    assert rerun_command.shown(same, KNOWN[same.job.article]).endswith("FORCE=1`")
+    assert rerun_command.shown(same, KNOWN[same.job.article]).endswith(" RUNS=../mine/runs`")
 
 
 @pytest.mark.slow
@@ -78,7 +78,14 @@ def test_every_committed_result_can_be_asked_for_again(one):
 
 def test_the_line_can_be_typed():
     line = rerun_command.line(record(job("deepspeed", 2)), KNOWN["inference-tools"])
-    assert line == "make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current WEIGHTS=random CASES=deepspeed GPUS=2 FORCE=1"
+    assert line == "make bench-deepspeed ARTICLE=inference-tools VARIANT=published STACK=current WEIGHTS=random CASES=deepspeed GPUS=2 RUNS=../mine/runs"
+
+
+def test_what_the_line_measures_mixes_with_no_committed_result():
+    for one in {(one.job.stack, one.host["engine"], one.job.kind): one for one in STORED}.values():
+        typed = rerun_command.variables(one, KNOWN[one.job.article])
+        folder = chosen(**typed).runs.resolve()
+        assert "FORCE" not in typed and not folder.is_relative_to(paths.ROOT), one.id
 
 
 @pytest.mark.parametrize("named", [{}, {"batch_size": None}, {"batch_size": 1}])
@@ -116,7 +123,7 @@ def test_the_rest_of_a_table_without_containers_names_an_interpreter_for_each_ba
 def test_a_row_of_another_engine_of_containers_names_it(engine):
     one = record(job("deepspeed", 2))
     one.host["engine"] = engine
-    assert rerun_command.line(one, KNOWN["inference-tools"]).endswith(f" ENGINE={engine} FORCE=1")
+    assert rerun_command.line(one, KNOWN["inference-tools"]).endswith(f" ENGINE={engine} RUNS=../mine/runs")
     assert rerun_command.rest_of_table(one, KNOWN["inference-tools"], ["deepspeed"], 2).endswith(f" GPUS=2 ENGINE={engine}")
 
 

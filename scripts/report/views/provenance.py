@@ -162,7 +162,7 @@ def _again(group: Group, article: Article | None) -> Markdown:
         if again := rerun_command.shown(row.record, article):
             runs = ", ".join(run.id for run in row.runs)
             items.append(Markdown("- {}: {}; its runs: {}").format(cells.on(row), again, runs))
-    return folded("How to run each row again (REPEATS=5 makes the five runs of a verdict), and the ids of its runs", lines(*items))
+    return folded("How to run each row again, into a folder of your own (REPEATS=5 makes the five runs of a verdict), and the ids of its runs", lines(*items))
 
 
 def environment(group: Group, article: Article | None = None) -> Markdown:
