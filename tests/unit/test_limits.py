@@ -464,10 +464,17 @@ def test_a_batch_is_so_many_items_and_a_row_whose_step_is_not_known_has_its_whol
     assert [line["ms a step with the prompt"] for line in lines] == ["16.0"], "the head says what is true of every line"
 
 
-@pytest.mark.parametrize(("case", "published"), [("ds-zero", "1160 ms"), ("ds-inference", "19.3 ms"), ("gptj-transformers", "53.6 ms"), ("compiled-fp16", "—")])
-def test_a_published_time_is_of_one_token_that_was_made_once(case, published):
+@pytest.mark.parametrize(
+    ("case", "count", "published"),
+    [
+        *(("ds-zero", 8, "1160 ms"), ("ds-inference", 8, "19.3 ms"), ("gptj-transformers", 1, "53.6 ms")),
+        *(("ds-inference", 4, "19.3 ms, 8 GPUs"), ("ds-zero", 1, "1160 ms, 8 GPUs"), ("gptj-transformers", 2, "53.6 ms, 1 GPU")),
+        *(("compiled-fp16", 1, "—"), ("compiled-fp16", 2, "—")),
+    ],
+)
+def test_a_published_time_is_of_one_token_that_was_made_once_and_names_its_gpus_where_the_row_has_another_number(case, count, published):
     article = articles.find("deepspeed-inference")
-    group = group_of(record(job(case, article=article.slug, new_tokens=(100,)), 5000.0))
+    group = group_of(record(job(case, count, article=article.slug, new_tokens=(100,)), 5000.0))
     assert same_work.Line(group, group.rows[0], article).published == published
 
 

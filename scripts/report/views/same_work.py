@@ -21,8 +21,9 @@ NOTE = Markdown(
     "Rows with the right output on a GPU that today's systems ran on, in the batch sizes that both have there. Where a system ran in several settings, "
     "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but "
     "int8's should depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. "
-    "*Published*: on the article's own GPUs. *ms a step*: a token of every sequence of the batch. *Items*: a sequence with its answer. *GiB in use*: "
-    "the most that torch had allocated on a GPU at once, with the cache that vLLM allocates ahead; *held*: what the GPU held, where torch tells no more."
+    "*Published*: on the article's own GPUs, as many as the row's unless it says so. *ms a step*: a token of every sequence of the batch. *Items*: a "
+    "sequence with its answer. *GiB in use*: the most that torch had allocated on a GPU at once, with the cache that vLLM allocates ahead; *held*: what the "
+    "GPU held, where torch tells no more."
 )
 
 
@@ -95,7 +96,14 @@ class Line:
 
     @property
     def published(self) -> str:
-        """The article's number of this case in the published variant: a step's ms, else items a second."""
+        """ "19.3 ms, 8 GPUs": the article's number of this case in the published variant, with its number of GPUs where the row has another."""
+        case = self.article.case(self.row.case)
+        number = self._published_number
+        return number if number == NONE or case is None or case.gpus == self.row.count else f"{number}, {counted(case.gpus, 'GPU')}"
+
+    @property
+    def _published_number(self) -> str:
+        """A step's ms, else items a second."""
         case = self.article.case(self.row.case)
         if not case or self.row.record.job.variant != "published":
             return NONE
