@@ -227,6 +227,14 @@ def test_claims_that_are_not_tested_have_the_command_that_measures_what_they_lac
     assert to_test(on_one) == [to_type("2.4,2.5,2.7", gpus=1)]
 
 
+def test_a_table_of_claims_with_a_ratio_tells_of_which_means_it_is() -> None:
+    told = "Ratios are of geometric means over the runs: the arithmetic means of the tables may divide to another number."
+    for records, with_ratio in ((published_cells(), True), ([cell("ds-zero", 1, 145.6)], False)):
+        group = group_of([run for record in records for run in synthetic.repeated(record, 5, 0.001)])
+        judged = judging.judge_group(group, ARTICLE)
+        assert (told in claims.of_group(group, judged, ARTICLE)) is with_ratio
+
+
 def test_a_row_that_a_repeat_would_leave_unusable_needs_no_command_and_hides_no_other_part() -> None:
     wrong = changed(published_cells(), "ds-zero", 1, cell("ds-zero", 1, 145.6, checked=check(0.4, passed=False)))
     assert to_test(wrong) == [], "2.4 and 2.7 rest on a row whose output is wrong"

@@ -121,6 +121,9 @@ SECOND_LINE = Markdown(
     "The variant published judges these claims. The words below are of the variant controlled, stand beside those verdicts and count in no total."
 )
 
+#: Beside a main table of arithmetic means, for a reader who divides them.
+RATIOS = Markdown("Ratios are of geometric means over the runs: the arithmetic means of the tables may divide to another number.")
+
 CLAIM: Column[Judged] = Column("claim", title, words=True)
 VERDICT: Column[Judged] = Column("verdict", word, words=True)
 
@@ -176,7 +179,12 @@ def of_group(group: Group, judged: Sequence[Judged], article: Article) -> Markdo
     calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
     told = table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged)
     beside = SECOND_LINE if any(one.is_controlled and not one.is_alone for one in judged) else Markdown()
-    return blocks(beside, said_once(reason), told, _to_test(group, judged, article))
+    ratios = RATIOS if any(_has_ratio(part) for one in judged for part in one.verdict.parts) else Markdown()
+    return blocks(beside, ratios, said_once(reason), told, _to_test(group, judged, article))
+
+
+def _has_ratio(part: Part) -> bool:
+    return part.ratio is not None or any(map(_has_ratio, part.compared))
 
 
 def _to_test(group: Group, judged: Sequence[Judged], article: Article) -> Markdown:
