@@ -12,7 +12,7 @@ from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, folded, lines, link, prose
 from scripts.report.verdict_marks import legend
 from scripts.report.view import View
-from scripts.report.views import VIEWS, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
+from scripts.report.views import VIEWS, article_setting, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
 from scripts.units import counted
 from scripts.verdicts import calibration, lookup, row_groups
@@ -261,6 +261,7 @@ def setting_page(
             "setting",
             anchor=anchor(group.slug),
             group=group,
+            apart=article_setting.place(group) if article_setting.is_told(article) else "",
             up=link(article.title if article else group.key.article, f"#article-{slug_of(group.key.article)}"),
             note=article.variants.get(group.key.variant, {}).get("note", NONE) if article else NONE,
             models=_models(group),

@@ -156,7 +156,7 @@ def _names(keys: Sequence[Key]) -> list[str]:
 
 def _anchors(name: str) -> set[str]:
     """The places that a group has in a report (scripts/report): the words of one group, as of a variant "published-2", may be those of another."""
-    return {name, f"environment-{name}", f"claims-{name}"}
+    return {name, f"environment-{name}", f"apart-{name}", f"claims-{name}"}
 
 
 def _without_variant(key: Key) -> Key:

@@ -13,7 +13,7 @@ from scripts.report import cells, rerun_command
 from scripts.report.cells import MARK, NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, code, folded, lines, link
-from scripts.report.views import around
+from scripts.report.views import around, article_setting
 from scripts.results import Record, Skipped
 from scripts.units import counted
 from scripts.verdicts import row_groups, run_facts
@@ -177,8 +177,11 @@ def environment(group: Group, article: Article | None = None) -> Markdown:
     ]
     heading = Markdown("# Environment of {}: {}").format(group.key.article, group.heading)
     back = link("The rows", f"#{group.slug}")
+    between_gpus = dict.fromkeys(word for told, _ in _told_between(group) for word in told.split())
+    apart = article_setting.section(group, article, list(between_gpus))
+    of_rows = Markdown("## What these rows had") if apart else Markdown()
     tables = (_versions(group), _images(group), _deviations(group), _used(group), _again(group, article))
-    return blocks(anchor(f"environment-{group.slug}"), heading, back, lines(*facts), *tables)
+    return blocks(anchor(f"environment-{group.slug}"), heading, back, apart, of_rows, lines(*facts), *tables)
 
 
 def _means(record: Record) -> str:
