@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ from scripts import pins, results
 from scripts.articles import Article, Case
 from scripts.errors import KitError, UsageError
 from scripts.machine import gpus
-from scripts.models import article_models, store
+from scripts.models import article_models, hub, store
 from scripts.results import Record, marks
 from scripts.run import checkpoints, engines, host_facts, jobs, measurement, preflight, run_folders
 from scripts.run.engines import Engine
@@ -107,9 +108,25 @@ def _job(planned: Planned, options: Options) -> Job:
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
     if options.weights == "hub" and measurement.loads_model(job):
-        revision = store.commit_of(article_models.find(job.model["name"]), options.models, options.model_path)
-        job = dataclasses.replace(job, model={**job.model, "revision": revision})
+        commit_of = _commit_for_plan if options.plan else _commit
+        job = dataclasses.replace(job, model={**job.model, "revision": commit_of(job.model["name"], options)})
     return jobs.profile_job(job, planned.profiler) if planned.profiler else job
+
+
+def _commit(name: str, options: Options) -> str:
+    return store.commit_of(article_models.find(name), options.models, options.model_path)
+
+
+@functools.cache  # each row of a plan asks, and a hub that does not answer is waited for
+def _commit_for_plan(name: str, options: Options) -> str:
+    """As `_commit`; "" with a note where the hub does not tell it: a plan starts nothing, so it is also made without a network."""
+    try:
+        return _commit(name, options)
+    except hub.CannotFetch as error:
+        print(
+            f"note: the commit and files of {name} stay unknown until they are fetched, so no run with these weights counts as there: {error}", file=sys.stderr
+        )
+        return ""
 
 
 def _writable(runs: Path) -> None:

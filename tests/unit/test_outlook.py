@@ -9,6 +9,7 @@ from scripts.articles import Article, Case
 from scripts.commands.line import invoke
 from scripts.errors import KitError, UsageError
 from scripts.machine import gpus
+from scripts.models import hub
 from scripts.pins import Image
 from scripts.results import store
 from scripts.run import host_facts, outlook, plan, rounds, runner
@@ -188,6 +189,19 @@ def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UsageError, match="PLAN is 1 with profile, .*; try make bench-transformers PLAN=1"):
         invoke(["profile", "transformers", "--plan", "1", *typed])
+
+
+def test_a_plan_without_a_network_notes_once_that_a_model_s_commit_is_unknown_and_a_run_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpus, "list_gpus", list)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    places = ["--runs", str(tmp_path), "--models", str(tmp_path / "models")]
+    assert invoke(["article", "deepspeed-inference", "--claims", "2.1", "--plan", "1", *places]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("note: the commit and files of philschmid/gpt-j-6B-fp16-sharded stay unknown until they are fetched") == 1
+    assert shown.out.splitlines()[-1].startswith("2 runs: 0 are there, 2 to go")
+    asked = chosen(ARTICLE="deepspeed-inference", CASES="gptj-deepspeed", MODELS=str(tmp_path / "models"))
+    with pytest.raises(hub.CannotFetch):
+        rows(["deepspeed"], asked)
 
 
 def test_a_claim_rests_on_the_cases_that_its_relations_name():
