@@ -8,19 +8,31 @@ A contradiction within a result is a problem. A wrong output or another environm
 import dataclasses
 import datetime
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.job import Result
 from scripts.pins import Pins
 from scripts.results import Record, answers
 from scripts.results.output import check_of
-from scripts.verdicts import rates
+from scripts.verdicts import lookup, rates, row_groups
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Numbers of runs that ended well. `other_pins` are of pins that the bundle does not hold, `deviating` differ from those that they name."""
+
+    ok: int
+    other_pins: int
+    deviating: int
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Numbers of runs; `output_wrong` names them. `other_pins` are of pins that the bundle does not hold, `deviating` differ from those that they name."""
+    """Numbers of runs; `output_wrong` names them, `other_pins` and `deviating` are as in Pinned.
+
+    `may_judge` counts the runs of the first report that verdicts may rest on: of full models on GPUs, with weights that judge.
+    """
 
     ok: int
     failed: int
@@ -29,10 +41,14 @@ class Meaning:
     output_not_checked: int
     other_pins: int
     deviating: int
+    may_judge: Pinned
 
 
-def of(records: Sequence[Record], held: Pins) -> Meaning:
+def of(first: Sequence[Record], held: Pins, apart: Sequence[Record] = ()) -> Meaning:
+    """What the runs of the first report say, and those without containers, which lie `apart`."""
     pins_ids = names_of_pins(held)
+    records = [*first, *apart]
+    every, judging = _pinned(records, pins_ids), _pinned(_may_judge(first), pins_ids)
     done = [record for record in records if record.status == "ok"]
     checks = {record.id: (check_of(record) or {}).get("passed") for record in done}
     return Meaning(
@@ -41,9 +57,20 @@ def of(records: Sequence[Record], held: Pins) -> Meaning:
         output_right=sum(passed is True for passed in checks.values()),
         output_wrong=tuple(run for run, passed in checks.items() if passed is False),
         output_not_checked=sum(passed is None for passed in checks.values()),
-        other_pins=sum(record.host.get("pins_id") not in pins_ids for record in done),
-        deviating=sum(bool(record.host.get("differences")) for record in done),
+        other_pins=every.other_pins,
+        deviating=every.deviating,
+        may_judge=judging,
     )
+
+
+def _pinned(records: Sequence[Record], pins_ids: Collection[str]) -> Pinned:
+    done = [record for record in records if record.status == "ok"]
+    return Pinned(len(done), sum(record.host.get("pins_id") not in pins_ids for record in done), sum(bool(record.host.get("differences")) for record in done))
+
+
+def _may_judge(records: Sequence[Record]) -> list[Record]:
+    groups = [group for group in row_groups.build(records, {}) if not group.cannot_judge()]
+    return [run for group in groups for row in group.rows if lookup.weights_can_judge(row) for run in row.runs]
 
 
 def problems(record: Record) -> Iterator[str]:

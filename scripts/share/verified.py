@@ -75,7 +75,8 @@ def verdict(path: Path) -> Verdict:
         if found := list(_problems(unpacked, again)):
             return Verdict(found, [], None)
         folder = unpacked / BUNDLE
-        told = meaning.of([record for of_folder in rebuilt.held(folder).values() for record in of_folder], pins.load(folder))
+        first, *apart = rebuilt.held(folder).values()
+        told = meaning.of(first, pins.load(folder), [record for of_folder in apart for record in of_folder])
         return Verdict([], _checked(folder, told), told)
 
 
@@ -224,7 +225,8 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
         f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
         f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
-        f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's",
+        f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's; "
+        f"of the {told.may_judge.ok} in reports/runs that a verdict may rest on: {told.may_judge.deviating} and {told.may_judge.other_pins}",
         f"checked: {pages} pages of the reports, {plots} plots, the README's headlines and the numbers quoted in pages come out of these results, "
         "with the bundle's own articles and pins",
         f"checked: {ro_crate.NAME} tells of these results",

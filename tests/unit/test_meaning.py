@@ -22,6 +22,17 @@ def test_the_committed_results_contradict_themselves_nowhere_and_are_counted() -
     assert 0 < told.other_pins < told.ok, "some are of the pins at hand, some of earlier ones"
 
 
+def test_pins_are_counted_apart_for_the_runs_that_a_verdict_may_rest_on() -> None:
+    good, on_cpu, early = record(job("int8"), 90.0), record(job("int8", device="cpu"), 90.0), record(job("int8", recipe=1), 90.0, number=2)
+    without_container = record(job("int8"), 90.0, number=3)
+    for run in (on_cpu, early, without_container):
+        run.host["differences"] = [{"package": "torch", "expected": "2", "found": "3"}]
+    told = meaning.of([good, on_cpu, early], pins.load(), [without_container])
+    assert (told.ok, told.other_pins, told.deviating, told.may_judge) == (4, 4, 3, meaning.Pinned(ok=1, other_pins=1, deviating=0))
+    good.host["differences"] = early.host["differences"]
+    assert meaning.of([good], pins.load()).may_judge.deviating == 1
+
+
 def one_problem(changed: Record) -> str:
     (problem,) = meaning.problems(changed)
     return problem
