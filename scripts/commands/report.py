@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from scripts import results, surroundings
+from scripts import articles, results, surroundings
 from scripts.commands import values
 from scripts.commands.values import RUNS, option
 from scripts.errors import KitError, UsageError
-from scripts.report import comparison, document
+from scripts.report import compared_verdicts, comparison, document
 
 OUT = option("OUT", values.folder(), "the folder of the report; by default the one that holds runs/, or for another name of RUNS <name>-report beside it")
 
@@ -49,8 +49,9 @@ def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: 
 @option("B", values.text(), "the other run, folder or revision", "")
 @option("ACROSS", values.text(), "compare rows that differ in these alone: stack, device, host, engine, weights", "")
 @option("THRESHOLD", values.text(), "fail where a row of B is slower by more than this many per cent, with its whole interval", "")
+@option("ALL_ROWS", values.switch(), "1 lists the rows that one side alone has, however many they are", False)
 @RUNS
-def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> int:
+def compare(a: str, b: str, across: str, threshold: str, all_rows: bool, runs: Path | None) -> int:
     """Compare two runs, folders or git revisions side by side."""
     for name, typed in (("A", a), ("B", b)):
         if not typed:
@@ -58,7 +59,8 @@ def compare(a: str, b: str, across: str, threshold: str, runs: Path | None) -> i
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
     before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
     differences = comparison.compare(before, after, differing)
-    print(comparison.markdown(differences))
+    verdicts = compared_verdicts.table(compared_verdicts.pairs(before, after, articles.without_mistakes()))
+    print(comparison.markdown(differences, all_rows, verdicts))
     if percent is not None and not any(difference.ratio or difference.word == comparison.SAME for difference in differences):
         raise KitError(f"THRESHOLD={threshold} judged nothing: no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights")
     return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))

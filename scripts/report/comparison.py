@@ -2,7 +2,8 @@
 
 A and B are each a run (its id or folder), a folder of runs, or a git revision, whose reports/runs counts. Rows are compared where
 they are of the same article, case, variant, batch size, number of devices, stack, device, host, engine and weights; ACROSS names
-some of the last five that may differ. Markdown on standard output; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %.
+some of the last five that may differ. Many rows of one side alone are counted, and ALL_ROWS=1 lists them. Markdown on standard
+output; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import unpack
 from scripts.paths import ROOT
 from scripts.report import cells, tables
-from scripts.report.text import Markdown, blocks, plain
+from scripts.report.text import Markdown, blocks, lines, plain
 from scripts.units import counted
 from scripts.verdicts import parts, row_groups
 from scripts.verdicts.parts import NotTested
@@ -42,6 +43,9 @@ ACROSS = {
 
 FASTER, SLOWER, NOT_COMPARABLE, SAME = "faster", "slower", "not comparable", "the same runs"
 ONLY_A, ONLY_B = "only in A", "only in B"
+
+#: More rows than these that one side alone has are counted and not listed: the rows that were compared would not be seen among them.
+MOST_LISTED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,24 +206,29 @@ COLUMNS: list[tables.Column[Difference]] = [
 ]
 
 
-def markdown(differences: Sequence[Difference]) -> Markdown:
-    """The comparison as Markdown: how often each word stands, and a table for each setting. Rows of the same runs are counted and not listed."""
-    listed = [difference for difference in differences if difference.word != SAME]
+def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts: Markdown = Markdown()) -> Markdown:
+    """The comparison as Markdown: how often each word stands, the table of `verdicts`, and a table for each setting.
+
+    Rows of the same runs are counted and not listed; nor are more than MOST_LISTED rows of one side alone, unless `all_rows` is asked for.
+    """
+    words = [difference.word for difference in differences]
+    many = [] if all_rows else [word for word in (ONLY_A, ONLY_B) if words.count(word) > MOST_LISTED]
+    listed = [difference for difference in differences if difference.word not in (SAME, *many)]
     sides = SIDES if any(any(difference.sides) for difference in listed) else []
     columns = [tables.Column[Difference]("row", lambda difference: difference.name), *sides, *COLUMNS]
     tables_by_setting = []
     for setting in dict.fromkeys(difference.setting for difference in listed):
         tables_by_setting.append(Markdown("**{}**").format(setting))
         tables_by_setting.append(tables.aligned(columns, [difference for difference in listed if difference.setting == setting]))
-    words = [difference.word for difference in differences]
     counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
     told = Markdown("{}: {}.").format(counted(len(differences), "row"), counts)
+    counted_only = lines(*(Markdown(f"{words.count(word)} rows are {word} and not listed here; ALL_ROWS=1 lists them.") for word in many))
     if SAME in words:
-        told += Markdown(" Rows of the same runs are not listed." if listed else " Nothing changed.")
-    if set(words) <= {ONLY_A, ONLY_B} and not sides:
+        told += Markdown(" Nothing changed." if set(words) == {SAME} else " Rows of the same runs are not listed.")
+    if set(words) <= {ONLY_A, ONLY_B} and not any(any(difference.sides) for difference in differences):
         first, *others = ACROSS
         told += Markdown(f" No row is in both A and B. ACROSS={first} compares rows that differ in the {first} alone; it may also be {', '.join(others)}.")
-    return blocks(told, *tables_by_setting)
+    return blocks(told, counted_only, verdicts, *tables_by_setting)
 
 
 def across_of(typed: str) -> list[str]:

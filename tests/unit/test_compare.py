@@ -1,5 +1,6 @@
 """make compare: a word for every row, and why two rows cannot be compared."""
 
+import dataclasses
 import os
 import re
 import statistics
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import stats
+from scripts import articles, stats
 from scripts.errors import UsageError
-from scripts.report import comparison
+from scripts.report import compared_verdicts, comparison
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -85,6 +86,41 @@ def test_a_threshold_says_nothing_against_the_same_runs(tmp_path):
     synthetic.write(tmp_path / "runs", runs(job("int8"), 50.0, 51.0))
     done = run(A=str(tmp_path / "runs"), B=str(tmp_path / "runs"), THRESHOLD="5")
     assert (done.returncode, done.stderr) == (0, "") and "1 the same runs" in done.stdout
+
+
+def test_many_rows_of_one_side_are_a_line_and_are_listed_on_request():
+    row = runs(job("int8"), *[50.0] * 5)
+    others = [one for count in range(1, 12) for one in runs(job("bminf", count), 90.0)]
+    few = others[:10]
+    differences = comparison.compare([*row, *others], [*runs(job("int8"), *[60.0] * 5, seed=10), record(job("deepspeed"), 9.0)])
+    text = str(comparison.markdown(differences))
+    assert "11 only in A, 1 only in B." in text.splitlines()[0]
+    assert text.splitlines()[2] == "11 rows are only in A and not listed here; ALL_ROWS=1 lists them."
+    assert "bminf" not in text and re.search("deepspeed, .* only in B", text) and re.search("int8, .* slower", text)
+    assert str(comparison.markdown(differences, all_rows=True)).count("bminf") == 11
+    assert str(comparison.markdown(comparison.compare([*row, *few], row))).count("bminf") == 10
+    assert "No row is in both" in comparison.markdown(comparison.compare(others, row))
+
+
+def test_the_verdicts_of_both_sides_stand_side_by_side_where_both_have_other_runs_of_a_claim(capsys):
+    def measured(tensor_parallel_ms, seed, runs_each=5, stack="current"):
+        of_rows = (("layer-parallel", 50.0), ("tensor-parallel", tensor_parallel_ms))
+        return [one for case, mean_ms in of_rows for one in runs(job(case, 2, stack=stack), *[mean_ms] * runs_each, seed=seed)]
+
+    known = articles.load_all()
+    a, b = measured(40.0, 0) + measured(60.0, 30, stack="hopper"), measured(60.0, 10)
+    (pair,) = compared_verdicts.pairs(a, b, known)
+    assert (pair.claim, pair.a.verdict.word, pair.b.verdict.word) == ("inference-tools 1.2", "holds", "refuted")
+    assert pair.measured_on.startswith("current · 2 × SYNTHETIC GPU"), "on the stack of B, whatever the stack of A's own headline is"
+    assert re.search(r"\| inference-tools 1\.2 \| \*\*holds\*\* +\| \*\*refuted\*\* +\| current", compared_verdicts.table([pair]))
+    (pair,) = compared_verdicts.pairs(measured(60.0, 30, stack="hopper"), b, known)
+    assert re.match("A: hopper .*; B: current ", pair.measured_on)
+    few = measured(60.0, 20, runs_each=1)
+    assert [pair.b.verdict.word for pair in compared_verdicts.pairs(a, few, known)] == ["not tested"]
+    assert compared_verdicts.pairs(few, few[::-1], known) == compared_verdicts.pairs(b, b, known) == compared_verdicts.pairs(a, a[:10], known) == []
+    wrong = {"id": "9", "text": "", "relations": [{"case": "int8", "peak_memory_below_bytes": 24}]}
+    broken = {**known, "inference-tools": dataclasses.replace(known["inference-tools"], claims=[wrong])}
+    assert compared_verdicts.pairs(a, b, broken) == [] and "; its verdicts are not compared" in capsys.readouterr().err
 
 
 def test_a_row_of_one_side_names_what_it_may_differ_in():
