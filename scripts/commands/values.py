@@ -1,5 +1,6 @@
 """The types of option values. A wrong value gives one line: its name, the value, what is allowed, an example."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def folder() -> Value:
     """A folder or file of this machine as an absolute path; it may be missing."""
 
     def parse(text: str) -> Path:
-        path = Path.cwd() / _short(text)  # not resolved: messages show a link by its own path
+        path = _without_dots(Path.cwd() / _short(text))
         try:
             path.exists()
         except OSError as error:
@@ -110,6 +111,12 @@ def folder() -> Value:
         return path
 
     return Value("path", parse, "which is not a path ({})", lambda text: "/another/path")
+
+
+def _without_dots(path: Path) -> Path:
+    """/clone/../mine as /mine. Not resolved, because messages show a link by its own path; so what follows a link in it stays."""
+    short = os.path.normpath(path)
+    return Path(short) if os.path.realpath(short) == os.path.realpath(path) else path
 
 
 def _wrong() -> Any:

@@ -111,9 +111,13 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         raise UsageError(f"{name} is {revision!r}, and there is no git repository here; type a folder: {name}=reports/runs")
     if done.returncode != 0:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
+        if revision.startswith((".", "/")):  # no revision does
+            makes = f"type {results.measuring_into(Path(revision))}, which makes such a folder, or {name}=reports/runs"
+            raise UsageError(f"{name} is {revision!r}, which is not a folder, allowed are {allowed}; {makes}")
+        cause = "" if b"not a valid object name" in done.stderr else f" ({first_line(done.stderr.decode(errors='replace'))})"
         shallow = (ROOT / ".git" / "shallow").exists()
         better = "git fetch --unshallow first, because this clone is shallow" if shallow else f"{name}=reports/runs"
-        raise UsageError(f"{name} is {revision!r}, allowed are {allowed} ({first_line(done.stderr.decode(errors='replace'))}); try {better}")
+        raise UsageError(f"{name} is {revision!r}, allowed are {allowed}{cause}; try {better}")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         unpack.unpack(archive, Path(folder))
         return _all_in(name, revision, Path(folder) / "reports" / "runs")

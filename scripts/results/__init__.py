@@ -16,6 +16,7 @@ from scripts.results.store import (
     load,
     load_all,
     load_runs,
+    measuring_into,
     must_hold_runs,
     next_number,
     no_run_in,
@@ -26,4 +27,17 @@ from scripts.results.store import (
 )
 
 __all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
-__all__ += ["existing", "load", "load_all", "load_runs", "must_hold_runs", "next_number", "no_run_in", "report_of", "runs_for", "store", "where_shown"]
+__all__ += [
+    "existing",
+    "load",
+    "load_all",
+    "load_runs",
+    "measuring_into",
+    "must_hold_runs",
+    "next_number",
+    "no_run_in",
+    "report_of",
+    "runs_for",
+    "store",
+    "where_shown",
+]

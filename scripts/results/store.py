@@ -80,8 +80,7 @@ def report_of(runs: Path) -> Path:
 
 def where_shown(runs: Path) -> str:
     """The command that writes the report on a folder of runs, and the report's path."""
-    typed = "" if runs in (RUNS, WITHOUT_CONTAINERS) else f" {shlex.quote(f'RUNS={_from_here(runs)}')}"
-    return f"type make report{typed} to see it in {_from_here(report_of(runs) / 'REPORT.md')}"
+    return f"type make report{_typed(runs)} to see it in {_from_here(report_of(runs) / 'REPORT.md')}"
 
 
 def any_run(runs: Path) -> bool:
@@ -91,17 +90,27 @@ def any_run(runs: Path) -> bool:
 
 def no_run_in(name: str, typed: str, folder: Path) -> UsageError:
     """The error for a variable whose folder holds no run; the folder `runs` within it may hold some."""
-    better = folder / "runs" if any_run(folder / "runs") else "reports/runs"
+    better = f"{folder / 'runs'}" if any_run(folder / "runs") else f"reports/runs, or type {measuring_into(folder)}, which puts a run there"
     return UsageError(f"{name} is {typed!r}, which holds no run; try {name}={better}")
+
+
+def measuring_into(runs: Path) -> str:
+    """A command that puts a run into a folder of results."""
+    return f"make bench-layer-parallel{_typed(runs)}"
 
 
 def must_hold_runs(runs: Path) -> None:
     """UsageError where RUNS leads to no folder, or to one without a run: a report on it would show nothing."""
     if not runs.is_dir():
-        better = "type make bench-layer-parallel, which makes it, or RUNS=/folder/of/results" if runs == RUNS else "try RUNS=reports/runs"
-        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; {better}")
+        other = "/folder/of/results" if runs == RUNS else "reports/runs"
+        raise UsageError(f"RUNS is {str(runs)!r}, which is not a folder; type {measuring_into(runs)}, which makes it, or RUNS={other}")
     if not any_run(runs):
         raise no_run_in("RUNS", str(runs), runs)
+
+
+def _typed(runs: Path) -> str:
+    """ " RUNS=…" as it is typed after a target; "" for a folder that the kit takes of itself."""
+    return "" if runs in (RUNS, WITHOUT_CONTAINERS) else f" {shlex.quote(f'RUNS={_from_here(runs)}')}"
 
 
 def _from_here(path: Path) -> Path:

@@ -234,7 +234,7 @@ def test_two_revisions_of_the_repository_are_compared():
     ("typed", "told"),
     [
         ({}, "A is missing"),
-        ({"A": "HEAD", "B": "no-such-thing"}, "B is 'no-such-thing', allowed are a run's id, a folder of runs or a git revision"),
+        ({"A": "HEAD", "B": "no-such-thing"}, "B is 'no-such-thing', allowed are a run's id, a folder of runs or a git revision with reports/runs; try B="),
         ({"A": "HEAD", "B": "HEAD", "ACROSS": "moon"}, "ACROSS is 'moon', allowed are stack, device, host, engine, weights"),
         ({"A": "HEAD", "B": "HEAD", "THRESHOLD": "much"}, "THRESHOLD is 'much', allowed is a number of per cent"),
     ],
@@ -257,6 +257,13 @@ def test_a_side_without_a_run_is_refused_and_a_threshold_over_nothing_fails(tmp_
     plain, judging = run(**sides), run(**sides, THRESHOLD="5")
     assert (plain.returncode, judging.returncode) == (0, 1)
     assert "THRESHOLD=5 judged nothing" in judging.stderr and "skipped" in plain.stderr and "damaged-01" in plain.stderr
+
+
+def test_a_folder_that_is_not_there_yet_names_a_command_that_makes_it(tmp_path):
+    with pytest.raises(UsageError, match=r"B is '\.\./no/runs', which is not a folder, .*; type make bench-layer-parallel RUNS=\.\./no/runs, which makes"):
+        comparison.records_of("B", "../no/runs", tmp_path)
+    with pytest.raises(UsageError, match="which holds no run; try B=reports/runs, or type make bench-layer-parallel RUNS="):
+        comparison.records_of("B", str(tmp_path), tmp_path)
 
 
 def test_a_revision_without_a_repository_says_so(tmp_path, monkeypatch):

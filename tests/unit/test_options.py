@@ -32,6 +32,16 @@ def test_gpus_are_a_number_or_a_list():
     assert chosen(BATCH_SIZES="64,1").batch_sizes == (64, 1)
 
 
+def test_a_path_is_shown_without_the_dots_of_its_way_unless_a_link_gives_them_another_meaning(tmp_path, monkeypatch):
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
+    (tmp_path / "clone" / "link").symlink_to(tmp_path / "elsewhere" / "folder")
+    monkeypatch.chdir(tmp_path / "clone")
+    assert chosen(RUNS="../mine/./runs").folder == tmp_path / "mine" / "runs"
+    assert chosen(RUNS="link/runs").folder == tmp_path / "clone" / "link" / "runs"
+    assert str(chosen(RUNS="link/../mine").folder) == f"{tmp_path}/clone/link/../mine"
+
+
 def test_cases_are_names_with_commas():
     assert chosen(CASES="single,batch").cases == ("single", "batch")
     assert chosen(CASES="").cases == ()

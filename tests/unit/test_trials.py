@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import results
+from scripts.errors import UsageError
 from scripts.run.options import Options
 from tests import reports
 from tests.typed import chosen
@@ -48,6 +49,8 @@ def test_the_command_that_is_named_shows_the_folder_s_report():
 
 def test_the_command_that_is_named_can_be_typed_and_leads_to_the_report(tmp_path):
     assert results.where_shown(tmp_path / "mine") == f"type make report RUNS={tmp_path}/mine to see it in {tmp_path}/mine-report/REPORT.md"
+    with pytest.raises(UsageError, match=f"type make bench-layer-parallel RUNS={tmp_path}/mine, which makes it, or RUNS=reports/runs"):
+        results.must_hold_runs(tmp_path / "mine")
     assert results.where_shown(tmp_path / "my runs").startswith(f"type make report 'RUNS={tmp_path}/my runs' to see it in ")
 
 
