@@ -33,7 +33,7 @@ class Row:
     """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` are the models of GPUs of these runs, where they
     are other ones than this machine's, and `as_batch` is their batch size, where it is another one than the row's.
 
-    `open_ended`: an unknown number of larger batches follows, until memory runs out.
+    `open_ended`: an unknown number of larger batches follows, until memory runs out. `elsewhere_done` runs would be there if this machine was of their kind.
     """
 
     planned: Planned
@@ -44,6 +44,7 @@ class Row:
     elsewhere: tuple[str, ...] = ()
     as_batch: int | None = None
     open_ended: bool = False
+    elsewhere_done: int = 0
 
     @property
     def to_go(self) -> int:
@@ -91,8 +92,16 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
     count = runner.device_count(planned, asked)
     devices = f"{count} x CPU" if asked.device == "cpu" else counted(count, "GPU")
     run_s, elsewhere = _run_s(job, prefix, asked.runs)
-    row = Row(planned, devices, done, asked.repeats, run_s, elsewhere)
+    elsewhere_done = 0 if asked.force or done == asked.repeats else _done_elsewhere(planned, asked, prefix)
+    row = Row(planned, devices, done, asked.repeats, run_s, elsewhere, elsewhere_done=elsewhere_done)
     return row if run_s is not None or done == asked.repeats else _as_nearest_batch(row, asked, seen), status
+
+
+def _done_elsewhere(planned: Planned, asked: Options, prefix: str) -> int:
+    """How many runs that asked the very same are stored of other kinds of machines."""
+    on_any_model = prefix.rpartition(".")[0].rpartition(".")[0]
+    counting = (run for run in results.ended_like(on_any_model, asked.runs) if runner.counts(run, asked))
+    return sum(jobs.prefix_of(run) != prefix and jobs.prefix_of(run) == runner.question(planned, asked, run.host)[1] for run in counting)
 
 
 def _as_nearest_batch(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
@@ -167,10 +176,15 @@ def lines(planned: list[Planned], asked: Options) -> Iterator[str]:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    cells = [(row.planned.title, row.devices, f"{row.done} of {row.repeats} runs are there", _time_of(row)) for row in rows]
+    cells = [(row.planned.title, row.devices, _done_of(row), _time_of(row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     pad = functools.partial(map, str.ljust)
     return ("  " + "  ".join(pad(row, widths)).rstrip() for row in cells)
+
+
+def _done_of(row: Row) -> str:
+    there = f"{row.done} of {row.repeats} runs are there"
+    return there + (f" ({row.elsewhere_done} of other kinds of machines do not count here)" if row.elsewhere_done else "")
 
 
 def _time_of(row: Row) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from scripts import articles
+from scripts import articles, pins
 from scripts.articles import Article, Case
 from scripts.commands.line import invoke
 from scripts.errors import KitError, UsageError
@@ -39,7 +39,8 @@ def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok
     if changes:
         job = dataclasses.replace(job, **changes)
     record = synthetic.record(job, means_ms=(5.0,) * len(job.runs))
-    host = {**record.host, **seen, "engine": asked.engine, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
+    pins_id = pins.load().image(one.case.backend, one.stack).pins_id
+    host = {**record.host, **seen, "pins_id": pins_id, "engine": asked.engine, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
     failed = {} if status == "ok" else {"status": status, "reason": "synthetic", "guest": None}
     folder = asked.runs / f"{prefix}-{number:02d}"
     store(folder, dataclasses.replace(record, id=folder.name, host=host, **failed))
@@ -85,8 +86,14 @@ def test_a_run_on_another_kind_of_machine_is_to_go_here_and_tells_how_long_it_ta
     asked = chosen(**CPU, RUNS=str(tmp_path))
     (one,) = planned(["transformers"], asked)
     stored(one, asked, 1, cores=4096, seconds=20.0)
+    stored(one, asked, 2, cores=4096, timed_runs=100)
     (row,) = rows(["transformers"], asked)
-    assert (row.done, row.to_go, row.run_s) == (0, 1, 23.0)
+    assert (row.done, row.to_go, row.run_s, row.elsewhere_done) == (0, 1, 23.0, 1), "one of the two asked for the same calls"
+    assert "  0 of 1 runs are there (1 of other kinds of machines do not count here)  23 s a run" in list(outlook.lines([one], asked))[1]
+    assert rows(["transformers"], dataclasses.replace(asked, force=True))[0].elsewhere_done == 0
+    stored(one, asked, 3)
+    assert [(row.done, row.elsewhere_done) for row in rows(["transformers"], asked)] == [(1, 0)]
+    assert [(row.done, row.elsewhere_done) for row in rows(["transformers"], dataclasses.replace(asked, repeats=5))] == [(1, 1)]
 
 
 def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
