@@ -59,10 +59,11 @@ def made(
     beside: Beside | None = None,
     first: str = "",
     limits: str = "",
+    runs: str = "",
     broken: Collection[str] = (),
 ) -> Report:
     """Everything that is made of these records; raises failures.Broken, which names the part and its runs. The arguments from `beside` on as in Content."""
-    content = dataclasses.replace(judged(records, known, beside), first=first, limits=limits, broken=broken)
+    content = dataclasses.replace(judged(records, known, beside), first=first, limits=limits, runs=runs, broken=broken)
     pictures = drawn(content.groups, known, broken)
     with failures.part("the picture of all claims", records):
         if of_claims := overview.picture(content.verdicts):
@@ -160,10 +161,11 @@ def _written(runs: Path, out: Path) -> Written:
     runs_link, beside = _link(out, runs), _beside(runs, out, known)
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""
+    typed = "" if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else "/folder/of/these/runs"  # a page tells nobody where that is on this machine
     faults: dict[str, failures.OwnFault] = {}
 
     def make(kept: Sequence[Record]) -> Report:
-        return made(kept, known, runs_link, beside, first, limits, faults)
+        return made(kept, known, runs_link, beside, first, limits, typed, faults)
 
     with _records_stay():
         while True:

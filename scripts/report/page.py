@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from scripts import pins
 from scripts.articles import Article
-from scripts.report import cells, failures, noise, pages
+from scripts.report import cells, failures, noise, pages, rerun_command
 from scripts.report.cells import MARK, NONE
 from scripts.report.templating import render
-from scripts.report.text import Markdown, anchor, blocks, folded, lines, link, prose
+from scripts.report.text import Markdown, anchor, blocks, code, folded, lines, link, prose
 from scripts.report.verdict_marks import legend
 from scripts.report.view import View
 from scripts.report.views import VIEWS, article_setting, claims, fastest, matrix, overview, profiles, provenance, same_work, systems
@@ -43,6 +43,7 @@ class Content:
     beside      of the report on runs without containers, for the first report; None where there is none
     first       the link to the first report, in that on runs without containers; "" in any other
     limits      the link to docs/limits.md; "" in a report that lies outside of the kit
+    runs        what stands for the folder of results in a command; "" where the kit takes that folder of itself
     broken      the names of the views that the report goes without, because their own code fails
     """
 
@@ -54,6 +55,7 @@ class Content:
     beside: "Beside | None" = None
     first: str = ""
     limits: str = ""
+    runs: str = ""
     broken: Collection[str] = ()
 
     @property
@@ -127,7 +129,11 @@ def index_parts(content: Content) -> dict[str, object]:
         ),
         "legend": legend() if judged else "",
         "articles": [_of_index(slug, content) for slug in content.by_article],
-        "not_run": [article for slug, article in content.known.items() if article.claims and slug not in content.verdicts] if judged else [],
+        "not_run": [
+            (article, code(rerun_command.whole_article(article, content.records, content.runs)))
+            for slug, article in content.known.items()
+            if judged and article.claims and slug not in content.verdicts
+        ],
         "glossary": glossary(content.groups),
         "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
         "profiles": False,

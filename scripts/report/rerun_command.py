@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
+from scripts import pins, stats
 from scripts.articles import Article
 from scripts.report.text import Markdown, code
 from scripts.results import Record
@@ -10,6 +11,9 @@ from scripts.verdicts.lacking import Lacking
 
 #: A folder beside the kit. In it no committed run counts as done, so a command needs no FORCE=1, and what it measures mixes with no committed result.
 OWN_RUNS = "../mine/runs"
+
+#: The stack of today's versions, which is of no article.
+TODAY = "current"
 
 
 def variables(record: Record, article: Article) -> dict[str, str]:
@@ -59,13 +63,38 @@ def rest_of_claims(record: Record, article: Article, claims: Sequence[str], lack
     return _beside(record, article, {"CLAIMS": ",".join(claims), "REPEATS": str(lacking.repeats), **on})
 
 
+def whole_article(article: Article, records: Sequence[Record], runs: str) -> str:
+    """`make article-deepspeed-inference STACK=hopper-2023-05 WEIGHTS=random REPEATS=5 RUNS=…`: five runs of every row, as these results of other articles ran.
+
+    `runs` stands for their folder; "" where the kit takes that folder of itself.
+    """
+    typed = {"STACK": _stack_as_of(article, records), "WEIGHTS": _shared([record.job.model["weights"] for record in records])}
+    typed |= {"REPEATS": str(stats.LEAST_RUNS), "RUNS": runs, **_where(_shared([record.host["engine"] for record in records]))}
+    return f"make article-{article.slug} {_typed({name: value for name, value in typed.items() if value})}"
+
+
+def _stack_as_of(article: Article, records: Sequence[Record]) -> str:
+    """The stack that stands to an article as that of these results does to theirs: today's, or its own port to newer GPUs; "" for its own."""
+    used, stacks = _shared([record.job.stack for record in records]), pins.load().stacks
+    if stacks.get(used, {}).get("port_of"):
+        return next((name for name, table in stacks.items() if table.get("port_of") == article.stack), "")
+    return used if used == TODAY else ""
+
+
+def _shared(values: Sequence[str]) -> str:
+    """The value that all have; "" where they differ."""
+    return values[0] if len(set(values)) == 1 else ""
+
+
 def _beside(record: Record, article: Article, chosen: Mapping[str, str]) -> str:
     """What is not there of these rows, in the setting of a result."""
     job = record.job
     typed = {"VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"], **chosen}
-    engine = record.host["engine"]
-    where = {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if engine == "host" else {} if engine == "docker" else {"ENGINE": engine}
-    return f"make article-{article.slug} {_typed(typed | where)}"
+    return f"make article-{article.slug} {_typed(typed | _where(record.host['engine']))}"
+
+
+def _where(engine: str) -> dict[str, str]:
+    return {"ENGINE": "host", "PYTHON_HOST": "/path/to/{backend}/bin/python3"} if engine == "host" else {} if engine in ("", "docker") else {"ENGINE": engine}
 
 
 def _typed(variables: Mapping[str, str]) -> str:

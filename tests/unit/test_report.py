@@ -18,7 +18,7 @@ import pytest
 from bench.job import to_json
 from scripts import articles, paths, pins, results, stats
 from scripts.errors import KitError
-from scripts.report import document
+from scripts.report import document, rerun_command
 from scripts.report import page as page_text
 from scripts.report.plots import all_claims, memory_dots, svg, time_dots
 from scripts.report.text import Markdown
@@ -312,9 +312,26 @@ def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> 
     caveat, table = article.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), article.index("</a>1.1 DeepSpeed")
     assert article.index("](#measured-inference-tools)") < caveat < article.index("[The rules](method.md)") < table
     other = articles.find("deepspeed-inference")
-    assert f"none of the {len(other.claims)} claims of “{other.title}” was tested; `make article-{other.slug}` does" in index_of(whole)
+    assert f"none of the {len(other.claims)} claims of “{other.title}” was tested; `make article-{other.slug} " in index_of(whole)
     page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
     assert "Not run yet" not in index_of(tmp_path) and "▼" not in index_of(tmp_path)
+
+
+def test_what_was_not_run_is_a_command_with_stack_weights_and_folder_as_of_these_results(tmp_path: Path) -> None:
+    other = articles.find("deepspeed-inference")
+
+    def told(*stacks: str, weights: str = "random", runs: str = "", engine: str = "docker") -> str:
+        records = [record(job("int8", stack=stack, weights=weights)) for stack in stacks]
+        for one in records:
+            one.host["engine"] = engine
+        return rerun_command.whole_article(other, records, runs).removeprefix(f"make article-{other.slug} ")
+
+    assert told("hopper", runs="mine") == "STACK=hopper-2023-05 WEIGHTS=random REPEATS=5 RUNS=mine", "the port of the other article's own stack"
+    assert told("2023-02", weights="hub") == "WEIGHTS=hub REPEATS=5", "its own stack"
+    assert told("current", engine="podman") == "STACK=current WEIGHTS=random REPEATS=5 ENGINE=podman"
+    assert told("current", "hopper") == "WEIGHTS=random REPEATS=5", "of two stacks none is taken"
+    page(tmp_path, [record(job("int8"), 50.0)])
+    assert "`make article-deepspeed-inference STACK=current WEIGHTS=random REPEATS=5 RUNS=/folder/of/these/runs` does" in index_of(tmp_path)
 
 
 @pytest.fixture(scope="module")
