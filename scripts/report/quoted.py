@@ -94,14 +94,14 @@ class Marker:
     names: Sequence[str]
     options: Mapping[str, int]
 
-    @property
-    def tokens(self) -> int | None:
-        return self.options.get("tokens")
-
     def digits(self, value: float) -> str:
         """How a number is written."""
         factor = self.options.get("times", 1) / self.options.get("per", 1)
         return stats.number(value * factor, self.options["decimals"]) if "decimals" in self.options else stats.significant(value * factor)
+
+    @property
+    def tokens(self) -> int | None:
+        return self.options.get("tokens")
 
 
 @dataclasses.dataclass(frozen=True)
