@@ -76,8 +76,7 @@ def _unowned(image: Image, unowned: dict[str, str]) -> list[str]:
 
 def _kernels(image: Image, kernels: dict[str, dict[str, Any]]) -> list[str]:
     """The libraries with GPU code that were compiled for the image: present, for the right architectures, and loadable."""
-    listed = image.options.get("compile", {}).get("environment", {}).get("TORCH_CUDA_ARCH_LIST", "")
-    pinned = [f"sm_{part.replace('.', '')}" for part in listed.split(";") if part]
+    pinned = list(image.kernels_arch_list)
     lines = [f"{path}: does not load: {library['loads']}" for path, library in kernels.items() if library["loads"]]
     with_code = {path: library["architectures"] for path, library in kernels.items() if library["architectures"]}
     if pinned and not with_code:

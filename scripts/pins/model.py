@@ -57,6 +57,12 @@ class Image:
     rendered: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
+    def kernels_arch_list(self) -> tuple[str, ...]:
+        """GPU architectures of the kernels that are compiled for the image, as "sm_86"; () where it has none of its own."""
+        listed = self.options.get("compile", {}).get("environment", {}).get("TORCH_CUDA_ARCH_LIST", "")
+        return tuple(f"sm_{part.replace('.', '')}" for part in listed.split(";") if part)
+
+    @property
     def pins_id(self) -> str:
         """12 hex digits over everything that decides the image's content."""
         digest = hashlib.sha256(self.base.encode())

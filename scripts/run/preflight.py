@@ -8,6 +8,7 @@ from pathlib import Path
 from bench import compat, forms
 from bench.job import Job
 from bench.measuring import work
+from scripts import pins
 from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.pins import Image
@@ -96,16 +97,35 @@ def problems(job: Job, image: Image, parameters: int, machine: Machine, new_byte
 
 
 def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
-    """Can the image's torch drive these GPUs, and their driver its CUDA?"""
-    foreign = next((gpu for gpu in machine.gpus if not runs_on(gpu.compute_capability, image.arch_list)), None)
+    """Can the image's torch and the kernels compiled for it drive these GPUs, and their driver its CUDA?"""
+    foreign = _foreign(machine, image.arch_list)
     if foreign:
-        sm = "sm_" + foreign.compute_capability.replace(".", "")
+        sm = _sm(foreign)
         ports = "STACK=current, or STACK=hopper (first article) or hopper-2023-05 (second article) for Hopper"
         command = ports if image.stack != "current" else "GPU_IDS= of another GPU"
         holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
         yield f"{foreign.name} is {sm}, but {holds}; type {command}"
+    elif image.kernels_arch_list and (foreign := _foreign(machine, image.kernels_arch_list)):
+        holds = f"the kernels of {image.backend} on the stack {image.stack} are compiled for {', '.join(image.kernels_arch_list)} only"
+        yield f"{foreign.name} is {_sm(foreign)}, but {holds}; type {_with_kernels_for(foreign, image.backend)}"
     if machine.gpus and not driver_runs(machine.cuda_driver, image.cuda):
         yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
+
+
+def _foreign(machine: Machine, arch_list: tuple[str, ...]) -> Gpu | None:
+    """The first GPU that runs no code for these architectures."""
+    return next((gpu for gpu in machine.gpus if not runs_on(gpu.compute_capability, arch_list)), None)
+
+
+def _sm(gpu: Gpu) -> str:
+    return "sm_" + gpu.compute_capability.replace(".", "")
+
+
+def _with_kernels_for(gpu: Gpu, backend: str) -> str:
+    """What to type in place of a stack whose kernels do not run on this GPU."""
+    images = (image for image in pins.load().images() if image.backend == backend)
+    able = [image.stack for image in images if all(runs_on(gpu.compute_capability, archs) for archs in (image.arch_list, image.kernels_arch_list))]
+    return f"STACK={' or '.join(able)}" if able else "another backend"
 
 
 def _memory_problems(job: Job, parameters: int, machine: Machine, loaded_bytes: int) -> Iterator[str]:

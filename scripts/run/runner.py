@@ -145,8 +145,8 @@ def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
     parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
     cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
     machine = preflight.this_machine(engine.gpus, cuda_driver, engine.models, runs)
-    # The host engine's torch is not the pinned one; the guest finds out what it can run.
-    shown = dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="") if engine.name == "host" else engine.image
+    # The host engine's torch and kernels are not the pinned ones; the guest finds out what they can run.
+    shown = dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="", options={}) if engine.name == "host" else engine.image
     weights_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
     if weights_bytes is None:
         weights_bytes = 2 * parameters  # all of them may have to come

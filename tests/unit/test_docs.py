@@ -207,13 +207,15 @@ def test_the_readme_is_short():
     assert len(re.sub(r"<!--.*?-->", "", README).split()) <= MOST_WORDS
 
 
-def test_the_table_of_gpus_names_the_stacks_whose_torch_holds_code_for_each():
+def test_the_table_of_gpus_names_the_stacks_whose_torch_holds_code_for_each_and_those_whose_deepspeed_does_not():
     stacks = {name: stack for name, stack in pins.load().stacks.items() if stack["engine"] == "docker"}
-    rows = re.findall(r"^\| [^|]+ \| (\d+\.\d) \| ([^|]+) \|$", TEXTS[ROOT / "docs/use.md"], re.MULTILINE)
+    rows = re.findall(r"^\| [^|]+ \| (\d+\.\d) \| ([^|]+) \| ([^|]+) \|$", TEXTS[ROOT / "docs/use.md"], re.MULTILINE)
     assert len(rows) == 9
-    for capability, told in rows:
+    for capability, told, without_kernels in rows:
         able = {name for name, stack in stacks.items() if preflight.runs_on(capability, tuple(stack["arch_list"]))}
         assert set(re.findall(r"`([^`]+)`", told)) == able, capability
+        foreign = {name for name in able if not preflight.runs_on(capability, pins.load().image("deepspeed", name).kernels_arch_list)}
+        assert set(re.findall(r"`([^`]+)`", without_kernels)) == foreign, capability
 
 
 def test_the_ratio_that_a_reader_recomputes_from_the_raw_samples_comes_out_as_the_page_says():

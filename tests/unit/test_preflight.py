@@ -44,6 +44,23 @@ def test_the_current_stack_runs_on_an_h200_and_the_articles_on_its_own_machine()
     assert found(OLD, TWO_3090) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "capability", "stack", "listed", "command"),
+    [
+        ("Tesla T4", "7.5", "hopper", "sm_80, sm_86, sm_90", "STACK=2023-02 or 2023-05 or 2024-06"),
+        ("Tesla T4", "7.5", "current", "sm_80, sm_86, sm_90, sm_100, sm_120", "STACK=2023-02 or 2023-05 or 2024-06"),
+        ("Tesla P100", "6.0", "2023-02", "sm_70, sm_75, sm_80, sm_86", "another backend"),
+    ],
+)
+def test_a_gpu_that_torch_drives_and_the_compiled_kernels_do_not_is_refused_with_the_way_out(name, capability, stack, listed, command):
+    machine = dataclasses.replace(H200, gpus=[a_gpu(name, capability, 16)] * 2)
+    (line,) = found(KNOWN.image("deepspeed", stack), machine)
+    assert (
+        line == f"{name} is sm_{capability.replace('.', '')}, but the kernels of deepspeed on the stack {stack} are compiled for {listed} only; type {command}"
+    )
+    assert found(KNOWN.image("layer-parallel", stack), machine) == []
+
+
 def test_the_current_stack_needs_a_driver_for_its_cuda():
     assert any("11.7" in line and "driver" in line for line in found(CURRENT, TWO_3090))
 
