@@ -123,6 +123,18 @@ def test_the_verdicts_of_both_sides_stand_side_by_side_where_both_have_other_run
     assert compared_verdicts.pairs(a, b, broken) == [] and "; its verdicts are not compared" in capsys.readouterr().err
 
 
+def test_two_verdicts_that_hold_in_part_tell_which_parts_hold():
+    def measured(deepspeed_ms, seed):
+        of_rows = (("layer-parallel", [100.0] * 5), ("deepspeed", deepspeed_ms))
+        return [one for case, means_ms in of_rows for one in runs(job(case, 2), *means_ms, seed=seed)]
+
+    a, b = measured([50.0] * 5, 0), measured([30.0, 40.0, 30.0, 40.0, 30.0], 10)
+    (line,) = [line for line in compared_verdicts.table(compared_verdicts.pairs(a, b, articles.load_all())).splitlines() if "inference-tools 1.5" in line]
+    _, _, by_a, by_b, *_ = [cell.strip() for cell in line.split("|")]
+    assert by_a == "**holds in part**: faster: holds; 3.83 times: refuted"
+    assert by_b == "**holds in part**: faster: holds; 3.83 times: undecided"
+
+
 def test_a_row_of_one_side_names_what_it_may_differ_in():
     (only,) = comparison.compare(runs(job("int8"), 50.0, 51.0), runs(job("bminf"), 90.0, 91.0), ["stack"])[:1]
     assert (only.word, only.sides) == ("only in A", ("current", ""))
