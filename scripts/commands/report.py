@@ -60,7 +60,8 @@ def compare(a: str, b: str, across: str, threshold: str, all_rows: bool, runs: P
     before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
     differences = comparison.compare(before, after, differing)
     verdicts = compared_verdicts.table(compared_verdicts.pairs(before, after, articles.without_mistakes()))
-    print(comparison.markdown(differences, all_rows, verdicts))
+    matching = comparison.across_that_match(before, after) if comparison.is_without_a_pair(differences) else []
+    print(comparison.markdown(differences, all_rows, verdicts, matching))
     if percent is not None and not any(difference.ratio or difference.word == comparison.SAME for difference in differences):
         raise KitError(f"THRESHOLD={threshold} judged nothing: no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights")
     return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))

@@ -141,9 +141,13 @@ def name_of(group: Group, row: Row, new_tokens: int, shared: Sequence[str]) -> t
 
 def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], list[Timed]]:
     """{(name, setting): the timed calls of that name} of every row. ACROSS may give rows of several groups one name."""
+    return _named(row_groups.build(records, known), across)
+
+
+def _named(groups: Sequence[Group], across: Sequence[str]) -> dict[tuple[str, str], list[Timed]]:
     free = set(itertools.chain.from_iterable(ACROSS[name] for name in across))
     named: dict[tuple[str, str], list[Timed]] = {}
-    for group in row_groups.build(records, known):
+    for group in groups:
         fields = {name: value for name, value in _fields(group).items() if value}
         shared, own = ([value for name, value in fields.items() if (name in free) is is_own] for is_own in (False, True))
         for row in group.rows:
@@ -197,6 +201,18 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
     return both + only
 
 
+def across_that_match(a: Sequence[results.Record], b: Sequence[results.Record]) -> list[str]:
+    """The shortest values of ACROSS with which some row is in both A and B; [] where none does that."""
+    known = articles.without_mistakes()
+    of_a, of_b = row_groups.build(a, known), row_groups.build(b, known)
+    for count in range(1, len(ACROSS) + 1):
+        found = [set(names) for names in itertools.combinations(ACROSS, count) if _named(of_a, names).keys() & _named(of_b, names).keys()]
+        # "device" lets the host differ too, so where "host" is enough it is no advice.
+        if found := [names for names in found if "device" not in names or {*names, "host"} - {"device"} not in found]:
+            return [",".join(name for name in ACROSS if name in names) for names in found]
+    return []
+
+
 SIDES: list[tables.Column[Difference]] = [
     tables.Column("A", lambda difference: difference.sides[0]),
     tables.Column("B", lambda difference: difference.sides[1]),
@@ -210,8 +226,15 @@ COLUMNS: list[tables.Column[Difference]] = [
 ]
 
 
-def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts: Markdown = Markdown()) -> Markdown:
+def is_without_a_pair(differences: Sequence[Difference]) -> bool:
+    """Is no row in both A and B?"""
+    return {difference.word for difference in differences} <= {ONLY_A, ONLY_B}
+
+
+def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts: Markdown = Markdown(), across: Sequence[str] = ()) -> Markdown:
     """The comparison as Markdown: how often each word stands, the table of `verdicts`, and a table for each setting.
+
+    Where no row is in both A and B, `across` are the values of ACROSS with which some are.
 
     Rows of the same runs are counted and not listed; nor are more than MOST_LISTED rows of one side alone, unless `all_rows` is asked for.
     """
@@ -229,9 +252,9 @@ def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts
     counted_only = lines(*(Markdown(f"{words.count(word)} rows are {word} and not listed here; ALL_ROWS=1 lists them.") for word in many))
     if SAME in words:
         told += Markdown(" Nothing changed." if set(words) == {SAME} else " Rows of the same runs are not listed.")
-    if set(words) <= {ONLY_A, ONLY_B} and not any(any(difference.sides) for difference in differences):
-        first, *others = ACROSS
-        told += Markdown(f" No row is in both A and B. ACROSS={first} compares rows that differ in the {first} alone; it may also be {', '.join(others)}.")
+    if is_without_a_pair(differences):
+        with_across = f"; with {' or '.join(f'ACROSS={names}' for names in across)} some are." if across else ", whatever ACROSS lets differ."
+        told += Markdown(f" No row is in both A and B{with_across}")
     return blocks(told, counted_only, verdicts, *tables_by_setting)
 
 

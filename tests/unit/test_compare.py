@@ -160,12 +160,28 @@ def test_rows_of_two_kinds_of_host_are_set_side_by_side_only_when_asked():
     a, b = on(16, job("int8"), 50.0), on(64, job("int8"), 60.0, cpu="EPYC")
     apart = comparison.compare(a, b)
     assert [difference.word for difference in apart] == ["only in A", "only in B"]
-    assert "No row is in both A and B. ACROSS=stack compares rows that differ in the stack alone; it may also be device, host, engine, weights." in str(
-        comparison.markdown(apart)
-    )
     (difference,) = comparison.compare(a, b, across=["host"])
     assert (difference.word, difference.sides) == ("slower", ("Xeon, 16-core host", "EPYC, 64-core host"))
     assert difference.setting.startswith("current, docker, cuda, SYNTHETIC GPU, 24 GiB, compute capability 8.6, random")
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (on(64, job("int8"), 60.0), "; with ACROSS=host some are."),
+        (on(64, job("int8"), 60.0, memory_gib=48), "; with ACROSS=device some are."),
+        (on(64, job("int8", stack="hopper"), 60.0), "; with ACROSS=stack,host some are."),
+        (runs(job("int8", device="cpu"), 60.0) + on(64, job("int8"), 60.0), "; with ACROSS=host some are."),
+        (on(16, job("int8", stack="hopper"), 60.0) + on(64, job("int8"), 60.0), "; with ACROSS=stack or ACROSS=host some are."),
+        (on(16, job("bminf"), 60.0), ", whatever ACROSS lets differ."),
+    ],
+)
+def test_where_no_row_is_in_both_the_shortest_values_of_across_are_told_with_which_some_are(other, told):
+    row = on(16, job("int8"), 50.0)
+    apart = comparison.compare(row, other)
+    first, *_ = str(comparison.markdown(apart, across=comparison.across_that_match(row, other))).splitlines()
+    assert first.endswith(f" only in B. No row is in both A and B{told}")
+    assert not comparison.is_without_a_pair(comparison.compare([*row, *other], row))
 
 
 def test_across_hosts_a_gpu_with_other_memory_is_another_row():
