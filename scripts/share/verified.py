@@ -21,7 +21,7 @@ from scripts.paths import ROOT
 from scripts.results import Record, copies
 from scripts.share import BUNDLE, by_hand, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
-from scripts.share.meaning import Meaning
+from scripts.share.meaning import Meaning, Pinned
 
 #: A bundle of the committed results unpacks to 35 MB; with the answers of long runs it may come to some hundred.
 LIMIT_BYTES = 1 << 30
@@ -215,6 +215,10 @@ def _other_version(folder: Path) -> str:
     return "" if version == __version__ else f" by version {__version__} of the kit; the bundle is of version {version[:20]!r}, check with that"
 
 
+def _pins_told(told: Meaning | Pinned) -> str:
+    return f"{told.deviating} tell differences from their pins and {told.other_pins} are of other pins than the bundle's"
+
+
 def _checked(folder: Path, told: Meaning) -> list[str]:
     """In words: what a bundle without problems was checked for, and what nobody can see in it."""
     patterns = ("runs/*/result.json", "*.md", "plots/*.svg")
@@ -225,8 +229,9 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
         f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
         f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
-        f"not checked in {told.output_not_checked}; {told.deviating} tell differences from their pins, {told.other_pins} are of other pins than the bundle's; "
-        f"of the {told.may_judge.ok} in reports/runs that a verdict may rest on: {told.may_judge.deviating} and {told.may_judge.other_pins}",
+        f"not checked in {told.output_not_checked}",
+        f"checked: of these {told.ok} runs, {_pins_told(told)}; "
+        f"of the {told.may_judge.ok} in reports/runs that a verdict may rest on, {_pins_told(told.may_judge)}",
         f"checked: {pages} pages of the reports, {plots} plots, the README's headlines and the numbers quoted in pages come out of these results, "
         "with the bundle's own articles and pins",
         f"checked: {ro_crate.NAME} tells of these results",

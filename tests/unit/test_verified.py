@@ -54,6 +54,8 @@ def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Pat
         and " pages of the reports, " in said
         and "plots, the README's headlines and the numbers quoted in pages come out of these results" in said
     )
+    pins_told = r"(\d+) tell differences from their pins and (\d+) are of other pins than the bundle's"
+    assert re.search(f"^checked: of these 4 runs, {pins_told}; of the 3 in reports/runs that a verdict may rest on, {pins_told}$", said, re.M)
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
 
 
