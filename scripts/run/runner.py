@@ -123,9 +123,7 @@ def _commit_for_plan(name: str, options: Options) -> str:
     try:
         return _commit(name, options)
     except hub.CannotFetch as error:
-        print(
-            f"note: the commit and files of {name} stay unknown until they are fetched, so no run with these weights counts as there: {error}", file=sys.stderr
-        )
+        print(f"note: this plan counts no stored run with the weights of {name}, whose commit is unknown: {error}", file=sys.stderr)
         return ""
 
 
