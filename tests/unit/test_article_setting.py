@@ -81,10 +81,26 @@ def test_base_images_that_are_stand_ins_and_settings_between_gpus_are_told() -> 
     real, stand_in = run("int8", stack="hopper"), run("deepspeed", 2, stack="hopper")
     stand_in.host["image"]["stand_in"] = True
     found, _ = told(FIRST, stand_in, between_gpus=["NCCL_P2P_DISABLE=1"])
-    assert found["base image"][1] == "a stand-in for python:3.11-slim-bookworm" and found["settings between GPUs"] == ("—", "`NCCL_P2P_DISABLE=1`")
+    assert found["base image"][1] == "a stand-in for python:3.11-slim-bookworm" and found["settings between GPUs"] == ("not told", "`NCCL_P2P_DISABLE=1`")
     assert told(FIRST, real, stand_in)[0]["base image"][1] == "python:3.11-slim-bookworm, for some rows a stand-in"
     real.host["engine"] = "host"
     assert told(FIRST, real)[0]["base image"][1] == "none, without containers"
+
+
+def test_rows_of_another_variant_and_of_other_numbers_of_calls_and_texts_are_told() -> None:
+    def with_job(one, **changes):
+        return dataclasses.replace(one, job=dataclasses.replace(one.job, **changes))
+
+    found, _ = told(FIRST, run("deepspeed", 2, variant="controlled"))
+    assert found["variant"] == ("published", f"controlled: {FIRST.variants['controlled']['note']}")
+    of_published = run("deepspeed", 2), with_job(run("int8"), timed_runs=1)
+    found, _ = told(FIRST, *of_published)
+    assert "variant" not in found and found["timed calls of a run (int8)"] == ("10", "1")
+    assert not [what for what in told(FIRST, of_published[0])[0] if what.startswith(("timed calls", "texts"))]
+    third = articles.find("batch-generate")
+    workload = run("workload-naive", article="batch-generate", variant="controlled")
+    found, _ = told(third, with_job(workload, options={"items": 1000}, timed_runs=third.protocol_of(third.case("workload-naive"))["timed_runs"]))
+    assert found["texts of a workload (workload-naive)"] == ("10,000", "1,000")
 
 
 def test_an_article_that_names_no_gpu_and_a_stack_that_the_kit_no_longer_has_leave_dashes() -> None:

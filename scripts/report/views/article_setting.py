@@ -1,10 +1,10 @@
-"""The article's setting, as the kit pins it, beside that of a group's rows: GPUs, weights, versions, base image, settings between GPUs."""
+"""The article's setting, as the kit pins it, beside that of a group's rows: GPUs, weights, variant, calls, versions, base image, settings between GPUs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scripts import pins
-from scripts.articles import Article
+from scripts.articles import PUBLISHED, Article
 from scripts.errors import KitError
 from scripts.pins import Image
 from scripts.pins.requirement_files import normalized, same_version
@@ -17,6 +17,9 @@ from scripts.verdicts.row_groups import Group
 
 #: What stands in place of a version where one side has the package and the other has not.
 ABSENT = "not installed"
+
+#: Of settings that no article tells.
+NOT_TOLD = "not told"
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def section(group: Group, article: Article | None, between_gpus: Sequence[str]) 
     if article is None or not is_told(article):
         return Markdown()
     packages, equal = _packages(group, article)
-    told = [Line("settings between GPUs", NONE, code(" ".join(between_gpus)))] if between_gpus else []
+    told = [Line("settings between GPUs", NOT_TOLD, code(" ".join(between_gpus)))] if between_gpus else []
     differing = [*(line for line in _machine(group, article) if str(line.article) != str(line.rows)), *packages, *_base(group, article), *told]
     columns = [
         Column[Line]("what", lambda line: line.what, words=True),
@@ -79,8 +82,27 @@ def _machine(group: Group, article: Article) -> Iterator[Line]:
     names = _listed(article.model_of(case)["name"] for row in group.rows if (case := article.case(row.case)))
     shown = names if group.key.weights == "hub" else f"{group.key.weights} weights"
     yield Line("weights", names, shown + (f", {group.key.scale} model" if group.key.scale != "full" else ""))
+    if group.key.variant != PUBLISHED:
+        note = article.variants.get(group.key.variant, {}).get("note")
+        yield Line("variant", PUBLISHED, group.key.variant + (f": {note}" if note else ""))
+    yield from _calls(group, article)
     yield Line("Python", _pinned(article.stack, "python") or NONE, _listed(_python(row) for row in group.rows))
     yield Line("CUDA of torch", _stack(article.stack).get("cuda") or NONE, _listed(_cuda(row) for row in group.rows))
+
+
+def _calls(group: Group, article: Article) -> Iterator[Line]:
+    """Rows that TIMED_RUNS or ITEMS gave another number than the article has."""
+    found: dict[tuple[str, str, str], dict[str, None]] = {}
+    for row in group.rows:
+        job, case = row.record.job, article.case(row.case)
+        if case is None or job.variant not in article.variants:
+            continue
+        items = article.options_of(case, job.variant, job.model["scale"]).get("items"), job.options.get("items")
+        for what, theirs, ours in (("timed calls of a run", article.protocol_of(case)["timed_runs"], job.timed_runs), ("texts of a workload", *items)):
+            if theirs != ours and None not in (theirs, ours):
+                found.setdefault((what, f"{theirs:,}", f"{ours:,}"), {})[row.case] = None
+    for (what, theirs, ours), cases in found.items():
+        yield Line(f"{what} ({', '.join(cases)})", theirs, ours)
 
 
 def _listed(values: Iterable[str]) -> str:
