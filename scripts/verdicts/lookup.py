@@ -8,7 +8,7 @@ from scripts import stats
 from scripts.articles import Article
 from scripts.results.marks import disturbed_by
 from scripts.units import counted
-from scripts.verdicts.parts import NotTested
+from scripts.verdicts.parts import NotTested, listed
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
 
@@ -97,7 +97,7 @@ def _listed(rows: Sequence[Named]) -> str:
     cases_of: dict[str, list[str]] = {}
     for case, sizes in sizes_of.items():
         cases_of.setdefault(", ".join(sizes), []).append(case)
-    return "; ".join(" and ".join(cases) + (f" in batch {sizes}" if sizes else "") for sizes, cases in cases_of.items())
+    return "; ".join(listed(cases) + (f" in batch {sizes}" if sizes else "") for sizes, cases in cases_of.items())
 
 
 def count(article: Article, case: str, most: int) -> int:

@@ -24,7 +24,7 @@ from scripts.report.plots import all_claims, memory_dots, svg, time_dots
 from scripts.report.text import Markdown
 from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.report.view import View
-from scripts.report.views import VIEWS, provenance
+from scripts.report.views import VIEWS, overview, provenance
 from scripts.results import Record
 from scripts.verdicts import judging, row_groups
 from tests import reports, synthetic
@@ -313,8 +313,14 @@ def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> 
     assert article.index("](#measured-inference-tools)") < caveat < article.index("[The rules](method.md)") < table
     other = articles.find("deepspeed-inference")
     assert f"none of the {len(other.claims)} claims of “{other.title}” was tested; `make article-{other.slug} " in index_of(whole)
+    assert " RUNS=/folder/of/these/runs` tests them." in index_of(whole)
     page(tmp_path, [record(job("bloom-int8", article="demo", device="cpu", scale="tiny"), 50.0)])
     assert "Not run yet" not in index_of(tmp_path) and "▼" not in index_of(tmp_path)
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 of 1 result from containers"), (2, "all 2 results from containers")])
+def test_one_result_is_not_all_results(count: int, words: str) -> None:
+    assert words in overview.limits([record(job("int8"), 50.0, number=number) for number in range(1, count + 1)], Markdown(), "")
 
 
 def test_what_was_not_run_is_a_command_with_stack_weights_and_folder_as_of_these_results(tmp_path: Path) -> None:
@@ -331,7 +337,7 @@ def test_what_was_not_run_is_a_command_with_stack_weights_and_folder_as_of_these
     assert told("current", engine="podman") == "STACK=current WEIGHTS=random REPEATS=5 ENGINE=podman"
     assert told("current", "hopper") == "WEIGHTS=random REPEATS=5", "of two stacks none is taken"
     page(tmp_path, [record(job("int8"), 50.0)])
-    assert "`make article-deepspeed-inference STACK=current WEIGHTS=random REPEATS=5 RUNS=/folder/of/these/runs` does" in index_of(tmp_path)
+    assert "`make article-deepspeed-inference STACK=current WEIGHTS=random REPEATS=5 RUNS=/folder/of/these/runs` tests them" in index_of(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -805,7 +805,7 @@ def test_a_wrong_output_is_told_before_the_rows_that_are_missing() -> None:
     wrong = [record(job("deepspeed", 2), 10.0, checked=check(0.4, passed=False)), record(job("layer-parallel", 2), 38.3)]
     reason = headline(wrong, "1.1").headline.verdict.parts[0].why
     assert reason.startswith("deepspeed's output differs by 40 %") and reason.endswith(
-        "; not run (stack current): tensor-parallel and int8 and bminf; fewer than 5 runs: deepspeed and layer-parallel"
+        "; not run (stack current): tensor-parallel, int8 and bminf; fewer than 5 runs: deepspeed and layer-parallel"
     )
 
 

@@ -12,6 +12,7 @@ from scripts.report.text import Markdown, blocks, lines, link, name_of, prose
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
 from scripts.results import Record, rules_version
+from scripts.units import counted
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.relations.base import PublishedRatio, Relation
@@ -242,8 +243,8 @@ def limits(records: Sequence[Record], elsewhere: Markdown, page: str) -> Markdow
     devices = sorted({gpu["name"] for record in records for gpu in record.host.get("gpus") or []}) or ["CPU"]
     contained = sum(record.host.get("engine") not in (None, "host") for record in records)
     weights = sorted({record.job.model["weights"] for record in records})
-    of_all = f"all {contained}" if contained == len(records) else f"{contained} of {len(records)}"
+    of_all = f"all {contained} results" if contained == len(records) > 1 else f"{contained} of {counted(len(records), 'result')}"
     stand_ins = sum(map(is_on_stand_in, records))
     base = "" if not stand_ins else f", {'all' if stand_ins == contained else stand_ins} on a stand-in for the pinned base image"
-    words = Markdown("Limits: weights {}; devices {}; {} results from containers with the pinned packages{}{}; more in {}.")
+    words = Markdown("Limits: weights {}; devices {}; {} from containers with the pinned packages{}{}; more in {}.")
     return words.format(", ".join(weights), ", ".join(devices), of_all, base, elsewhere, link("docs/limits.md", page) if page else "docs/limits.md")
