@@ -61,7 +61,14 @@ def look(models: Path, runs: Path, mistakes: Sequence[KitError] = ()) -> tuple[l
         return findings, f"make doctor, once {'this file is' if len(mistakes) == 1 else 'these files are'} corrected"
     if any(finding.remedy for finding in findings):
         return findings, "make demo, which needs neither a GPU nor Docker"
-    return findings, f"make bench-deepspeed GPUS={_count(found.usable)} STACK={found.stacks[FIRST]} WEIGHTS=random"
+    stack = found.stacks[FIRST]
+    return findings, f"make bench-{_backend(found.usable[0], stack)} GPUS={_count(found.usable)} STACK={stack} WEIGHTS=random"
+
+
+def _backend(gpu: Gpu, stack: str) -> str:
+    """The backend to begin with: DeepSpeed where the kernels compiled for it run on this GPU."""
+    kernels = pins.load().image("deepspeed", stack).kernels_arch_list
+    return "deepspeed" if preflight.runs_on(gpu.compute_capability, kernels) else "layer-parallel"
 
 
 def _gpus() -> Gpus:

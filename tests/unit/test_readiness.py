@@ -152,6 +152,12 @@ def test_the_command_ends_with_3_where_something_is_missing(ready, capsys):
     assert invoke(["doctor"]) == 3 and "\nno  memory    1 GiB are free, loading needs about 15; close other programs\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("capability", "backend"), [("6.0", "layer-parallel"), ("7.0", "deepspeed"), ("9.0", "deepspeed"), ("12.0", "deepspeed")])
+def test_the_advised_backend_has_kernels_that_run_on_the_gpu(ready, capability, backend):
+    _, command = ready(present=(gpu(capability), gpu(capability, index=1)))
+    assert command.startswith(f"make bench-{backend} GPUS=2 STACK=")
+
+
 def test_a_mistake_in_an_article_s_file_is_a_finding_with_its_words(ready, mistaken, capsys):
     ready()
     mistaken()
