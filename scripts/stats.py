@@ -167,15 +167,15 @@ def quotient_over_runs(above: Sequence[Sequence[float]], below: Sequence[Sequenc
     """
     logs = [numpy.log(numpy.asarray(values, dtype=float)) for values in (*above, *below)]
     means = [float(values.mean()) for values in logs]
-    difference = sum(means[: len(above)]) - sum(means[len(above) :])
+    difference = math.fsum(means[: len(above)]) - math.fsum(means[len(above) :])
     value = math.exp(difference)
     if min(map(len, logs)) < LEAST_RUNS:
         return Estimate(value)
     variances = [_variance_of_mean(values) for values in logs]
-    total = sum(variances)
+    total = math.fsum(variances)
     if total == 0:
         return Estimate(value, value, value)
-    freedom = total**2 / sum(variance**2 / (len(values) - 1) for variance, values in zip(variances, logs, strict=True))
+    freedom = total**2 / math.fsum(variance**2 / (len(values) - 1) for variance, values in zip(variances, logs, strict=True))
     half = _t_quantile(freedom) * math.sqrt(total)
     return Estimate(value, math.exp(difference - half), math.exp(difference + half))
 

@@ -124,8 +124,8 @@ def least_s(job: Job, calls_ms: Sequence[float]) -> float:
     ranks. So neither the first, third, fifth… calls overlap one another, nor the second, fourth, sixth…
     """
     if job.device_count == 1 or not has_ranks(job):
-        return sum(calls_ms) / 1000
-    return max(sum(calls_ms[::2]), sum(calls_ms[1::2])) / 1000
+        return math.fsum(calls_ms) / 1000
+    return max(math.fsum(calls_ms[::2]), math.fsum(calls_ms[1::2])) / 1000
 
 
 def has_ranks(job: Job) -> bool:
@@ -213,7 +213,7 @@ def _measure_phase(job: Job, result: Result) -> str:
     """The phase of the timed calls is long enough for them: the host looks for disturbances within it (scripts/machine/conditions.py), and in the whole
     run where it ends before it begins, because the clock was set back."""
     began, ended = result.phases.get("measure") or (0.0, math.inf)
-    calls_s = sum(least_s(job, calls["timed_ms"]) for calls in result.measurements)
+    calls_s = math.fsum(least_s(job, calls["timed_ms"]) for calls in result.measurements)
     short = 0 <= ended - began < SHARE_OF_PHASE * calls_s - CLOCK_S
     return f"its phase measure took {ended - began:.3f} s, and its timed calls at least {calls_s:.3f} s" if short else ""
 
@@ -248,7 +248,7 @@ def _walls_s(data: Any) -> Iterator[float]:
     for key, inner in data.items() if isinstance(data, dict) else ():
         if key in WALL_S:
             times = inner if isinstance(inner, list) else [inner]
-            yield sum(time for time in times if isinstance(time, int | float)) * WALL_S[key]
+            yield math.fsum(time for time in times if isinstance(time, int | float)) * WALL_S[key]
         else:
             yield from _walls_s(inner)
     for inner in data if isinstance(data, list) else ():

@@ -1,5 +1,7 @@
 """What a run costs beside its timed calls, from the stamps in its record."""
 
+import math
+
 from scripts.results import Record
 
 #: The guest's phases in which calls are timed.
@@ -15,13 +17,13 @@ OF_HELPERS = ("reference", "judge", "weights", "convert")
 def whole_s(record: Record) -> float | None:
     """Seconds from the start of a run's container to its verdict; None for a record without stamps."""
     parts = [record.host.get(name) for name in ("wall_s", "container_s", "judge_s")]
-    return sum(part for part in parts if part is not None) if parts[0] is not None else None
+    return math.fsum(part for part in parts if part is not None) if parts[0] is not None else None
 
 
 def calls_s(record: Record) -> float:
     """Seconds of the phases in which the guest made the calls that it timed."""
     phases = record.guest.phases if record.guest else {}
-    return sum(phases[name][1] - phases[name][0] for name in CALLS if name in phases)
+    return math.fsum(phases[name][1] - phases[name][0] for name in CALLS if name in phases)
 
 
 def beside_calls(record: Record) -> dict[str, float]:
@@ -42,7 +44,7 @@ def beside_calls(record: Record) -> dict[str, float]:
         own = {name: span[1] - span[0] for name, span in sorted(phases.items(), key=lambda item: item[1]) if name in PHASES}
         seconds_of["start"] = first - host["began"]
         seconds_of |= own
-        seconds_of["other"] = last - first - sum(own.values()) - calls_s(record)
+        seconds_of["other"] = last - first - math.fsum(own.values()) - calls_s(record)
         seconds_of["end"] = host["began"] + host["wall_s"] - last
     seconds_of["judge"] = host.get("judge_s")
     return {name: max(0.0, seconds) for name, seconds in seconds_of.items() if seconds is not None}
@@ -54,4 +56,4 @@ def line(record: Record) -> str:
     if not record.guest or not record.guest.phases:
         return ""
     shown = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items() if seconds >= 0.05)
-    return f"{sum(parts.values()):.1f} s beside the calls ({calls_s(record):.1f} s): {shown}"
+    return f"{math.fsum(parts.values()):.1f} s beside the calls ({calls_s(record):.1f} s): {shown}"

@@ -3,6 +3,7 @@
 An item is one text with its answer. All rates are computed from the raw calls and figures of a row's runs.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -60,13 +61,13 @@ def tokens_per_s(row: Row) -> float | None:
     """New tokens a second, those after an answer's end not counted."""
     workloads = _workloads(row)
     if workloads:
-        return sum(float(done["new_tokens"]) for done in workloads) / sum(float(done["seconds"]) for done in workloads)
+        return math.fsum(float(done["new_tokens"]) for done in workloads) / math.fsum(float(done["seconds"]) for done in workloads)
     if not _timed_calls(row):
         return None
     longest = row.new_tokens[-1]
     runs = row.runs_of(longest)
     made = [_made_tokens(run, longest) for run in runs]
-    return 1000 * sum(map(sum, made)) / sum(sum(series(run)[longest]) for run in runs) if all(made) else None
+    return 1000 * sum(map(sum, made)) / math.fsum(ms for run in runs for ms in series(run)[longest]) if all(made) else None
 
 
 def _made_tokens(run: Record, new_tokens: int) -> Sequence[int]:

@@ -1,6 +1,7 @@
 """Joules a token by NVML's energy counter around the timed calls, and what a million tokens cost where a price of a GPU's hour is given."""
 
 import dataclasses
+import math
 import statistics
 from typing import Any
 
@@ -43,7 +44,7 @@ class Spent:
     def joules(self, name: str = "joules") -> float | None:
         """Of all GPUs; None where one of them has no valid number."""
         values = [gpu.get(name) for gpu in self.gpus]
-        return None if self.codes or None in values or not values else sum(value for value in values if value is not None)
+        return None if self.codes or None in values or not values else math.fsum(value for value in values if value is not None)
 
     def per_token(self, name: str = "joules") -> float | None:
         total = self.joules(name)
@@ -58,11 +59,11 @@ class Spent:
     @property
     def idle_w(self) -> float | None:
         values = [gpu.get("idle_w") for gpu in self.gpus]
-        return None if None in values or not values else sum(value for value in values if value is not None)
+        return None if None in values or not values else math.fsum(value for value in values if value is not None)
 
     def price(self, per_gpu_hour: float) -> float | None:
         """Of a million new tokens."""
-        hours = sum(self.row.timed_ms(self.new_tokens)) / 3.6e6
+        hours = math.fsum(self.row.timed_ms(self.new_tokens)) / 3.6e6
         return 1e6 * per_gpu_hour * self.row.count * hours / self.made_tokens if self.made_tokens else None
 
 

@@ -3,6 +3,7 @@
 Older results tell neither when they were asked for nor of their imports.
 """
 
+import math
 from collections.abc import Sequence
 
 from scripts.articles import Article
@@ -78,8 +79,8 @@ def section(group: Group, article: Article | None) -> Markdown:
 def parts_s(run: Record) -> dict[str, float]:
     """Seconds of those of PARTS that a run tells."""
     calls = run.guest.measurements if run.guest else []
-    before_ms = sum(sum(call.get("warmup_ms") or []) + (call.get("cold_ms") or 0) for call in calls)
-    timed_ms = sum(sum(call["timed_ms"]) for call in calls)
+    before_ms = math.fsum(ms for call in calls for ms in (*(call.get("warmup_ms") or []), call.get("cold_ms") or 0))
+    timed_ms = math.fsum(ms for call in calls for ms in call["timed_ms"])
     told = cost.beside_calls(run) | {"before": before_ms / 1000, "timed": timed_ms / 1000}
     return {name: told[name] for name in PARTS if name in told}
 
@@ -87,7 +88,7 @@ def parts_s(run: Record) -> dict[str, float]:
 def rest_s(run: Record) -> float | None:
     """What no part claims; None where the whole is not known."""
     run_s = whole_s(run)
-    return None if run_s is None else max(0.0, run_s - sum(parts_s(run).values()))
+    return None if run_s is None else max(0.0, run_s - math.fsum(parts_s(run).values()))
 
 
 def whole_s(run: Record) -> float | None:

@@ -1,5 +1,6 @@
 """Pipeline schedules: tokens a second, the share of the time that stages wait, and whether the output is the same."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +48,8 @@ class Schedule:
     @property
     def idle_shares(self) -> list[float]:
         """The share of the wall time in which each stage had no work, over all runs."""
-        wall_ms = sum(self.entry["wall_ms"])
-        return [max(0.0, 1 - sum(busy_ms) / wall_ms) for busy_ms in zip(*self.entry["busy_ms"], strict=False)] if wall_ms > 0 else []
+        wall_ms = math.fsum(self.entry["wall_ms"])
+        return [max(0.0, 1 - math.fsum(busy_ms) / wall_ms) for busy_ms in zip(*self.entry["busy_ms"], strict=False)] if wall_ms > 0 else []
 
 
 def _rate(schedule: Schedule) -> str:
