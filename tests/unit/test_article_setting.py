@@ -34,7 +34,7 @@ def told(article, *records, between_gpus=()):
 
 def test_the_port_of_the_first_article_s_stack_differs_in_what_a_reader_should_know() -> None:
     found, text = told(FIRST, run("int8", stack="hopper"), run("deepspeed", 2, stack="hopper"))
-    assert found["GPUs"] == ("2 × NVIDIA GeForce RTX 3090", "1 and 2 × SYNTHETIC GPU")
+    assert found["GPUs"] == ("1 and 2 × NVIDIA GeForce RTX 3090", "1 and 2 × SYNTHETIC GPU")
     assert found["weights"] == ("bigscience/bloomz-7b1-mt", "random (recipe 2) weights")
     versions = {"Python": ("3.8", "3.11"), "torch": ("1.13.1", "2.1.2"), "bitsandbytes": ("0.37.0", "0.45.0"), "numpy": ("1.24.2", "1.24.4")}
     assert {name: found[name] for name in versions} == versions

@@ -77,8 +77,7 @@ def _pinned(stack: str, table_name: str) -> str:
 
 def _machine(group: Group, article: Article) -> Iterator[Line]:
     """What has no version of a package."""
-    hardware = article.hardware
-    yield Line("GPUs", f"{hardware['gpus']} × {hardware['gpu']}" if hardware else NONE, _gpus(group))
+    yield Line("GPUs", _gpus_of_article(group, article), _gpus(group))
     names = _listed(article.model_of(case)["name"] for row in group.rows if (case := article.case(row.case)))
     shown = names if group.key.weights == "hub" else f"{group.key.weights} weights"
     yield Line("weights", names, shown + (f", {group.key.scale} model" if group.key.scale != "full" else ""))
@@ -108,6 +107,15 @@ def _calls(group: Group, article: Article) -> Iterator[Line]:
 def _listed(values: Iterable[str]) -> str:
     """The different values, in their order."""
     return ", ".join(dict.fromkeys(filter(None, values))) or NONE
+
+
+def _gpus_of_article(group: Group, article: Article) -> str:
+    """ "1 and 8 × NVIDIA RTX A6000": on how many the article ran these rows' systems; its largest number where it has numbers of none of them."""
+    hardware = article.hardware
+    if not hardware:
+        return NONE
+    counts = {case.gpus for row in group.rows if (case := article.case(row.case)) and case.published}
+    return f"{listed([str(count) for count in sorted(counts or {hardware['gpus']})])} × {hardware['gpu']}"
 
 
 def _gpus(group: Group) -> str:
