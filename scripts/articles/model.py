@@ -210,27 +210,32 @@ def mistakes() -> dict[str, KitError]:
 
     Raises KitError for a mistake in a file that all articles share.
     """
-    pins.load(), tolerances()  # or each article would be told in their place
-    found = {}
-    for slug in slugs():
-        try:
-            load(slug)
-        except KitError as error:
-            found[slug] = error
-    return found
+    return _apart()[1]
 
 
 def without_mistakes() -> dict[str, Article]:
     """As load_all, without the articles whose files have a mistake: for commands that another article must not stop. Raises KitError as `mistakes`."""
-    left_out = mistakes()
-    return {slug: load(slug) for slug in slugs() if slug not in left_out}
+    return _apart()[0]
 
 
 def without_mistakes_told() -> dict[str, Article]:
     """As without_mistakes, with a note on each article that is left out."""
-    for slug, mistake in mistakes().items():
+    known, left_out = _apart()
+    for slug, mistake in left_out.items():
         print(printable(f"note: {slug} is left out: {mistake}"), file=sys.stderr)
-    return without_mistakes()
+    return known
+
+
+def _apart() -> tuple[dict[str, Article], dict[str, KitError]]:
+    """The articles without a mistake, and the mistakes of the others."""
+    pins.load(), tolerances()  # or each article would be told in their place
+    known, left_out = {}, {}
+    for slug in slugs():
+        try:
+            known[slug] = load(slug)
+        except KitError as error:
+            left_out[slug] = error
+    return known, left_out
 
 
 def load(slug: str, folder: Path = ARTICLES) -> Article:

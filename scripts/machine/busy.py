@@ -10,7 +10,7 @@ NVML tells the share of a period that ended with the sample and began up to a se
 (https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html).
 """
 
-import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,4 +26,4 @@ def of_window(readings: Sequence[tuple[float, float | None]], began: float, ende
         return {"code": "no-reading", "samples": 0}
     if len(within) < LEAST_SAMPLES:
         return {"code": "too-short", "samples": len(within)}
-    return {"code": "ok", "samples": len(within), "share": math.fsum(within) / len(within) / 100}
+    return {"code": "ok", "samples": len(within), "share": statistics.fmean(within) / 100}

@@ -12,7 +12,6 @@ lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py).
 """
 
 import dataclasses
-import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -223,7 +222,7 @@ def _timed(row: Row) -> list[tuple[Record, float, int]]:
     if row.tokens is None and len(counts) > 1:
         raise ValueError(f"{row.name} timed calls of {' and '.join(map(str, counts))} tokens; try tokens={counts[0]}")
     asked = row.tokens or (counts[0] if counts else 0)
-    found = [(run, math.fsum(series[asked]) / len(series[asked]), asked) for run, series in timed if series.get(asked)]
+    found = [(run, statistics.fmean(series[asked]), asked) for run, series in timed if series.get(asked)]
     if not found:
         others = f" of {row.tokens} tokens, but of {' and '.join(map(str, counts)) or 'none'}" if row.tokens else ""
         raise ValueError(f"{row.name} timed no call{others}")

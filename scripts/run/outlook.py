@@ -99,8 +99,7 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
 
 def _done_elsewhere(planned: Planned, asked: Options, prefix: str) -> int:
     """How many runs that asked the very same are stored of other kinds of machines."""
-    on_any_model = prefix.rpartition(".")[0].rpartition(".")[0]
-    counting = (run for run in results.ended_like(on_any_model, asked.runs) if runner.counts(run, asked))
+    counting = (run for run in results.ended_like(_on_any_model(prefix), asked.runs) if runner.counts(run, asked))
     return sum(jobs.prefix_of(run) != prefix and jobs.prefix_of(run) == runner.question(planned, asked, run.host)[1] for run in counting)
 
 
@@ -118,15 +117,22 @@ def _as_nearest_batch(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
 
 def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, tuple[str, ...]]:
     """(the median of some stored runs of this row, under any pins, in the folder of results and in the kit's own; the other GPUs that they ran on)."""
-    on_this_model = prefix.rpartition(".")[0]
-    if here := _timed(job, on_this_model, runs):
+    if here := _timed(job, _on_this_model(prefix), runs):
         return statistics.median(run_s for _, run_s in here), ()
-    on_any_model = on_this_model.rpartition(".")[0]
-    elsewhere = _timed(job, on_any_model, runs) if job.device == "cuda" else []
+    elsewhere = _timed(job, _on_any_model(prefix), runs) if job.device == "cuda" else []
     if not elsewhere:
         return None, ()
     models = sorted({gpu["name"] for record, _ in elsewhere for gpu in record.host.get("gpus") or []})
     return statistics.median(run_s for _, run_s in elsewhere), tuple(models)
+
+
+def _on_this_model(prefix: str) -> str:
+    """What the ids of a row begin with under any pins: a prefix ends with the device's model and a hash."""
+    return prefix.rpartition(".")[0]
+
+
+def _on_any_model(prefix: str) -> str:
+    return _on_this_model(prefix).rpartition(".")[0]
 
 
 def _timed(job: Job, readable: str, runs: Path) -> list[tuple[results.Record, float]]:

@@ -68,6 +68,11 @@ class Key:
         return ENGINES.get(self.engine, self.engine)
 
 
+def on_counts(counts: Iterable[int], model: str) -> str:
+    """ "1 and 4 × NVIDIA H200"."""
+    return f"{listed([str(count) for count in sorted(set(counts))])} × {model}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Group:
     key: Key
@@ -77,10 +82,8 @@ class Group:
     @property
     def devices(self) -> str:
         """ "NVIDIA H200", or "1 and 4 × NVIDIA H200" where a row had several."""
-        counts = [str(count) for count in sorted({row.count for row in self.rows})]
-        if self.key.device == "cpu" or counts == ["1"]:
-            return self.key.model
-        return f"{listed(counts)} × {self.key.model}"
+        counts = {row.count for row in self.rows}
+        return self.key.model if self.key.device == "cpu" or counts == {1} else on_counts(counts, self.key.model)
 
     @property
     def device_words(self) -> str:

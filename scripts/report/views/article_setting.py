@@ -11,9 +11,8 @@ from scripts.pins.requirement_files import normalized, same_version
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, anchor, blocks, code
-from scripts.verdicts.parts import listed
 from scripts.verdicts.row import Row
-from scripts.verdicts.row_groups import Group
+from scripts.verdicts.row_groups import Group, on_counts
 
 #: What stands in place of a version where one side has the package and the other has not.
 ABSENT = "not installed"
@@ -115,14 +114,14 @@ def _gpus_of_article(group: Group, article: Article) -> str:
     if not hardware:
         return NONE
     counts = {case.gpus for row in group.rows if (case := article.case(row.case)) and case.published}
-    return f"{listed([str(count) for count in sorted(counts or {hardware['gpus']})])} × {hardware['gpu']}"
+    return on_counts(counts or {hardware["gpus"]}, hardware["gpu"])
 
 
 def _gpus(group: Group) -> str:
     """ "1 and 2 × NVIDIA H200"; of one GPU the number stands there too, as the article's does."""
     if group.key.device == "cpu":
         return f"none, {group.key.model}"
-    return f"{listed([str(count) for count in sorted({row.count for row in group.rows})])} × {group.key.model}"
+    return on_counts((row.count for row in group.rows), group.key.model)
 
 
 def _python(row: Row) -> str:

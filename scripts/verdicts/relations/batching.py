@@ -1,7 +1,7 @@
 """`single`, `batched`: batching makes more items/s, by so much."""
 
 import dataclasses
-import math
+import statistics
 from typing import ClassVar
 
 from scripts.verdicts import parts, rates
@@ -47,4 +47,4 @@ class Batching(Relation, frozen=True, kw_only=True):
 def _items_per_s(row: Row, new_tokens: int) -> float:
     """Over the mean of the runs' mean calls."""
     means_ms = row.run_means_ms(new_tokens)
-    return 1000 * row.batch_size * len(means_ms) / math.fsum(means_ms)
+    return 1000 * row.batch_size / statistics.fmean(means_ms)
