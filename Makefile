@@ -87,22 +87,25 @@ demo: $(RUN) ## Run every backend that a CPU can run on tiny random models; repo
 tests docs docker reports scripts: # or make would call the folder up to date
 	@echo "error: $@ is a folder and not a target$(if $(filter tests,$@),; try make test); make alone lists the targets" >&2; exit 2
 
-.PHONY: bench article build profile verify rebuild sbom manifest
-bench article build profile verify rebuild sbom manifest: # without a name, or make would take the folder bench/ for a finished target
-	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,layer-parallel); make alone lists the targets" >&2; exit 2
+.PHONY: bench article build profile instrument verify rebuild sbom manifest
+bench article build profile instrument verify rebuild sbom manifest: # without a name, or make would take the folder bench/ for a finished target
+	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,$(if $(filter instrument,$@),layers CASES=transformers,layer-parallel)); make alone lists the targets" >&2; exit 2
 
 # $(shell) hands a name to the shell in one piece, whatever it holds; in a recipe a line break in it would begin another command.
 .DEFAULT:
 	@$(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$@)' >&2)exit 2
 
 # What is typed after a verb goes through the environment: a shell would run what stands between its quotes.
-bench-% profile-% article-% build-% verify-% rebuild-% sbom-% manifest-%: export KIT_NAME = $*
+bench-% profile-% instrument-% article-% build-% verify-% rebuild-% sbom-% manifest-%: export KIT_NAME = $*
 
 bench-%: $(RUN) always ## Run a backend's cases in its pinned image: make bench-deepspeed GPUS=2
 	@$(PY) -m scripts bench "$$KIT_NAME"
 
 profile-%: $(RUN) always ## Profile one call of a backend's cases: make profile-deepspeed PROFILER=torch|nsys
 	@$(PY) -m scripts profile "$$KIT_NAME"
+
+instrument-%: $(RUN) always ## Examine a case by one of docs/method.md's instruments: make instrument-collectives CASES=deepspeed GPUS=2
+	@$(PY) -m scripts instrument "$$KIT_NAME"
 
 article-%: $(RUN) always ## Run all cases of an article in all variants: make article-inference-tools
 	@$(PY) -m scripts article "$$KIT_NAME"

@@ -24,6 +24,7 @@ MODULES = {
     "cluster": ("manifest", "status"),
     "demo": ("demo", "clocks"),
     "doctor": ("doctor",),
+    "instrument": ("instrument",),
     "images": ("archive", "build", "images", "pull", "push", "rebuild", "restore", "sbom", "verify"),
     "measure": ("article", "bench", "profile"),
     "models": ("lock-models", "models", "verify-models"),

@@ -212,24 +212,29 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
     return max((outcome.exit_code(record.status) for record in records), default=0)
 
 
+def refuse_more_than_one_call(asked: Options, verb: str, planning: str, here: str, does: str) -> None:
+    """Raise UsageError for what a verb would ignore that looks at one call of a case; `planning` and `here` are targets that the error shows."""
+    if asked.plan:
+        raise UsageError(f"PLAN is 1 with {verb}, allowed are bench and article; try make {planning} PLAN=1")
+    if asked.jobs > 1:
+        raise UsageError(f"JOBS is {asked.jobs} with {verb}, allowed are bench and article; leave JOBS out")
+    if asked.scheduler == "slurm":
+        raise UsageError(f"SCHEDULER is slurm with {verb}, allowed are bench and article; try salloc, and make {here} within it")
+    if asked.claims:
+        raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with {verb}, which {does} one call of each case; try CASES in its place")
+    if asked.items:
+        raise UsageError(f"ITEMS is {asked.items} with {verb}, which {does} one call; leave ITEMS out")
+    if asked.repeats > 1:
+        raise UsageError(f"REPEATS is {asked.repeats} with {verb}, which {does} one call; leave REPEATS out")
+
+
 @click.command
 @click.argument("backend")
 @PROFILER
 @measuring
 def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
-    if asked.plan:
-        raise UsageError(f"PLAN is 1 with profile, allowed are bench and article; try make bench-{backend} PLAN=1")
-    if asked.jobs > 1:
-        raise UsageError(f"JOBS is {asked.jobs} with profile, allowed are bench and article; leave JOBS out")
-    if asked.scheduler == "slurm":
-        raise UsageError(f"SCHEDULER is slurm with profile, allowed are bench and article; try salloc, and make profile-{backend} within it")
-    if asked.claims:
-        raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with profile, which profiles one call of each case; try CASES in its place")
-    if asked.items:
-        raise UsageError(f"ITEMS is {asked.items} with profile, which profiles one call; leave ITEMS out")
-    if asked.repeats > 1:
-        raise UsageError(f"REPEATS is {asked.repeats} with profile, which profiles one call; leave REPEATS out")
+    refuse_more_than_one_call(asked, "profile", f"bench-{backend}", f"profile-{backend}", "profiles")
     planned = plan.plan([backend], asked, every=False)
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]

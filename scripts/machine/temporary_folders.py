@@ -1,6 +1,7 @@
 """Folders among the temporary files for as long as a command lives; the next command removes those of a dead one.
 
 <temporary files>/llm-repro-jobs-…/.lock    held by a command with JOBS=n, whose jobs have their logs and receipts in the folder
+<temporary files>/llm-repro-instrument-…/.lock  held by a command with an instrument, whose job and answer lie in the folder
 <temporary files>/llm-repro-pyxis-…/.lock   held by the runner of a job in pyxis, whose /tmp lies in the folder
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from scripts.machine import locks, removal
 
-OF_JOBS, OF_PYXIS = "llm-repro-jobs-", "llm-repro-pyxis-"
+OF_JOBS, OF_INSTRUMENTS, OF_PYXIS = "llm-repro-jobs-", "llm-repro-instrument-", "llm-repro-pyxis-"
 LOCK = ".lock"
 
 #: Held while a new folder gets its lock.
@@ -36,7 +37,7 @@ def made(prefix: str) -> Iterator[Path]:
 def sweep() -> None:
     """Remove this user's folders whose command is dead; whatever no command of the kit has signed stays, unless it is empty."""
     among = Path(tempfile.gettempdir())
-    left = [path for prefix in (OF_JOBS, OF_PYXIS) for path in among.glob(f"{prefix}*") if _is_own_folder(path)]
+    left = [path for prefix in (OF_JOBS, OF_INSTRUMENTS, OF_PYXIS) for path in among.glob(f"{prefix}*") if _is_own_folder(path)]
     if left:
         with locks.held(locks.folder() / CLAIM, locks.FOR_THIS_USER):
             for folder in left:

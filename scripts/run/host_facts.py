@@ -50,11 +50,7 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
 
     ran_s: from the call for the job's container or process to its removal; judge_s: of the judge's job after it.
     """
-    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
-    return {
-        "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "began": round(outcome.started_at, 3),
-        "wall_s": max(0.0, round(outcome.finished_at - outcome.started_at, 3)),  # a clock may be set back
+    return when(outcome) | {
         "container_s": max(0.0, round(ran_s - (outcome.finished_at - outcome.started_at), 3)),
         "judge_s": round(judge_s, 3),
         "kit_version": __version__,
@@ -62,6 +58,16 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
         "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well
         "differences": engine.differences(result),
         "gpu_memory": sampler.summary(result.phases if result else {}),
+    }
+
+
+def when(outcome: Outcome) -> dict[str, Any]:
+    """When a job's process started, and the seconds until it ended."""
+    began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)
+    return {
+        "started_at": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began": round(outcome.started_at, 3),
+        "wall_s": max(0.0, round(outcome.finished_at - outcome.started_at, 3)),  # a clock may be set back
     }
 
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,16 +159,21 @@ def loads_model(job: Job) -> bool:
     return job.kind != "measure" or forms.loads(forms.find(job.form))
 
 
+def with_checkpoint(job: Job, engine: Engine, work: Path, on_line: Callable[[str], None]) -> Job:
+    """The job with the path of its weights, which are made or fetched where they are not there."""
+    if job.model["weights"] == "random":
+        checkpoint = checkpoints.random_checkpoint(engine, job, on_line)
+        model = job.model
+    else:
+        checkpoint, model = conversion.hub_checkpoint(job.model, engine.asked, on_line)
+    return dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
+
+
 def _with_weights(job: Job, engine: Engine, work: Path, display: JobDisplay) -> Job:
     """The job with the paths of its checkpoint and of its right answer; as it is where its form loads no model."""
     if not loads_model(job):
         return job
-    if job.model["weights"] == "random":
-        checkpoint = checkpoints.random_checkpoint(engine, job, display.line)
-        model = job.model
-    else:
-        checkpoint, model = conversion.hub_checkpoint(job.model, engine.asked, display.line)
-    job = dataclasses.replace(job, model={**model, "path": engine.guest_path(checkpoint, work)})
+    job = with_checkpoint(job, engine, work, display.line)
     if job.kind == "profile":
         return dataclasses.replace(job, reference=None)
     return dataclasses.replace(job, reference=engine.guest_path(checkpoints.reference(engine, job, display.line), work))

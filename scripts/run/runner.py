@@ -54,10 +54,10 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
     asked_at, runs = time.monotonic(), options.runs
-    with _gpus(planned, options) as chosen:
+    with gpus_of(planned, options) as chosen:
         image = pins.load().image(planned.case.backend, planned.stack)
         job, prefix = question(planned, options, host_facts.devices(chosen))
-        _writable(runs)
+        refuse_unwritable(runs)
         host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
 
         def measured() -> Record | None:
@@ -68,7 +68,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
             if not options.force:
                 run_folders.refuse_twice(prefix, runs)
             engine = engines.choose(image, chosen, options, planned.profiler)
-            _preflight(planned, job, engine, runs)
+            refuse_impossible(planned, job, engine, runs)
             engine.prepare()
             with run_folders.claimed(prefix, runs, measured, anew=options.force) as folder:
                 if isinstance(folder, Path):
@@ -95,7 +95,7 @@ def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tup
     return job, jobs.run_prefix(job, image.pins_id, options.engine, seen)
 
 
-def _gpus(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
+def gpus_of(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
     """The GPUs that the case runs on, held for a `with` block; none on a CPU."""
     if options.device == "cpu":
         return contextlib.nullcontext([])
@@ -127,7 +127,7 @@ def _commit_for_plan(name: str, options: Options) -> str:
         return ""
 
 
-def _writable(runs: Path) -> None:
+def refuse_unwritable(runs: Path) -> None:
     """Fail before measuring, not after: UsageError where RUNS is no folder and cannot be made, KitError where it takes no file."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,8 @@ def _writable(runs: Path) -> None:
         raise kind(f"{fault}, allowed is a folder that can be written; type RUNS=/another/folder") from error
 
 
-def _preflight(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
+def refuse_impossible(planned: Planned, job: Job, engine: Engine, runs: Path) -> None:
+    """Raise PreflightError, or KitError, for all that this machine lacks for the job."""
     parameters = planned.article.model_of(planned.case).get("parameters", 0) if job.model["scale"] == "full" else 0
     cuda_driver = (gpus.driver() or {}).get("cuda_driver", "") if engine.gpus else ""
     machine = preflight.this_machine(engine.gpus, cuda_driver, engine.models, runs)

@@ -58,10 +58,10 @@ def _as_a_careful_user():
     os.umask(0o077)
 
 
-def start(*arguments, **environment):
+def start(*arguments, target="bench-layer-parallel", **environment):
     kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.Popen(
-        ["make", "bench-layer-parallel", *TINY, *arguments],
+        ["make", target, *TINY, *arguments],
         cwd=ROOT,
         env=kept | environment,
         stdout=subprocess.PIPE,
@@ -110,6 +110,16 @@ def test_a_job_runs_in_the_image_and_its_result_says_so(client, places):
     assert again == 0 and len(results(places)) == 1, "a result that is there is not measured again"
     assert make("DEVICE=cpu", "FORCE=1", **places)[0] == 0
     assert len(results(places)) == 2
+
+
+def test_an_instrument_runs_in_the_image_and_its_answer_says_so(client, places):
+    code, output = make("DEVICE=cpu", "CASES=layer-parallel", "GPUS=1", target="instrument-layers", **places)
+    assert code == 0, output
+    (path,) = Path(places["RUNS"]).with_name("instruments").iterdir()
+    told = json.loads(path.read_text())
+    assert told["found"]["without_mask"]["logits"] == 0 and told["host"]["engine"] == "docker"
+    assert told["host"]["image"]["tag"] == pins.load().image("layer-parallel", "current").tag and str(path) in output
+    assert not client.containers.list(all=True, filters={"label": f"{container.RUN_LABEL}={told['job']['id']}"})
 
 
 def on_gpus(fake_nvml, places, *arguments):

@@ -57,6 +57,12 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bench-transformers", "ARTICLE=batch-generate", "STACK=current", "CASES=singel"], ["'singel'", "single", "batch", "CASES="]),
         (["article-inference-tool"], ["there is no article 'inference-tool'", "try make article-inference-tools"]),
         (["models", "ARTICLE=inference-tool"], ["ARTICLE is 'inference-tool'", "try ARTICLE=inference-tools"]),
+        (["instrument-layer", "CASES=transformers"], ["there is no instrument 'layer'", "collectives", "try make instrument-layers"]),
+        (["instrument-layers"], ["CASES is ''", "allowed is one of transformers, layer-parallel"]),
+        (["instrument-layers", "CASES=transformers,int8"], ["CASES is 'transformers,int8'", "allowed is one of"]),
+        (["instrument-layers", "CASES=batch"], ["CASES names 'batch'", "inference-tools has transformers"]),
+        (["instrument-layers", "CASES=int8", "PLAN=1"], ["PLAN is 1 with instrument", "try make bench-all CASES=int8 PLAN=1"]),
+        (["instrument-layers", "CASES=int8", "REPEATS=5"], ["REPEATS is 5 with instrument", "leave REPEATS out"]),
         (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
         (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),
         (["build-nope"], ["'nope'", "layer-parallel"]),
@@ -178,7 +184,7 @@ def test_a_name_that_is_too_long_for_a_file_ends_in_one_line():
     assert done.returncode != 0 and "is too long for a file" in error_of(done)
 
 
-@pytest.mark.parametrize("verb", ["bench", "article", "build", "profile", "verify", "rebuild", "sbom"])
+@pytest.mark.parametrize("verb", ["bench", "article", "build", "profile", "instrument", "verify", "rebuild", "sbom"])
 def test_a_verb_without_a_name_says_what_to_type(verb):
     done = make(verb)
     assert done.returncode != 0 and f"make {verb}-" in error_of(done)

@@ -1,6 +1,6 @@
 """Where a job runs: in a container of its image (`docker`, `podman`, `apptainer`, `pyxis`) or in an interpreter of this machine (`host`).
 
-All engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line)`, `owns(pid)`, the facts for the result, and the `cores` near
+All engines offer the same: `prepare()`, `guest_path(path)`, `run(job, work, on_line, module)`, `owns(pid)`, the facts for the result, and the `cores` near
 the GPUs, on which the job is kept.
 """
 

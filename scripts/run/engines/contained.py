@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.run.options import Options
 
-COMMAND = ["python3", "-m", "bench", "/run/job/job.json", "/run/job/result.json"]
+
+def command(module: str) -> list[str]:
+    """What a job's container runs: a module of the guest, which reads the job and writes its answer."""
+    return ["python3", "-m", module, "/run/job/job.json", "/run/job/result.json"]
 
 
 class Contained:
@@ -43,7 +46,8 @@ class Contained:
         """Make what a job needs, and learn the facts of the image. Raises KitError with the next command."""
         raise NotImplementedError
 
-    def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
+    def _start(self, run_id: str, words: Sequence[str], folders: Folders, on_line: Callable[[str], None]) -> Outcome:
+        """Run the command `words`, which each image knows, in a container of its own."""
         raise NotImplementedError
 
     def guest_path(self, path: Path, work: Path) -> str:
@@ -52,9 +56,10 @@ class Contained:
             return f"/run/job/{path.relative_to(work)}"
         return f"/models/{path.relative_to(self.models)}"
 
-    def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
+    def run(self, job: Job, work: Path, on_line: Callable[[str], None], module: str = "bench") -> Outcome:
+        """Run a job in `module`, the guest itself or one of its instruments."""
         write_whole(work / "job.json", to_json(job))
-        return self._start(job.id, Folders(work, ROOT / "bench", self.models, self._linked_dirs(job)), on_line)
+        return self._start(job.id, command(module), Folders(work, ROOT / "bench", self.models, self._linked_dirs(job)), on_line)
 
     def owns(self, pid: int) -> bool | None:
         """Is a process of this machine one of a job of this runner? None where that cannot be told."""
@@ -97,11 +102,11 @@ class DockerEngine(Contained):
     def owns(self, pid: int) -> bool | None:
         return container.is_ours(self.client, pid)
 
-    def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
+    def _start(self, run_id: str, words: Sequence[str], folders: Folders, on_line: Callable[[str], None]) -> Outcome:
         return container.run(
             self.client,
             self.image.tag,
-            COMMAND,
+            words,
             run_id=run_id,
             folders=folders,
             gpus=self.gpus,
@@ -163,9 +168,9 @@ class FromFile(Contained):
         """Raise PreflightError where the engine does not run the image, or not with these GPUs."""
         raise NotImplementedError
 
-    def _start(self, run_id: str, folders: Folders, on_line: Callable[[str], None]) -> Outcome:
+    def _start(self, run_id: str, words: Sequence[str], folders: Folders, on_line: Callable[[str], None]) -> Outcome:
         return self.run_in(
-            self.path, self.environment, COMMAND, folders=folders, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line
+            self.path, self.environment, words, folders=folders, gpus=self.gpus, cores=self.cores, timeout_s=self.asked.timeout_s, on_line=on_line
         )
 
 

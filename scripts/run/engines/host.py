@@ -60,9 +60,10 @@ class HostEngine:
     def guest_path(self, path: Path, work: Path) -> str:
         return str(path)
 
-    def run(self, job: Job, work: Path, on_line: Callable[[str], None]) -> Outcome:
+    def run(self, job: Job, work: Path, on_line: Callable[[str], None], module: str = "bench") -> Outcome:
+        """Run a job in `module`, the guest itself or one of its instruments."""
         write_whole(work / "job.json", to_json(job))
-        command = [str(self.python), "-m", "bench", str(work / "job.json"), str(work / "result.json")]
+        command = [str(self.python), "-m", module, str(work / "job.json"), str(work / "result.json")]
         if self.wrapper and job.kind == "profile":
             command = nsight.command(list(self.wrapper), str(work), command)
         return run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line, self.cores)

@@ -1,0 +1,46 @@
+"""`make instrument-…` on real tiny models: what an instrument found is stored with the job and the machine, and a failure is one line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.guest.conftest import ROOT
+
+SETTINGS = {"STACK": "demo", "ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "GPUS": "1"}
+
+
+@pytest.fixture
+def examine(tmp_path, models):
+    """Runs the command; its results lie in tmp_path/instruments, beside the folder of runs."""
+
+    def run(name, **settings):
+        environment = os.environ | SETTINGS | {"RUNS": str(tmp_path / "runs"), "MODELS": str(models)} | settings
+        return subprocess.run([sys.executable, "-m", "scripts", "instrument", name], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+def test_an_instrument_s_answers_are_stored_one_beside_the_other_with_job_machine_and_commit(examine, tmp_path):
+    for _ in range(2):
+        done = examine("layers", CASES="layer-parallel")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "with_mask first layer 0" in done.stdout and "Loading weights" not in done.stdout
+    first, second = sorted((tmp_path / "instruments").iterdir())
+    assert (first.name[-8:], second.name[-8:]) == ("-01.json", "-02.json") and str(second) in done.stdout
+    told = json.loads(second.read_text())
+    assert told["instrument"] == "layers" and told["found"]["with_mask"]["logits"] == 0
+    assert told["job"]["case"] == "layer-parallel" and told["job"]["model"]["path"].startswith("models/random/")
+    assert told["host"]["engine"] == "host" and len(told["host"]["commit"]) == 40 and told["host"]["machine"]["cpu_count"] == os.cpu_count()
+    assert told["host"]["pins_id"] and told["host"]["wall_s"] > 0
+    assert not any((tmp_path / name).exists() for name in ("runs/result.json", "instruments/work"))
+
+
+def test_a_batch_that_fails_is_one_line_with_the_reason_and_the_next_one_runs(examine, tmp_path):
+    done = examine("collectives", CASES="transformers", BATCH_SIZES="1,2")
+    assert done.returncode == 1 and not list((tmp_path / "instruments").iterdir())
+    ends = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert len(ends) == 2 and all("ended with exit code 1 and wrote no answer" in line for line in ends)
+    assert done.stdout.count("the job is of transformers on 1 GPUs; take a job of deepspeed on at least 2") == 2
