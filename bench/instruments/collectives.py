@@ -8,9 +8,10 @@ The program loads the job's model on its GPUs, one rank each, and decodes with t
     unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start, left out where
                 torch is too old to keep any
 
-Of each it writes the time of a further token, the all-reduces of a token, the host's time for one (the call returns before the GPUs have
-computed it), and, from torch's profiler, how long a kernel ran on each rank's GPU in a call of a few tokens: also one that waits there for
-another rank. The slowest rank counts.
+The ways of one start take turns, in rounds whose order alternates: a host changes its speed within seconds, and one way after another would
+compare its moments. Of each way it writes the median over the rounds, and every round: the time of a further token, the all-reduces of a token,
+the host's time for one (the call returns before the GPUs have computed it). From torch's profiler comes how long a kernel ran on each rank's
+GPU in a call of a few tokens: also one that waits there for another rank. The slowest rank counts.
 """
 
 import contextlib
@@ -27,8 +28,8 @@ from bench.job import parse_job, to_json, write_whole
 from bench.measuring import measure, ranks
 from bench.models import prompts
 
-#: New tokens of a short and a long call, whose difference is that of further tokens; calls of each.
-SHORT, LONG, CALLS = 1, 33, 5
+#: New tokens of a short and a long call, whose difference is that of further tokens; rounds that count, after one that does not.
+SHORT, LONG, ROUNDS = 1, 33, 5
 
 #: DeepSpeed's names for an all-reduce: the second one for inference, in newer versions.
 NAMES = ("all_reduce", "inference_all_reduce")
@@ -79,15 +80,18 @@ def replaced(modules, way, direct):
             setattr(module, name, original)
 
 
-def decoded(generate, synchronize, counts):
-    """{ms_a_further_token, all_reduces_a_token, host_us_an_all_reduce} of calls of SHORT and of LONG new tokens."""
-    generate(LONG)
+def decoded(generate, synchronize, counts, meet):
+    """{ms_a_further_token, all_reduces_a_token, host_us_an_all_reduce} of a call of SHORT and one of LONG new tokens.
+
+    Before each call the ranks `meet`: without all-reduces they drift apart, and the next call would begin with waiting.
+    """
     times_ms, calls, seconds = {}, {}, {}
     for new_tokens in (SHORT, LONG):
+        meet()
         before = [(one.calls, one.seconds) for one in counts]
-        times_ms[new_tokens] = statistics.median(measure.elapsed_ms(functools.partial(generate, new_tokens), synchronize)[0] for _ in range(CALLS))
-        calls[new_tokens] = sum(one.calls - count for one, (count, _) in zip(counts, before)) / CALLS
-        seconds[new_tokens] = sum(one.seconds - spent for one, (_, spent) in zip(counts, before)) / CALLS
+        times_ms[new_tokens] = measure.elapsed_ms(functools.partial(generate, new_tokens), synchronize)[0]
+        calls[new_tokens] = sum(one.calls - count for one, (count, _) in zip(counts, before))
+        seconds[new_tokens] = sum(one.seconds - spent for one, (_, spent) in zip(counts, before))
     further = LONG - SHORT
     made = calls[LONG] - calls[SHORT]
     return {
@@ -97,11 +101,26 @@ def decoded(generate, synchronize, counts):
     }
 
 
+def in_turn(ways, decode):
+    """{way: [what `decode(way)` says in each round]}; the order alternates between rounds, and a first round warms up and is left out."""
+    taken = {way: [] for way in ways}
+    for number in range(ROUNDS + 1):
+        for way in ways if number % 2 else reversed(ways):
+            taken[way].append(decode(way))
+    return {way: rounds[1:] for way, rounds in taken.items()}
+
+
 def slowest(by_rank):
-    """The ranks' answers of one way as one: the largest number of each kind, and each rank's GPU."""
-    names = [name for name in by_rank[0] if name != "gpu"]
-    numbers = {name: max((one[name] for one in by_rank if one[name] is not None), default=None) for name in names}
-    return dict(numbers, gpus=[one["gpu"] for one in by_rank])
+    """The ranks' answers of one way as one: of each round the largest number of each kind, the medians over the rounds, and each rank's GPU."""
+    rounds = [{name: _known(max, (one[name] for one in of_round)) for name in of_round[0]} for of_round in zip(*(one["rounds"] for one in by_rank))]
+    medians = {name: _known(statistics.median, (one[name] for one in rounds)) for name in rounds[0]}
+    return dict(medians, rounds=rounds, gpus=[one["gpu"] for one in by_rank])
+
+
+def _known(summary, numbers):
+    """The summary of the numbers that are known; None where none is: without an all-reduce none has a time."""
+    known = [number for number in numbers if number is not None]
+    return summary(known) if known else None
 
 
 def run(job, ways):
@@ -121,13 +140,20 @@ def run(job, ways):
             lengths = compat.length_arguments(transformers.__version__, {"do_sample": False}, loaded.input_ids.shape[1], new_tokens)
             loaded.generate(loaded.input_ids, do_sample=False, **lengths)
 
-        for way in ways:
+        def meet():
+            torch.distributed.barrier()
+            synchronize()
+
+        def decode(way):
             with replaced(modules, way, torch.distributed.all_reduce) as counts:
-                answer = decoded(generate, synchronize, counts)
+                return decoded(generate, synchronize, counts, meet)
+
+        for way, rounds in in_turn(ways, decode).items():
+            with replaced(modules, way, torch.distributed.all_reduce):
                 traced = profile.profile(job, loaded)
             busy = sum(device["busy_ms"] for device in traced["devices"].values())
-            answer["gpu"] = {"busy_ms": busy, "wall_ms": traced["wall_ms"], "kernels": traced["kernels"], "new_tokens": traced["new_tokens"]}
-            found.append(dict(slowest(ranks.gather(answer)), way=way))
+            gpu = {"busy_ms": busy, "wall_ms": traced["wall_ms"], "kernels": traced["kernels"], "new_tokens": traced["new_tokens"]}
+            found.append(dict(slowest(ranks.gather({"rounds": rounds, "gpu": gpu})), way=way))
         return found
     finally:
         loaded.close()
@@ -181,7 +207,8 @@ def main(job, out_path):
     for way in told["ways"]:
         each_us = way["host_us_an_all_reduce"]
         reduces = "{:.0f} all-reduces".format(way["all_reduces_a_token"]) + ("" if each_us is None else ", each {:.0f} us of the host".format(each_us))
-        print("{:10} {:7.2f} ms a further token, {}".format(way["way"], way["ms_a_further_token"], reduces))
+        of_rounds = sorted(one["ms_a_further_token"] for one in way["rounds"])
+        print("{:10} {:7.2f} ms ({:.2f} to {:.2f}) a further token, {}".format(way["way"], way["ms_a_further_token"], of_rounds[0], of_rounds[-1], reduces))
     return code
 
 

@@ -14,6 +14,9 @@ from bench.job import parse_job, to_json
 from scripts.paths import ROOT
 from tests import synthetic
 
+#: The times of a way whose rounds took 1.5, 2 and 2.5 ms.
+OF_ROUNDS = {"ms_a_further_token": 2.0, "rounds": [{"ms_a_further_token": ms} for ms in (2.0, 1.5, 2.5)]}
+
 
 class Clock:
     """A clock that goes on by so many seconds each time it is read."""
@@ -52,22 +55,35 @@ def test_a_further_token_has_the_all_reduces_and_the_time_that_a_longer_call_add
         for _ in range(7 + 60 * new_tokens):  # seven for the prompt
             counted()
 
-    told = collectives.decoded(generate, lambda: None, [counted])
+    met = []
+    told = collectives.decoded(generate, lambda: None, [counted], lambda: met.append(counted.calls))
+    assert met == [0, 67], "the ranks meet before each call"
     assert told["all_reduces_a_token"] == 60
     assert told["host_us_an_all_reduce"] == pytest.approx(50)
     assert told["ms_a_further_token"] > 0
 
 
 def test_a_model_that_is_not_split_has_no_all_reduce():
-    told = collectives.decoded(lambda new_tokens: None, lambda: None, [collectives.Counted(len)])
+    told = collectives.decoded(lambda new_tokens: None, lambda: None, [collectives.Counted(len)], lambda: None)
     assert (told["all_reduces_a_token"], told["host_us_an_all_reduce"]) == (0, None)
 
 
 def test_the_slowest_rank_counts_and_each_keeps_its_gpu():
-    one = {"ms_a_further_token": 2.0, "host_us_an_all_reduce": None, "gpu": {"busy_ms": 1.0}}
-    two = {"ms_a_further_token": 3.0, "host_us_an_all_reduce": 9.0, "gpu": {"busy_ms": 2.0}}
-    told = collectives.slowest([one, two])
-    assert told == {"ms_a_further_token": 3.0, "host_us_an_all_reduce": 9.0, "gpus": [{"busy_ms": 1.0}, {"busy_ms": 2.0}]}
+    def rank(busy_ms, *rounds):
+        return {"rounds": [{"ms_a_further_token": ms, "host_us_an_all_reduce": us} for ms, us in rounds], "gpu": {"busy_ms": busy_ms}}
+
+    told = collectives.slowest([rank(1.0, (2.0, None), (8.0, 4.0), (5.0, None)), rank(2.0, (3.0, 9.0), (7.0, 5.0), (4.0, None))])
+    assert [tuple(one.values()) for one in told["rounds"]] == [(3.0, 9.0), (8.0, 5.0), (5.0, None)], "of each round the slowest rank"
+    assert (told["ms_a_further_token"], told["host_us_an_all_reduce"]) == (5.0, 7.0), "medians over the rounds"
+    assert told["gpus"] == [{"busy_ms": 1.0}, {"busy_ms": 2.0}]
+    assert collectives.slowest([rank(1.0, (2.0, None))])["host_us_an_all_reduce"] is None
+
+
+def test_ways_take_turns_in_an_order_that_alternates_and_the_first_round_is_left_out():
+    order = []
+    rounds = collectives.in_turn(("a", "b"), lambda way: order.append(way) or len(order))
+    assert order == ["b", "a", "a", "b"] * 3
+    assert rounds == {"a": [3, 6, 7, 10, 11], "b": [4, 5, 8, 9, 12]}
 
 
 @pytest.mark.parametrize(("torch", "refused"), [("2.1.2", True), ("2.2.0", False), ("2.11.0+cu130", False)])
@@ -85,7 +101,7 @@ def test_ranks_start_once_with_torch_s_records_and_once_without_where_torch_keep
     def start(count, job_path, out_path, module):
         records = parse_job(Path(job_path).read_text()).load["torch_records"]
         started.append((count, records))
-        way = {"way": "library" if records else "unrecorded", "ms_a_further_token": 2.0, "all_reduces_a_token": 60, "host_us_an_all_reduce": None}
+        way = {"way": "library" if records else "unrecorded", "all_reduces_a_token": 60, "host_us_an_all_reduce": None, **OF_ROUNDS}
         Path(out_path).write_text(json.dumps({"ways": [way]}))
         return 0
 
@@ -98,7 +114,7 @@ def test_ranks_start_once_with_torch_s_records_and_once_without_where_torch_keep
     assert collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json")) == 0
     assert started == [(2, True), (2, False)]
     assert [way["way"] for way in json.loads((tmp_path / "out.json").read_text())["ways"]] == ["library", "unrecorded"]
-    assert "unrecorded    2.00 ms a further token, 60 all-reduces" in capsys.readouterr().out
+    assert "unrecorded    2.00 ms (1.50 to 2.50) a further token, 60 all-reduces" in capsys.readouterr().out
 
 
 def test_what_was_measured_with_records_stays_where_the_start_without_them_fails(monkeypatch, tmp_path):
@@ -106,9 +122,7 @@ def test_what_was_measured_with_records_stays_where_the_start_without_them_fails
         Path(out_path).unlink(missing_ok=True)
         if not parse_job(Path(job_path).read_text()).load["torch_records"]:
             return 7
-        Path(out_path).write_text(
-            json.dumps({"ways": [{"way": "library", "ms_a_further_token": 2.0, "all_reduces_a_token": 60, "host_us_an_all_reduce": 9.0}]})
-        )
+        Path(out_path).write_text(json.dumps({"ways": [{"way": "library", "all_reduces_a_token": 60, "host_us_an_all_reduce": 9.0, **OF_ROUNDS}]}))
         return 0
 
     monkeypatch.setattr(collectives.ranks, "start", start)
