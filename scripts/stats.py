@@ -287,19 +287,28 @@ def significant(value: float, most: int = MOST_DECIMALS_MS) -> str:
     return number(value, decimals(abs(value) or 1, significant=3, most=most))
 
 
-def with_interval(estimate: Estimate, least: int = 0, most: int = 4) -> tuple[str, str]:
+def with_interval(estimate: Estimate, least: int = 0, most: int = 4, bounds: Sequence[float] = ()) -> tuple[str, str]:
     """("3.83", "3.80 to 3.86"): value and interval with one uncertain digit; "" for no interval.
 
-    At least `least` decimals, as far as those are among the value's first three digits.
+    At least `least` decimals, as far as those are among the value's first three digits. More where rounding would move an end of the interval onto
+    or across one of `bounds`, at most `most`: "0.70 to 1.25" does not show that 1.25 lies outside.
     """
     least = min(least, max(decimals(abs(estimate.value) or 1, significant=3), 0))
     if estimate.low is None or estimate.high is None:
         return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=most))), ""
     places = max(least, decimals((estimate.high - estimate.low) / 2, significant=1, most=most))
+    while places < most and any(_is_moved(end, bound, places) for end in (estimate.low, estimate.high) for bound in bounds):
+        places += 1
     return number(estimate.value, places), f"{number(estimate.low, places)} to {number(estimate.high, places)}"
 
 
-def in_words(estimate: Estimate, least: int = 0) -> str:
-    """ "3.83 (3.80 to 3.86)", or "3.83" where there is no interval; at least `least` decimals."""
-    value, interval = with_interval(estimate, least)
+def _is_moved(value: float, bound: float, places: int) -> bool:
+    """Does a value lie on another side of a bound once both are rounded, or on it?"""
+    rounded, of_bound = round(value, places), round(bound, places)
+    return (value > bound, value < bound) != (rounded > of_bound, rounded < of_bound)
+
+
+def in_words(estimate: Estimate, least: int = 0, bounds: Sequence[float] = ()) -> str:
+    """ "3.83 (3.80 to 3.86)", or "3.83" where there is no interval; at least `least` decimals, and so many that each end shows its side of `bounds`."""
+    value, interval = with_interval(estimate, least, bounds=bounds)
     return value + (f" ({interval})" if interval else "")

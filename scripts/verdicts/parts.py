@@ -57,6 +57,11 @@ def below(bound: float) -> Range:
     return Range(most=bound, is_open=True)
 
 
+def ends(ranges: Sequence[Range]) -> list[float]:
+    """The ends of all of them."""
+    return [end for where in ranges for end in where.ends]
+
+
 def size(published: float) -> Range:
     """Around a published size, as far above as below."""
     return Range(published / SIZE_FACTOR, published * SIZE_FACTOR)

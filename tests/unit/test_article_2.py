@@ -373,6 +373,21 @@ def test_the_article_s_own_table_holds_on_its_number_of_gpus_and_on_fewer_which_
     assert (verdict.word, verdict.gpus) == (HOLDS, beside)
 
 
+def test_the_closest_of_all_cells_tells_its_batch_how_many_there_are_and_how_many_share_no_gpu() -> None:
+    (together,) = judge("2.4", published_cells()).parts
+    assert together.notes[:2] == ("batch 1", "the closest of 18 comparisons") and "on different GPUs" not in str(together)
+    elsewhere = [cell("ds-zero", size, 9.0) for size in (64, 128)]
+    for record in elsewhere:
+        record.host["gpus"] = [{**gpu, "uuid": f"{gpu['uuid']}-elsewhere"} for gpu in record.host["gpus"]]
+    of_two = [one for one in published_cells() if one.job.case != "ds-zero" or one.job.prompt["batch_size"] < 64] + elsewhere
+    (part,) = judge("2.4", of_two).parts
+    assert part.word == HOLDS and part.notes[2] == "2 of the 18 on different GPUs" and part.sentence.endswith("batch 1; 2 of the 18 on different GPUs")
+    (lower,) = judge("2.4", changed(of_two, "accelerate-fp16", 8, cell("accelerate-fp16", 8, 0.2))).parts
+    assert lower.notes[0] == "batch 8" and "closest" not in str(lower.notes) and "the 18 on" not in str(lower), "the closest means nothing where one is lower"
+    (missing,) = judge("2.4", changed(published_cells(), "accelerate-int8", 64, None)).parts
+    assert missing.notes == ()
+
+
 def test_one_cell_in_which_another_is_lower_refutes_the_lowest() -> None:
     verdict = judge("2.4", changed(published_cells(), "ds-zero", 128, cell("ds-zero", 128, 0.2)))
     assert verdict.word == REFUTED and "ds-zero" in told(verdict) and "batch 128; 17 of 18" in told(verdict)

@@ -104,6 +104,22 @@ def test_a_value_is_told_to_the_first_uncertain_digit() -> None:
     assert stats.with_interval(stats.Estimate(3.8283), least=2) == ("3.83", "")
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "bounds", "told"),
+    [
+        (0.7014, 1.2480, [1.25], "0.701 to 1.248"),
+        (0.7014, 1.2520, [1.25], "0.701 to 1.252"),
+        (0.7014, 1.2500, [1.25], "0.70 to 1.25"),
+        (0.7014, 1.2480, [], "0.70 to 1.25"),
+        (3.0581, 4.5, [3.83 / 1.25], "3.058 to 4.500"),
+        (1.0001, 1.5, [1], "1.0001 to 1.5000"),
+    ],
+)
+def test_an_end_of_an_interval_shows_on_which_side_of_a_bound_it_lies(low: float, high: float, bounds: list[float], told: str) -> None:
+    assert stats.with_interval(stats.Estimate((low * high) ** 0.5, low, high), least=2, bounds=bounds)[1] == told
+    assert f"({told})" in stats.in_words(stats.Estimate((low * high) ** 0.5, low, high), least=2, bounds=bounds)
+
+
 @pytest.mark.parametrize(("samples", "share"), [([10, 10, 10, 10, 11, 11, 11, 11], 0.1), ([12, 12, 99, 6, 6], -0.5), ([5.0] * 6, 0.0), ([1, 2, 3, 4], None)])
 def test_drift_is_what_the_second_half_took_longer(samples: list[float], share: float | None) -> None:
     assert stats.drift(samples) == (share if share is None else pytest.approx(share))

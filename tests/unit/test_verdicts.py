@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 
 import msgspec
 import pytest
@@ -280,6 +281,17 @@ def test_the_fastest_is_faster_than_every_other_and_the_closest_is_told() -> Non
     assert part.word == HOLDS and part.sentence.startswith("the closest of 2: deepspeed") and "as fast as layer-parallel" in part.sentence
     (relation, _), *_ = judge(FASTEST, *rows).judged
     assert relation.published(part) == (3.83, "layer-parallel")
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize("bound", ["at_least", "at_most"])
+def test_the_digits_of_an_interval_show_on_which_side_of_the_bound_its_end_lies(bound: str, side: int) -> None:
+    known = part_of(FASTER, *pair(10.0, 20.0), scatter=0.05).ratio
+    end = (known.low if bound == "at_least" else known.high) + side * 0.0004
+    part = part_of({**FASTER, bound: end}, *pair(10.0, 20.0), scatter=0.05)
+    told = re.search(r"\((\S+) to (\S+)\)", part.number)
+    assert told and f"95 % interval {told[1]} to {told[2]}" in part.sentence
+    assert Range(**{"least" if bound == "at_least" else "most": end}).word(float(told[1]), float(told[2])) == part.word
 
 
 def test_one_that_is_faster_refutes_the_fastest_whatever_else_was_not_run() -> None:
@@ -1126,13 +1138,14 @@ def test_the_picture_has_a_dot_of_parts_that_agree_and_a_cell_no_ratio_of_too_fe
     assert matrix.short(of_parts(HOLDS, NOT_TESTED)) == "● ● deepspeed 4.00 × int8"
 
 
-def test_the_first_screen_counts_the_claims_that_ran_on_another_number_of_gpus() -> None:
+def test_the_first_screens_count_the_claims_that_ran_on_fewer_gpus_than_in_the_article() -> None:
     runs = [*rows(10.0, 38.3), *repeated(record(job("int8"), peak_gib=9.0, memory_gib=80))]
     for count, told in ((2, 0), (1, 1)):
         of_count = [run for run in runs if run.job.case == "int8"] + [run for row in on(count, 10.0, 38.3) for run in repeated(row)]
         judged = judging.judge_article(row_groups.build(of_count, {ARTICLE.slug: ARTICLE}), ARTICLE)
         text = overview.section({ARTICLE.slug: judged}, False, Markdown(), Markdown())
-        assert ("ran on another number of GPUs" in text) is bool(told), text
+        for screen in (text, overview.tally(judged.claims, "")):
+            assert ("1 of the 1 tested claims ran on fewer GPUs than in the article." in screen) is bool(told), screen
 
 
 # ------------------------------------------------------------------------------------------------ several machines

@@ -32,7 +32,7 @@ def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, fastest: Ma
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    return blocks(_counts(chosen), picture, fastest, limits)
+    return blocks(tally(chosen, "#method"), picture, fastest, limits)
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
@@ -189,23 +189,19 @@ def every_claim(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
     return [claim for of_article in verdicts.values() for claim in of_article.claims]
 
 
-def _counts(chosen: Sequence[Lines]) -> Markdown:
-    """ "● **4** holds …, of 15 claims …": how often each word stands, and how many verdicts come from another number of GPUs than the article's."""
-    tested = _tested(chosen)
-    elsewhere = sum(bool(verdict.gpus) for verdict in tested)
-    text = tally(chosen, "#method")
-    return text + (Markdown(f" {elsewhere} of the {len(tested)} tested claims ran on another number of GPUs than in the article.") if elsewhere else "")
-
-
 def tally(chosen: Sequence[Lines], rules: str) -> Markdown:
     """ "● **4** holds · …, of 15 claims by version 3 of the rules. The 20 parts of the tested claims: ● **12** holds · …": a claim that holds in part has
-    refuted parts, which its own word does not tell. `rules` is the place of the rules.
+    refuted parts, which its own word does not tell. At the end how many verdicts come from fewer GPUs than the article's. `rules` is the place of the rules.
     """
+    tested = _tested(chosen)
     of_claims = collections.Counter(claim.headline.verdict.word for claim in chosen)
-    of_parts = collections.Counter(part.word for verdict in _tested(chosen) for part in verdict.parts)
+    of_parts = collections.Counter(part.word for verdict in tested for part in verdict.parts)
     text = Markdown("{}, of {} claims by version {} of {}.").format(_counted(of_claims, SIGNS), len(chosen), rules_version.VERSION, link("the rules", rules))
-    parts = Markdown(" The {} parts of the tested claims: {}.").format(of_parts.total(), _counted(of_parts, [word for word in SIGNS if of_parts[word]]))
-    return text + (parts if of_parts else "")
+    if of_parts:
+        words = _counted(of_parts, [word for word in SIGNS if of_parts[word]])
+        text += Markdown(" The {} parts of the tested claims: {}.").format(of_parts.total(), words)
+    fewer = sum(bool(verdict.gpus) for verdict in tested)
+    return text + (Markdown(f" {fewer} of the {len(tested)} tested claims ran on fewer GPUs than in the article.") if fewer else "")
 
 
 def _tested(chosen: Sequence[Lines]) -> list[Verdict]:

@@ -32,10 +32,10 @@ class Batching(Relation, frozen=True, kw_only=True):
         if pairs.model(single) != pairs.model(best):
             raise NotTested(f"{single.name} and {best.name} ran different models")
         pair = pairs.of_batches(best, single, rows.new_tokens)
-        value, beside = pairs.ratio_in_words(pair, self.size)
+        ranges = [parts.ABOVE_ONE] + ([parts.size(self.size)] if self.size is not None else [])
+        value, beside = pairs.ratio_in_words(pair, self.size, parts.ends(ranges))
         alone, together = (rates.duration(rates.hours(_items_per_s(row, rows.new_tokens))) for row in (single, best))
         words = f"{best.name} makes {value} times the items/s of {single.name}{beside}: {rates.ITEMS:,} items take {together} instead of {alone}"
-        ranges = [parts.ABOVE_ONE] + ([parts.size(self.size)] if self.size is not None else [])
         return [dataclasses.replace(pair.part(where, words), cases=(best.name, single.name)) for where in ranges]
 
     def _best(self, rows: Rows) -> Row:

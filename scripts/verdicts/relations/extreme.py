@@ -50,14 +50,36 @@ class Extreme(Relation, frozen=True, kw_only=True):
         return [self.KEY]
 
     def parts(self, rows: Rows) -> list[Part]:
-        compared = [part for speed in self.speeds() for part in speed.judge(rows)]
+        sizes_of = [(part, speed.batch_size) for speed in self.speeds() for part in speed.judge(rows)]
+        compared = [part for part, _ in sizes_of]
         deciding = decides(compared)
-        if not deciding.has_rows:
+        if deciding.has_rows:
+            notes = _notes(deciding, compared, next(size for part, size in sizes_of if part is deciding))
+            deciding = dataclasses.replace(deciding, notes=(*notes, *deciding.notes))
+        else:
             deciding = dataclasses.replace(deciding, why=rows.why_none(self.rows(), [part.why for part in compared if not part.has_rows]))
         deciding = dataclasses.replace(deciding, compared=tuple(compared))
-        closest = f"the closest of {len(compared)}: " if len(compared) > 1 and deciding.word == HOLDS else ""
-        held = f"; {deciding.comparisons}" if deciding.comparisons else ""
+        closest = f"the closest of {len(compared)}: " if _is_closest(deciding, compared) else ""
+        held = f"; {beside}" if (beside := deciding.comparisons or _on_different_gpus(compared)) else ""
         return [dataclasses.replace(deciding, sentence=deciding.sentence and f"{closest}{deciding.sentence}{held}")]
+
+
+def _is_closest(deciding: Part, compared: Sequence[Part]) -> bool:
+    return len(compared) > 1 and deciding.word == HOLDS
+
+
+def _notes(deciding: Part, compared: Sequence[Part], batch_size: int | None) -> list[str]:
+    """What a reader of the deciding ratio alone would miss: its batch size, that it is the closest of several, and how many of these share no GPU."""
+    notes = [f"batch {batch_size}"] if batch_size is not None else []
+    notes += [f"the closest of {len(compared)} comparisons"] if _is_closest(deciding, compared) else []
+    return notes + list(filter(None, [_on_different_gpus(compared)]))
+
+
+def _on_different_gpus(compared: Sequence[Part]) -> str:
+    """ "11 of the 18 on different GPUs", where all of several hold: the ratios of those are partly ratios of machines; "" where none is."""
+    count = sum(part.is_apart for part in compared)
+    all_hold = len(compared) > 1 and all(part.word == HOLDS for part in compared)
+    return f"{count} of the {len(compared)} on different GPUs" if count and all_hold else ""
 
 
 class Fastest(Extreme, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ class Gain(Relation, frozen=True, kw_only=True):
         # A small batch that waits for its host, or ran on a slower machine, makes such a gain: the larger one gets no more than `grew` from the GPU.
         if pair.ratio.value > grew:
             pair = dataclasses.replace(pair, remarks=(f"more than the batch grew, {grew:g} times",))
-        value, beside = pairs.ratio_in_words(pair, self.ratio)
+        value, beside = pairs.ratio_in_words(pair, self.ratio, [self.bound])
         words = f"{pairs.on(small)}: its ms/token fall {value} times from batch {self.from_batch} to {self.to_batch}{beside}, the bound is {self.bound:g}"
         where = parts.below(self.bound) if self.gain_below is not None else Range(least=self.bound)
         cases = (self._name_in(self.to_batch), self._name_in(self.from_batch))
@@ -93,7 +93,8 @@ class GainOver(Relation, frozen=True, kw_only=True):
         ratio = stats.quotient_over_runs([small_ms, slow_large_ms], [large_ms, slow_small_ms])
         differs = tuple(pairs.differences(small, slow_small))
         published = f" (published {self.ratio:g})" if self.ratio is not None else ""
-        words = f"the gain of {pairs.on(small)} from batch {self.from_batch} to {self.to_batch} is {stats.in_words(ratio, least=2)} times that of "
+        number = stats.in_words(ratio, least=2, bounds=[self.at_least])
+        words = f"the gain of {pairs.on(small)} from batch {self.from_batch} to {self.to_batch} is {number} times that of "
         words += f"{pairs.on(slow_small)}{published}, the bound is {self.at_least:g}"
         words += f"; the rows differ in {parts.listed(differs)}" if differs else ""
         why = lookup.why_not(compared, rows.new_tokens)

@@ -45,6 +45,6 @@ class Growth(Relation, frozen=True, kw_only=True):
 
 def _step(larger: Row, smaller: Row, new_tokens: int) -> Part:
     pair = pairs.of_batches(larger, smaller, new_tokens)
-    value, beside = pairs.ratio_in_words(pair)
+    value, beside = pairs.ratio_in_words(pair, bounds=parts.ABOVE_ONE.ends)
     words = f"batch size {larger.batch_size} makes {value} times the items/s of batch size {smaller.batch_size}{beside}"
     return dataclasses.replace(pair.part(parts.ABOVE_ONE, words), cases=(larger.name, smaller.name))

@@ -85,7 +85,7 @@ class Pair:
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
     """A part whose number is a ratio; not tested where the rows judge nothing, or the ratio has no interval."""
     word = NOT_TESTED if why_not or ratio.low is None or ratio.high is None else where.word(ratio.low, ratio.high)
-    return Part("", word, stats.in_words(ratio, least=2), sentence, why_not, ratio, cases, where, differs)
+    return Part("", word, stats.in_words(ratio, least=2, bounds=where.ends), sentence, why_not, ratio, cases, where, differs)
 
 
 def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
@@ -189,9 +189,12 @@ def on(row: Row) -> str:
     return f"{row.case} on {gpus(row.count)} in {row.dtype}"
 
 
-def ratio_in_words(pair: Pair, published: float | None = None) -> tuple[str, str]:
-    """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, what the rows differ in, and notes."""
-    value, interval = stats.with_interval(pair.ratio, least=2)
+def ratio_in_words(pair: Pair, published: float | None = None, bounds: Sequence[float] = ()) -> tuple[str, str]:
+    """(the ratio in digits, what stands behind it in brackets): interval or spread, what was published, what the rows differ in, and notes.
+
+    Each end of the interval shows on which side of `bounds` it lies.
+    """
+    value, interval = stats.with_interval(pair.ratio, least=2, bounds=bounds)
     beside = []
     if interval:
         beside.append(f"95 % interval {interval}")

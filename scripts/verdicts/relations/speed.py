@@ -59,8 +59,8 @@ class Speed(Relation, frozen=True, kw_only=True):
     def parts(self, rows: Rows) -> list[Part]:
         faster, slower = (rows.usable(*named) for named in self.rows())
         pair = pairs.of_times(faster, slower, rows.new_tokens)
-        value, beside = pairs.ratio_in_words(pair, self.size or self.ratio)
+        ranges = [self.where()] + ([parts.size(self.size)] if self.size is not None else [])
+        value, beside = pairs.ratio_in_words(pair, self.size or self.ratio, parts.ends(ranges))
         words = f"{pairs.on(faster)} is {value} times as fast as {pairs.on(slower)}{beside}"
         words += f", batch {self.batch_size}" if self.batch_size is not None else ""
-        ranges = [self.where()] + ([parts.size(self.size)] if self.size is not None else [])
         return [pair.part(where, words) for where in ranges]
