@@ -6,6 +6,7 @@ The kit keeps two reports: the first, on runs in containers of the pinned images
 import contextlib
 import dataclasses
 import datetime
+import functools
 import gc
 import itertools
 import os
@@ -20,7 +21,7 @@ from scripts.articles import Article
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
 from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
-from scripts.report.page import Beside, Body, Content
+from scripts.report.page import Beside, Body, Content, Links
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped, ahead, json_schema
 from scripts.units import counted
@@ -38,13 +39,13 @@ class Report:
     data: Mapping[str, str]
 
 
-def judged(records: Sequence[Record], known: Mapping[str, Article], beside: Beside | None = None) -> Content:
-    """The records as groups, and the verdicts on the articles' claims; `beside` as in Content."""
+def judged(records: Sequence[Record], known: Mapping[str, Article], links: Links = Links()) -> Content:
+    """The records as groups, and the verdicts on the articles' claims, of a report with these links."""
     with failures.part("the groups of rows", records):
         by_article = _by_article(row_groups.build(records, known), known)
-    earlier = version_1.read()
-    verdicts = {slug: _verdicts(groups, known[slug], earlier, beside.groups if beside else ()) for slug, groups in by_article.items() if slug in known}
-    return Content(records, known, by_article, verdicts, {}, beside)
+    earlier, beside = version_1.read(), links.beside.groups if links.beside else ()
+    verdicts = {slug: _verdicts(groups, known[slug], earlier, beside) for slug, groups in by_article.items() if slug in known}
+    return Content(records, known, by_article, verdicts, {}, links)
 
 
 def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[version_1.Place, version_1.Frozen], beside: Collection[str]) -> ArticleVerdicts:
@@ -52,26 +53,17 @@ def _verdicts(groups: Sequence[Group], article: Article, earlier: Mapping[versio
         return judging.judge_article(groups, article, earlier, beside)
 
 
-def made(
-    records: Sequence[Record],
-    known: Mapping[str, Article],
-    runs_link: str,
-    beside: Beside | None = None,
-    first: str = "",
-    limits: str = "",
-    runs: str = "",
-    broken: Collection[str] = (),
-) -> Report:
-    """Everything that is made of these records; raises failures.Broken, which names the part and its runs. The arguments from `beside` on as in Content."""
-    content = dataclasses.replace(judged(records, known, beside), first=first, limits=limits, runs=runs, broken=broken)
+def made(records: Sequence[Record], known: Mapping[str, Article], links: Links, broken: Collection[str]) -> Report:
+    """Everything that is made of these records, without the `broken` views; raises failures.Broken, which names the part and its runs."""
+    content = judged(records, known, links)
     pictures = drawn(content.groups, known, broken)
     with failures.part("the picture of all claims", records):
         if of_claims := overview.picture(content.verdicts):
             pictures[overview.PICTURE] = of_claims
-    content = dataclasses.replace(content, pictures=pictures)
+    content = dataclasses.replace(content, pictures=pictures, broken=broken)
     with failures.part("the rows as data", records):
         rows = data.files(content.groups, known)
-    return Report(content, page.body(content, runs_link), rows)
+    return Report(content, page.body(content), rows)
 
 
 def drawn(groups: Sequence[Group], known: Mapping[str, Article], broken: Collection[str] = ()) -> dict[str, str]:
@@ -158,32 +150,39 @@ def _written(runs: Path, out: Path) -> Written:
     print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
     if note := ahead.note(records, datetime.datetime.now(datetime.UTC)):
         print(note, file=sys.stderr, flush=True)
-    runs_link, beside = _link(out, runs), _beside(runs, out, known)
-    first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
-    limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""
-    typed = "" if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else "/folder/of/these/runs"  # a page tells nobody where that is on this machine
-    faults: dict[str, failures.OwnFault] = {}
-
-    def make(kept: Sequence[Record]) -> Report:
-        return made(kept, known, runs_link, beside, first, limits, typed, faults)
-
+    links = _links(runs, out, known)
     with _records_stay():
-        while True:
-            try:
-                report, left_out = failures.made_of(records, runs, make)
-                break
-            except failures.OwnFault as fault:
-                if not fault.view or fault.view in faults:  # only a view can be left out of a page, and that once
-                    raise
-                faults[fault.view] = fault
+        report, left_out, faults = _without_faulty_views(records, runs, known, links)
     skipped = sorted([*unreadable, *left_out], key=lambda skip: skip.path)
     texts = page.texts(report.body, skipped, with_findings=(out / "FINDINGS.md").exists())
     return Written(runs, out, {**texts, **report.data, **json_schema.files()}, report.content, skipped, faults)
 
 
+def _without_faulty_views(
+    records: Sequence[Record], runs: Path, known: Mapping[str, Article], links: Links
+) -> tuple[Report, list[Skipped], dict[str, failures.OwnFault]]:
+    """(the report, the runs left out, {name: its mistake} of the views left out)."""
+    faults: dict[str, failures.OwnFault] = {}
+    while True:
+        try:
+            report, left_out = failures.made_of(records, runs, functools.partial(made, known=known, links=links, broken=tuple(faults)))
+            return report, left_out, faults
+        except failures.OwnFault as fault:
+            if not fault.view or fault.view in faults:  # only a view can be left out of a page, and that once
+                raise
+            faults[fault.view] = fault
+
+
 def _articles_for(runs: Path) -> dict[str, Article]:
     """Every article for the reports that the kit keeps; for another an article whose file has a mistake is left out, with a note."""
     return articles.load_all() if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else articles.without_mistakes_told()
+
+
+def _links(runs: Path, out: Path, known: Mapping[str, Article]) -> Links:
+    first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
+    limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""
+    command = "" if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else "/folder/of/these/runs"  # a page tells nobody where that is on this machine
+    return Links(_link(out, runs), command, _beside(runs, out, known), first, limits)
 
 
 def _link(out: Path, target: Path) -> str:

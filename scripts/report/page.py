@@ -40,10 +40,6 @@ class Content:
     by_article  {slug: its groups}, articles in the order of the report
     verdicts    {slug: what scripts/verdicts/judging.py gives} of the articles that the kit has
     pictures    {"<group>-<view>", or views/overview.py's: SVG}
-    beside      of the report on runs without containers, for the first report; None where there is none
-    first       the link to the first report, in that on runs without containers; "" in any other
-    limits      the link to docs/limits.md; "" in a report that lies outside of the kit
-    runs        what stands for the folder of results in a command; "" where the kit takes that folder of itself
     broken      the names of the views that the report goes without, because their own code fails
     """
 
@@ -52,10 +48,7 @@ class Content:
     by_article: Mapping[str, Sequence[Group]]
     verdicts: Mapping[str, ArticleVerdicts]
     pictures: Mapping[str, str]
-    beside: "Beside | None" = None
-    first: str = ""
-    limits: str = ""
-    runs: str = ""
+    links: "Links"
     broken: Collection[str] = ()
 
     @property
@@ -73,6 +66,24 @@ class Beside:
 
 
 @dataclasses.dataclass(frozen=True)
+class Links:
+    """Where a report leads to: it follows from the places of the report and its runs, not from what the runs hold.
+
+    runs      the link to the folder of runs
+    command   what stands for that folder in a command; "" where the kit takes it of itself
+    beside    of the report on runs without containers, for the first report; None where there is none
+    first     the link to the first report, in that on runs without containers; "" in any other
+    limits    the link to docs/limits.md; "" in a report that lies outside of the kit
+    """
+
+    runs: str = "runs"
+    command: str = ""
+    beside: Beside | None = None
+    first: str = ""
+    limits: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Body:
     """The pages as far as they follow from results: `whole` pages, and the parts of the index and of the page of runs by their names in the templates."""
 
@@ -82,20 +93,20 @@ class Body:
     runs: Markdown
 
 
-def body(content: Content, runs_link: str) -> Body:
-    """The pages of these results; `runs_link` leads from the report to the runs."""
+def body(content: Content) -> Body:
+    """The pages of these results."""
     whole: dict[str, Markdown] = {}
     for slug in content.by_article:
         with failures.part(f"the page of {slug}", row_groups.runs_of(content.by_article[slug])):
             whole[pages.of_article(slug)] = article_page(slug, content)
     calibrations = calibration.of_groups(content.groups)
     for group in content.groups:
-        article, verdicts = content.known.get(group.key.article), content.verdicts.get(group.key.article)
-        whole[pages.of_setting(group)] = setting_page(group, article, verdicts, content.pictures, calibrations, content.broken)
+        whole[pages.of_setting(group)] = setting_page(group, content, calibrations)
         with failures.part(f"the environment of {group.heading}", row_groups.runs_of([group])):
-            whole[pages.of_environment(group)] = provenance.environment(group, article)
+            whole[pages.of_environment(group)] = provenance.environment(group, content.known.get(group.key.article))
     with failures.part("the tables of all runs", content.records):
-        index, rows, runs = index_parts(content), provenance.rows_tables(content.groups, content.records), provenance.runs_table(content.records, runs_link)
+        index, rows = index_parts(content), provenance.rows_tables(content.groups, content.records)
+        runs = provenance.runs_table(content.records, content.links.runs)
         whole |= {pages.METHOD: method_page(content.records)} if content.records else {}
     if profiled := [record for record in sorted(content.records, key=lambda record: record.id) if record.job.kind == "profile"]:
         sections = blocks(*(_profile(record, content.known.get(record.job.article)) for record in profiled))
@@ -125,19 +136,19 @@ def index_parts(content: Content) -> dict[str, object]:
             content.verdicts,
             overview.PICTURE in content.pictures,
             fastest.section(content.groups),
-            overview.limits(content.records, _elsewhere(content.beside), content.limits),
+            overview.limits(content.records, _elsewhere(content.links.beside), content.links.limits),
         ),
         "legend": legend() if judged else "",
         "articles": [_of_index(slug, content) for slug in content.by_article],
         "not_run": [
-            (article, code(rerun_command.whole_article(article, content.records, content.runs)))
+            (article, code(rerun_command.whole_article(article, content.records, content.links.command)))
             for slug, article in content.known.items()
             if judged and article.claims and slug not in content.verdicts
         ],
         "glossary": glossary(content.groups),
         "article_links": Markdown(" · ").join(_article_link(slug, content) for slug in content.by_article),
         "profiles": False,
-        "first": Markdown(content.first),
+        "first": Markdown(content.links.first),
     }
 
 
@@ -242,19 +253,13 @@ def _told_of(group: Group, verdicts: ArticleVerdicts | None) -> tuple[int, int]:
     return sum(word != NOT_TESTED for word in words), len(words)
 
 
-def setting_page(
-    group: Group,
-    article: Article | None,
-    verdicts: ArticleVerdicts | None,
-    pictures: Mapping[str, str],
-    calibrations: Sequence[Calibration],
-    broken: Collection[str] = (),
-) -> Markdown:
+def setting_page(group: Group, content: Content, calibrations: Sequence[Calibration]) -> Markdown:
     """One group: its plots, its main table, what failed, its verdicts, and every other number behind a click."""
+    article, verdicts, pictures = content.known.get(group.key.article), content.verdicts.get(group.key.article), content.pictures
     runs, cannot_judge = row_groups.runs_of([group]), group.cannot_judge()
     folds = []
     for view in VIEWS:
-        if view.name in broken:
+        if view.name in content.broken:
             continue
         with failures.part(f"the view {view.name} of {group.heading}", runs, view.name):
             figure = _plot(view, group, pictures) if view.folded else Markdown()

@@ -210,7 +210,7 @@ def test_no_claim_line_of_the_first_report_is_cut(first):
 
 @pytest.mark.slow  # all committed results
 def test_the_first_report_leads_to_the_one_without_containers_and_back(first, apart):
-    assert first.content.beside and first.content.beside.groups == {group.slug for group in apart.content.groups}
+    assert first.content.links.beside and first.content.links.beside.groups == {group.slug for group in apart.content.groups}
     count = len(apart.content.records)
     assert f"all {len(first.content.records)} results from containers" in first.texts["REPORT.md"]
     assert f"{count} results without containers in [a report of their own](without-containers/REPORT.md)" in first.texts["REPORT.md"]

@@ -137,7 +137,7 @@ def pages_of(records: list[Record]) -> tuple[dict[str, str], list[Skipped]]:
     def make(some: list[Record]) -> page_text.Body:
         content = document.judged(some, known)
         pictures = {f"{group.slug}-{view.name}": "" for group in content.groups for view in VIEWS if view.plot}
-        return page_text.body(dataclasses.replace(content, pictures=pictures), "runs")
+        return page_text.body(dataclasses.replace(content, pictures=pictures))
 
     parts, skipped = failures.made_of(records, Path("runs"), make)
     hostile = [Skipped(Path("runs", value.replace("/", "")), value) for value in HOSTILE]

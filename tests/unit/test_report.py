@@ -669,7 +669,7 @@ def test_whatever_field_is_damaged_the_run_is_skipped_or_shown_and_the_report_co
         (tmp_path / whole["id"] / "result.json").write_text(json.dumps(damaged))
         records, skipped = results.load_all(tmp_path)
         content = document.judged([*records, good], known)
-        text = "".join(page_text.texts(page_text.body(content, "runs"), skipped, with_findings=False).values())
+        text = "".join(page_text.texts(page_text.body(content), skipped, with_findings=False).values())
         assert (len(records), len(skipped)) in ((1, 0), (0, 1))
         assert text.count(whole["id"]) >= 1
 
