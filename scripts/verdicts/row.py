@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bench.job import Result
@@ -190,10 +190,19 @@ class Row:
         model = self.record.job.model
         return weights.recipe_of(model) if model.get("weights") == "random" else weights.RECIPE
 
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What the guest found where it ran; {} where it did not answer."""
+        return self.guest.environment if self.guest else {}
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """{package: version} of the guest's environment; {} where the guest reported none."""
+        return self.environment.get("packages") or {}
+
     def version(self, package: str) -> str:
         """The version of a package in the guest's environment; "" where the guest reported none."""
-        environment = self.guest.environment if self.guest else {}
-        return str((environment.get("packages") or {}).get(package, ""))
+        return str(self.packages.get(package, ""))
 
     @property
     def is_workload(self) -> bool:

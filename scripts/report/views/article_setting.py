@@ -126,12 +126,12 @@ def _gpus(group: Group) -> str:
 
 def _python(row: Row) -> str:
     """ "3.11": what the run tells, as far as pins go."""
-    told = str((row.guest.environment.get("python") if row.guest else "") or "")
+    told = str(row.environment.get("python") or "")
     return ".".join(told.split(".")[:2]) or _pinned(row.record.job.stack, "python")
 
 
 def _cuda(row: Row) -> str:
-    told = (row.guest.environment.get("torch") or {}).get("cuda") if row.guest else ""
+    told = (row.environment.get("torch") or {}).get("cuda")
     return str(told or _stack(row.record.job.stack).get("cuda") or "")
 
 
@@ -181,8 +181,7 @@ def _locked(image: Image | None) -> Mapping[str, str]:
 
 def _installed(row: Row) -> Mapping[str, str]:
     """What the run found installed: an environment without containers may differ from its stack's pins."""
-    told = (row.guest.environment.get("packages") or {}) if row.guest else {}
-    return {normalized(name): str(version).partition("+")[0] for name, version in told.items()}
+    return {normalized(name): str(version).partition("+")[0] for name, version in row.packages.items()}
 
 
 def _base(group: Group, article: Article) -> Iterator[Line]:

@@ -87,26 +87,21 @@ def _told_between(group: Group) -> Iterable[tuple[str, Sequence[str]]]:
     return ((told, list(cases)) for told, cases in sorted(cases_of.items()))
 
 
-def _packages(row: Row) -> dict[str, object]:
-    return (row.guest.environment.get("packages") or {}) if row.guest else {}
-
-
 def _version(name: str) -> Column[Row]:
-    return Column(name, lambda row: _packages(row).get(name) or NONE)
+    return Column(name, lambda row: row.packages.get(name) or NONE)
 
 
 def _torch(row: Row) -> object:
-    environment = row.guest.environment if row.guest else {}
-    return (environment.get("torch") or {}).get("version") or _packages(row).get("torch") or NONE
+    return (row.environment.get("torch") or {}).get("version") or row.packages.get("torch") or NONE
 
 
 def _versions(group: Group) -> Markdown:
     columns = [
         Column[Row]("case", lambda row: row.name, words=True),
         Column[Row](cells.devices(group), lambda row: row.count),
-        Column[Row]("Python", lambda row: (row.guest.environment.get("python") if row.guest else None) or NONE),
+        Column[Row]("Python", lambda row: row.environment.get("python") or NONE),
         Column[Row]("torch", _torch),
-        *(_version(name) for name in libraries() if any(name in _packages(row) for row in group.rows)),
+        *(_version(name) for name in libraries() if any(name in row.packages for row in group.rows)),
     ]
     return table(columns, group.rows)
 
