@@ -21,7 +21,8 @@ from scripts.articles import Article
 from scripts.errors import KitError, UsageError
 from scripts.paths import ROOT
 from scripts.report import data, failures, headlines, page, pages, quoted, row_pages, terminal
-from scripts.report.page import Beside, Body, Content, Links
+from scripts.report.content import Beside, Content, Links
+from scripts.report.page import Body
 from scripts.report.views import VIEWS, claims, overview
 from scripts.results import Record, Skipped, ahead, json_schema
 from scripts.units import counted

@@ -32,6 +32,11 @@ def of_article(slug: str) -> str:
     return f"article-{words}.md" if words == slug else f"article-{words}-{_digest(slug)}.md"
 
 
+def anchor_of_article(slug: str) -> str:
+    """ "article-inference-tools": its page's name."""
+    return of_article(slug).removesuffix(".md")
+
+
 def of_setting(group: Group) -> str:
     """ "inference-tools-hopper-published-1f09c1d2.md": what the group's key says alone, so that no other result ever moves the page."""
     return f"{_stem(group)}.md"
