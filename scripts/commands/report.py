@@ -9,7 +9,7 @@ from scripts import articles, results, surroundings
 from scripts.commands import values
 from scripts.commands.values import RUNS, option
 from scripts.errors import KitError, UsageError
-from scripts.report import compared_verdicts, comparison, document
+from scripts.report import compared_runs, compared_verdicts, comparison, document
 
 OUT = option("OUT", values.folder(), "the folder of the report; by default the one that holds runs/, or for another name of RUNS <name>-report beside it")
 
@@ -57,7 +57,7 @@ def compare(a: str, b: str, across: str, threshold: str, all_rows: bool, runs: P
         if not typed:
             raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
-    before, after = (comparison.records_of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
+    before, after = (compared_runs.of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
     differences = comparison.compare(before, after, differing)
     verdicts = compared_verdicts.table(compared_verdicts.pairs(before, after, articles.without_mistakes()))
     matching = comparison.across_that_match(before, after) if comparison.is_without_a_pair(differences) else []

@@ -7,22 +7,13 @@ output; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower
 """
 
 import dataclasses
-import io
 import itertools
 import statistics
-import subprocess
 import sys
-import tarfile
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-from bench.job import InvalidDocument
-from bench.reasons import first_line
 from scripts import articles, results, stats
-from scripts.errors import KitError, UsageError
-from scripts.machine import unpack
-from scripts.paths import ROOT
+from scripts.errors import UsageError
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks, lines, plain
 from scripts.units import counted
@@ -77,52 +68,6 @@ class Difference:
         return self.word == SLOWER and self.ratio is not None and self.ratio.low is not None and self.ratio.low > 1 + percent / 100
 
 
-def records_of(name: str, typed: str, runs: Path) -> list[results.Record]:
-    """The records that A or B stands for; UsageError names what it may be."""
-    for path in (Path(typed), *(folder / typed for folder in (runs, results.WITHOUT_CONTAINERS, results.TRIALS))):
-        if (path / "result.json").is_file():
-            try:
-                return [results.load(path)]
-            except InvalidDocument as error:
-                raise KitError(
-                    f"{name} is {typed!r}, whose result cannot be read: {error}; allowed is a whole result; try {name}={results.RUNS.relative_to(ROOT)}"
-                ) from error
-        if path.is_dir() and not results.any_run(path):
-            raise results.no_run_in(name, typed, path)
-        if path.is_dir():
-            return _all_in(name, typed, path)
-    return _at_revision(name, typed)
-
-
-def _all_in(name: str, typed: str, folder: Path) -> list[results.Record]:
-    """The records of a folder; what cannot be read is told. UsageError for a folder without a run."""
-    records, skipped = results.load_runs(folder)
-    for skip in skipped:
-        print(plain(f"skipped {skip.path}: {skip.reason}"), file=sys.stderr)
-    if not records:
-        raise UsageError(f"{name} is {typed!r}, which holds no run that can be read; try {name}=reports/runs")
-    return records
-
-
-def _at_revision(name: str, revision: str) -> list[results.Record]:
-    command = ["git", "-C", str(ROOT), "archive", "--end-of-options", revision, "reports/runs"]
-    done = subprocess.run(command, capture_output=True)
-    if b"not a git repository" in done.stderr:
-        raise UsageError(f"{name} is {revision!r}, and there is no git repository here; type a folder: {name}=reports/runs")
-    if done.returncode != 0:
-        allowed = "a run's id, a folder of runs or a git revision with reports/runs"
-        if revision.startswith((".", "/")):  # no revision does
-            makes = f"type {results.measuring_into(Path(revision))}, which makes such a folder, or {name}=reports/runs"
-            raise UsageError(f"{name} is {revision!r}, which is not a folder, allowed are {allowed}; {makes}")
-        cause = "" if b"not a valid object name" in done.stderr else f" ({first_line(done.stderr.decode(errors='replace'))})"
-        shallow = (ROOT / ".git" / "shallow").exists()
-        better = "git fetch --unshallow first, because this clone is shallow" if shallow else f"{name}=reports/runs"
-        raise UsageError(f"{name} is {revision!r}, allowed are {allowed}{cause}; try {better}")
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        unpack.unpack(archive, Path(folder))
-        return _all_in(name, revision, Path(folder) / "reports" / "runs")
-
-
 def _fields(group: Group) -> dict[str, str]:
     """{field: value} of a group's key without the article, its kind of machine field by field; a value may be ""."""
     fields: dict[str, str] = {}
@@ -139,12 +84,8 @@ def name_of(group: Group, row: Row, new_tokens: int, shared: Sequence[str]) -> t
     return ", ".join([f"{group.key.article}/{row.case}", f"on {row.count}", *batch, *calls]), ", ".join(shared)
 
 
-def rows_of(records: Sequence[results.Record], known: Mapping[str, articles.Article], across: Sequence[str]) -> dict[tuple[str, str], list[Timed]]:
-    """{(name, setting): the timed calls of that name} of every row. ACROSS may give rows of several groups one name."""
-    return _named(row_groups.build(records, known), across)
-
-
 def _named(groups: Sequence[Group], across: Sequence[str]) -> dict[tuple[str, str], list[Timed]]:
+    """{(name, setting): the timed calls of that name} of every row. ACROSS may give rows of several groups one name."""
     free = set(itertools.chain.from_iterable(ACROSS[name] for name in across))
     named: dict[tuple[str, str], list[Timed]] = {}
     for group in groups:
@@ -190,7 +131,7 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
     known = _articles_told()
     if len(a) == len(b) == 1:
         across = list(ACROSS)
-    first, second = rows_of(a, known, across), rows_of(b, known, across)
+    first, second = (_named(row_groups.build(side, known), across) for side in (a, b))
     both = [
         dataclasses.replace(judge(name, before, after, same_question="weights" not in across), sides=(before.own, after.own))
         for name, rows in first.items()
@@ -240,22 +181,31 @@ def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts
     """
     words = [difference.word for difference in differences]
     many = [] if all_rows else [word for word in (ONLY_A, ONLY_B) if words.count(word) > MOST_LISTED]
-    listed = [difference for difference in differences if difference.word not in (SAME, *many)]
-    sides = SIDES if any(any(difference.sides) for difference in listed) else []
-    columns = [tables.Column[Difference]("row", lambda difference: difference.name), *sides, *COLUMNS]
-    tables_by_setting = []
-    for setting in dict.fromkeys(difference.setting for difference in listed):
-        tables_by_setting.append(Markdown("**{}**").format(setting))
-        tables_by_setting.append(tables.aligned(columns, [difference for difference in listed if difference.setting == setting]))
-    counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
-    told = Markdown("{}: {}.").format(counted(len(differences), "row"), counts)
     counted_only = lines(*(Markdown(f"{words.count(word)} rows are {word} and not listed here; ALL_ROWS=1 lists them.") for word in many))
+    listed = [difference for difference in differences if difference.word not in (SAME, *many)]
+    return blocks(_summary(differences, across), counted_only, verdicts, *_by_setting(listed))
+
+
+def _summary(differences: Sequence[Difference], across: Sequence[str]) -> Markdown:
+    """How often each word stands, and which rows have no line of their own."""
+    words = [difference.word for difference in differences]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
+    told = Markdown("{}: {}.").format(counted(len(words), "row"), counts)
     if SAME in words:
         told += Markdown(" Nothing changed." if set(words) == {SAME} else " Rows of the same runs are not listed.")
     if is_without_a_pair(differences):
         with_across = f"; with {' or '.join(f'ACROSS={names}' for names in across)} some are." if across else ", whatever ACROSS lets differ."
         told += Markdown(f" No row is in both A and B{with_across}")
-    return blocks(told, counted_only, verdicts, *tables_by_setting)
+    return told
+
+
+def _by_setting(listed: Sequence[Difference]) -> Iterator[Markdown]:
+    """The heading of each setting, and its table."""
+    sides = SIDES if any(any(difference.sides) for difference in listed) else []
+    columns = [tables.Column[Difference]("row", lambda difference: difference.name), *sides, *COLUMNS]
+    for setting in dict.fromkeys(difference.setting for difference in listed):
+        yield Markdown("**{}**").format(setting)
+        yield tables.aligned(columns, [difference for difference in listed if difference.setting == setting])
 
 
 def across_of(typed: str) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from scripts import articles, stats
 from scripts.errors import UsageError
-from scripts.report import compared_verdicts, comparison
+from scripts.report import compared_runs, compared_verdicts, comparison
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -289,13 +289,13 @@ def test_a_side_without_a_run_is_refused_and_a_threshold_over_nothing_fails(tmp_
 
 def test_a_folder_that_is_not_there_yet_names_a_command_that_makes_it(tmp_path):
     with pytest.raises(UsageError, match=r"B is '\.\./no/runs', which is not a folder, .*; type make bench-layer-parallel RUNS=\.\./no/runs, which makes"):
-        comparison.records_of("B", "../no/runs", tmp_path)
+        compared_runs.of("B", "../no/runs", tmp_path)
     with pytest.raises(UsageError, match="which holds no run; try B=reports/runs, or type make bench-layer-parallel RUNS="):
-        comparison.records_of("B", str(tmp_path), tmp_path)
+        compared_runs.of("B", str(tmp_path), tmp_path)
 
 
 def test_a_revision_without_a_repository_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "ROOT", tmp_path)
+    monkeypatch.setattr(compared_runs, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(UsageError, match="A is 'HEAD~1', and there is no git repository here; type a folder: A=reports/runs"):
-        comparison.records_of("A", "HEAD~1", tmp_path)
+        compared_runs.of("A", "HEAD~1", tmp_path)
