@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
-from scripts import articles, results, surroundings
+from scripts import results, surroundings
 from scripts.commands import values
 from scripts.commands.values import RUNS, option
 from scripts.errors import KitError, UsageError
 from scripts.report import compared_runs, compared_verdicts, comparison, document
+from scripts.verdicts import row_groups
 
 OUT = option("OUT", values.folder(), "the folder of the report; by default the one that holds runs/, or for another name of RUNS <name>-report beside it")
 
@@ -58,9 +59,13 @@ def compare(a: str, b: str, across: str, threshold: str, all_rows: bool, runs: P
             raise UsageError(f"{name} is missing; try make compare A=HEAD~1 B=reports/runs")
     differing, percent = comparison.across_of(across), comparison.threshold_of(threshold)
     before, after = (compared_runs.of(name, typed, runs or results.RUNS) for name, typed in (("A", a), ("B", b)))
-    differences = comparison.compare(before, after, differing)
-    verdicts = compared_verdicts.table(compared_verdicts.pairs(before, after, articles.without_mistakes()))
-    matching = comparison.across_that_match(before, after) if comparison.is_without_a_pair(differences) else []
+    if len(before) == len(after) == 1:  # two single runs are compared whatever they differ in
+        differing = list(comparison.ACROSS)
+    known = comparison.articles_told()
+    of_a, of_b = (row_groups.build(side, known) for side in (before, after))
+    differences = comparison.compare(of_a, of_b, differing)
+    verdicts = compared_verdicts.table(compared_verdicts.pairs(of_a, of_b, known))
+    matching = comparison.across_that_match(of_a, of_b) if comparison.is_without_a_pair(differences) else []
     print(comparison.markdown(differences, all_rows, verdicts, matching))
     if percent is not None and not any(difference.ratio or difference.word == comparison.SAME for difference in differences):
         raise KitError(f"THRESHOLD={threshold} judged nothing: no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights")

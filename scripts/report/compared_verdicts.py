@@ -13,6 +13,7 @@ from scripts.results import Record
 from scripts.verdicts import judging, row_groups
 from scripts.verdicts.judging import Judged, Lines
 from scripts.verdicts.parts import NOT_TESTED
+from scripts.verdicts.row_groups import Group
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Pair:
         return first if first == second else f"A: {first}; B: {second}"
 
 
-def pairs(a: Sequence[Record], b: Sequence[Record], known: Mapping[str, Article]) -> list[Pair]:
+def pairs(a: Sequence[Group], b: Sequence[Group], known: Mapping[str, Article]) -> list[Pair]:
     """Each claim of which both sides have rows, other than the same runs, and that one of them tested.
 
     B has the verdict that its report tells first. A has its own on the same kind of machine, stack and variant, where it has rows there, else its first.
@@ -50,9 +51,8 @@ def table(found: Sequence[Pair]) -> Markdown:
     return tables.aligned(columns, found) if found else Markdown()
 
 
-def _claims(records: Sequence[Record], known: Mapping[str, Article]) -> dict[str, Lines]:
+def _claims(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, Lines]:
     """{article and claim: its verdicts}; a claim that cannot be judged is told, and its article left out."""
-    groups = row_groups.build(records, known)
     found: dict[str, Lines] = {}
     for slug in dict.fromkeys(group.key.article for group in groups if group.key.article in known):
         try:

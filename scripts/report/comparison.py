@@ -12,12 +12,12 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 
-from scripts import articles, results, stats
+from scripts import articles, stats
 from scripts.errors import UsageError
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks, lines, plain
 from scripts.units import counted
-from scripts.verdicts import parts, row_groups
+from scripts.verdicts import parts
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.row import Row
@@ -116,22 +116,16 @@ def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: boo
     return Difference(*name, words[pair.part(parts.ABOVE_ONE, "").word], pair.ratio, means_ms, pair.why_not)
 
 
-def _articles_told() -> dict[str, articles.Article]:
+def articles_told() -> dict[str, articles.Article]:
     """The articles, which order the rows and decide no word; a mistake in a file is told and stops nothing."""
     for mistake in articles.mistakes().values():
         print(f"note: {plain(mistake)}; its rows are compared all the same, in the order of their names", file=sys.stderr)
     return articles.without_mistakes()
 
 
-def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Sequence[str] = ()) -> list[Difference]:
-    """Every row of A and B, those of both first: each row of A with each row of B of its name.
-
-    Two single runs are compared whatever their stacks, devices, hosts, engines and weights are.
-    """
-    known = _articles_told()
-    if len(a) == len(b) == 1:
-        across = list(ACROSS)
-    first, second = (_named(row_groups.build(side, known), across) for side in (a, b))
+def compare(a: Sequence[Group], b: Sequence[Group], across: Sequence[str] = ()) -> list[Difference]:
+    """Every row of A and B, those of both first: each row of A with each row of B of its name."""
+    first, second = _named(a, across), _named(b, across)
     both = [
         dataclasses.replace(judge(name, before, after, same_question="weights" not in across), sides=(before.own, after.own))
         for name, rows in first.items()
@@ -142,12 +136,10 @@ def compare(a: Sequence[results.Record], b: Sequence[results.Record], across: Se
     return both + only
 
 
-def across_that_match(a: Sequence[results.Record], b: Sequence[results.Record]) -> list[str]:
+def across_that_match(a: Sequence[Group], b: Sequence[Group]) -> list[str]:
     """The shortest values of ACROSS with which some row is in both A and B; [] where none does that."""
-    known = articles.without_mistakes()
-    of_a, of_b = row_groups.build(a, known), row_groups.build(b, known)
     for count in range(1, len(ACROSS) + 1):
-        found = [set(names) for names in itertools.combinations(ACROSS, count) if _named(of_a, names).keys() & _named(of_b, names).keys()]
+        found = [set(names) for names in itertools.combinations(ACROSS, count) if _named(a, names).keys() & _named(b, names).keys()]
         # "device" lets the host differ too, so where "host" is enough it is no advice.
         if found := [names for names in found if "device" not in names or {*names, "host"} - {"device"} not in found]:
             return [",".join(name for name in ACROSS if name in names) for names in found]

@@ -13,14 +13,28 @@ import pytest
 from scripts import articles, stats
 from scripts.errors import UsageError
 from scripts.report import compared_runs, compared_verdicts, comparison
+from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.synthetic import job, record
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def groups(*sides):
+    known = comparison.articles_told()
+    return [row_groups.build(side, known) for side in sides]
+
+
+def compared(a, b, across=()):
+    return comparison.compare(*groups(a, b), across)
+
+
+def pairs(a, b, known):
+    return compared_verdicts.pairs(*groups(a, b), known)
+
+
 def words(a, b, **options):
-    return {difference.name: (difference.word, difference.reason) for difference in comparison.compare(a, b, **options)}
+    return {difference.name: (difference.word, difference.reason) for difference in compared(a, b, **options)}
 
 
 def runs(asked, *means_ms, seed=0):
@@ -32,13 +46,13 @@ def runs(asked, *means_ms, seed=0):
 @pytest.mark.parametrize(("means_ms", "word"), [((50.0, 60.0), "slower"), ((60.0, 50.0), "faster"), ((50.0, 50.01), "undecided")])
 def test_a_row_is_faster_slower_or_undecided(means_ms, word):
     before, after = (runs(job("int8"), *[mean_ms] * 5, seed=seed) for seed, mean_ms in zip((0, 10), means_ms, strict=True))
-    (difference,) = comparison.compare(before, after)
+    (difference,) = compared(before, after)
     assert difference.word == word and difference.ratio.value == pytest.approx(means_ms[1] / means_ms[0], rel=0.01)
 
 
 def test_the_interval_is_that_of_the_verdicts_over_runs_and_not_over_calls():
     before, after = runs(job("int8"), *[50.0] * 5), runs(job("int8"), 60.0, 61.0, 40.0, 62.0, 45.0, seed=10)
-    (difference,) = comparison.compare(before, after)
+    (difference,) = compared(before, after)
     assert difference.ratio == stats.ratio_over_runs(*([statistics.fmean(run.guest.measurements[0]["timed_ms"]) for run in row] for row in (after, before)))
     assert difference.word == "undecided" and difference.ratio.low < 1 < difference.ratio.high
 
@@ -68,13 +82,13 @@ def test_a_row_whose_padded_output_is_another_one_is_not_compared():
 
 def test_the_same_runs_are_no_difference_and_are_counted_above_and_not_listed():
     row, other = runs(job("int8"), 50.0, 51.0), runs(job("bminf"), 90.0)
-    differences = comparison.compare([*row, *other], row)
+    differences = compared([*row, *other], row)
     assert [difference.word for difference in differences] == [comparison.SAME, comparison.ONLY_A]
     text = str(comparison.markdown(differences))
     counts = "0 faster, 0 slower, 0 undecided, 0 not comparable, 1 the same runs, 1 only in A, 0 only in B"
     assert text.splitlines()[0] == f"2 rows: {counts}. Rows of the same runs are not listed."
     assert "bminf" in text and "int8" not in text
-    same = str(comparison.markdown(comparison.compare(row, row)))
+    same = str(comparison.markdown(compared(row, row)))
     assert same.startswith("1 row: 0 faster") and same.endswith(" 0 only in B. Nothing changed.")
     assert all(
         set(mark) <= set(":-") and mark.count("-") >= 2 for line in text.splitlines() if line.startswith("| :") for mark in line.strip("| ").split(" | ")
@@ -92,14 +106,14 @@ def test_many_rows_of_one_side_are_a_line_and_are_listed_on_request():
     row = runs(job("int8"), *[50.0] * 5)
     others = [one for count in range(1, 12) for one in runs(job("bminf", count), 90.0)]
     few = others[:10]
-    differences = comparison.compare([*row, *others], [*runs(job("int8"), *[60.0] * 5, seed=10), record(job("deepspeed"), 9.0)])
+    differences = compared([*row, *others], [*runs(job("int8"), *[60.0] * 5, seed=10), record(job("deepspeed"), 9.0)])
     text = str(comparison.markdown(differences))
     assert "11 only in A, 1 only in B." in text.splitlines()[0]
     assert text.splitlines()[2] == "11 rows are only in A and not listed here; ALL_ROWS=1 lists them."
     assert "bminf" not in text and re.search("deepspeed, .* only in B", text) and re.search("int8, .* slower", text)
     assert str(comparison.markdown(differences, all_rows=True)).count("bminf") == 11
-    assert str(comparison.markdown(comparison.compare([*row, *few], row))).count("bminf") == 10
-    assert "No row is in both" in comparison.markdown(comparison.compare(others, row))
+    assert str(comparison.markdown(compared([*row, *few], row))).count("bminf") == 10
+    assert "No row is in both" in comparison.markdown(compared(others, row))
 
 
 def test_the_verdicts_of_both_sides_stand_side_by_side_where_both_have_other_runs_of_a_claim(capsys):
@@ -109,18 +123,18 @@ def test_the_verdicts_of_both_sides_stand_side_by_side_where_both_have_other_run
 
     known = articles.load_all()
     a, b = measured(40.0, 0) + measured(60.0, 30, stack="hopper"), measured(60.0, 10)
-    (pair,) = compared_verdicts.pairs(a, b, known)
+    (pair,) = pairs(a, b, known)
     assert (pair.claim, pair.a.verdict.word, pair.b.verdict.word) == ("inference-tools 1.2", "holds", "refuted")
     assert pair.measured_on.startswith("current · 2 × SYNTHETIC GPU"), "on the stack of B, whatever the stack of A's own headline is"
     assert re.search(r"\| inference-tools 1\.2 \| \*\*holds\*\* +\| \*\*refuted\*\* +\| current", compared_verdicts.table([pair]))
-    (pair,) = compared_verdicts.pairs(measured(60.0, 30, stack="hopper"), b, known)
+    (pair,) = pairs(measured(60.0, 30, stack="hopper"), b, known)
     assert re.match("A: hopper .*; B: current ", pair.measured_on)
     few = measured(60.0, 20, runs_each=1)
-    assert [pair.b.verdict.word for pair in compared_verdicts.pairs(a, few, known)] == ["not tested"]
-    assert compared_verdicts.pairs(few, few[::-1], known) == compared_verdicts.pairs(b, b, known) == compared_verdicts.pairs(a, a[:10], known) == []
+    assert [pair.b.verdict.word for pair in pairs(a, few, known)] == ["not tested"]
+    assert pairs(few, few[::-1], known) == pairs(b, b, known) == pairs(a, a[:10], known) == []
     wrong = {"id": "9", "text": "", "relations": [{"case": "int8", "peak_memory_below_bytes": 24}]}
     broken = {**known, "inference-tools": dataclasses.replace(known["inference-tools"], claims=[wrong])}
-    assert compared_verdicts.pairs(a, b, broken) == [] and "; its verdicts are not compared" in capsys.readouterr().err
+    assert pairs(a, b, broken) == [] and "; its verdicts are not compared" in capsys.readouterr().err
 
 
 def test_two_verdicts_that_hold_in_part_tell_which_parts_hold():
@@ -129,21 +143,21 @@ def test_two_verdicts_that_hold_in_part_tell_which_parts_hold():
         return [one for case, means_ms in of_rows for one in runs(job(case, 2), *means_ms, seed=seed)]
 
     a, b = measured([50.0] * 5, 0), measured([30.0, 40.0, 30.0, 40.0, 30.0], 10)
-    (line,) = [line for line in compared_verdicts.table(compared_verdicts.pairs(a, b, articles.load_all())).splitlines() if "inference-tools 1.5" in line]
+    (line,) = [line for line in compared_verdicts.table(pairs(a, b, articles.load_all())).splitlines() if "inference-tools 1.5" in line]
     _, _, by_a, by_b, *_ = [cell.strip() for cell in line.split("|")]
     assert by_a == "**holds in part**: faster: holds; 3.83 times: refuted"
     assert by_b == "**holds in part**: faster: holds; 3.83 times: undecided"
 
 
 def test_a_row_of_one_side_names_what_it_may_differ_in():
-    (only,) = comparison.compare(runs(job("int8"), 50.0, 51.0), runs(job("bminf"), 90.0, 91.0), ["stack"])[:1]
+    (only,) = compared(runs(job("int8"), 50.0, 51.0), runs(job("bminf"), 90.0, 91.0), ["stack"])[:1]
     assert (only.word, only.sides) == ("only in A", ("current", ""))
 
 
 def test_rows_of_different_stacks_are_compared_only_when_asked():
     a = runs(job("int8"), *[50.0] * 5) + runs(job("bminf"), *[50.0] * 5)
     b = runs(job("int8", stack="hopper"), *[60.0] * 5) + runs(job("bminf", stack="hopper"), *[60.0] * 5)
-    assert [difference.word for difference in comparison.compare(a, b)] == ["only in A", "only in A", "only in B", "only in B"]
+    assert [difference.word for difference in compared(a, b)] == ["only in A", "only in A", "only in B", "only in B"]
     assert {word for word, _ in words(a, b, across=["stack"]).values()} == {"slower"}
 
 
@@ -158,9 +172,9 @@ def on(cores, asked, mean_ms, cpu="Xeon", memory_gib=24):
 
 def test_rows_of_two_kinds_of_host_are_set_side_by_side_only_when_asked():
     a, b = on(16, job("int8"), 50.0), on(64, job("int8"), 60.0, cpu="EPYC")
-    apart = comparison.compare(a, b)
+    apart = compared(a, b)
     assert [difference.word for difference in apart] == ["only in A", "only in B"]
-    (difference,) = comparison.compare(a, b, across=["host"])
+    (difference,) = compared(a, b, across=["host"])
     assert (difference.word, difference.sides) == ("slower", ("Xeon, 16-core host", "EPYC, 64-core host"))
     assert difference.setting.startswith("current, docker, cuda, SYNTHETIC GPU, 24 GiB, compute capability 8.6, random")
 
@@ -178,40 +192,40 @@ def test_rows_of_two_kinds_of_host_are_set_side_by_side_only_when_asked():
 )
 def test_where_no_row_is_in_both_the_shortest_values_of_across_are_told_with_which_some_are(other, told):
     row = on(16, job("int8"), 50.0)
-    apart = comparison.compare(row, other)
-    first, *_ = str(comparison.markdown(apart, across=comparison.across_that_match(row, other))).splitlines()
+    apart = compared(row, other)
+    first, *_ = str(comparison.markdown(apart, across=comparison.across_that_match(*groups(row, other)))).splitlines()
     assert first.endswith(f" only in B. No row is in both A and B{told}")
-    assert not comparison.is_without_a_pair(comparison.compare([*row, *other], row))
+    assert not comparison.is_without_a_pair(compared([*row, *other], row))
 
 
 def test_across_hosts_a_gpu_with_other_memory_is_another_row():
     a, b = on(16, job("int8"), 50.0), on(64, job("int8"), 60.0, memory_gib=48)
-    assert [difference.word for difference in comparison.compare(a, b, across=["host"])] == ["only in A", "only in B"]
+    assert [difference.word for difference in compared(a, b, across=["host"])] == ["only in A", "only in B"]
 
 
 def test_each_of_the_rows_that_differ_in_the_host_alone_has_a_line_of_its_own():
     a = on(16, job("int8"), 50.0) + on(32, job("int8"), 70.0)
     b = on(64, job("int8"), 60.0) + on(64, job("bminf"), 9.0)
-    compared = comparison.compare(a, b, across=["host"])
-    assert [(difference.word, difference.sides[0], difference.reason) for difference in compared] == [
+    lines = compared(a, b, across=["host"])
+    assert [(difference.word, difference.sides[0], difference.reason) for difference in lines] == [
         ("slower", "Xeon, 16-core host", ""),
         ("faster", "Xeon, 32-core host", ""),
         ("only in B", "", ""),
     ]
-    table = comparison.markdown(compared)
+    table = comparison.markdown(lines)
     assert "No row is in both" not in str(table)
     assert re.search(r"\| inference-tools/int8, on 1, 1 new token +\| Xeon, 16-core host \| Xeon, 64-core host \| slower ", table)
 
 
 def test_rows_without_a_time_have_a_line_too():
-    (difference,) = comparison.compare(*([record(job("int8"), status="oom", reason="full", number=number)] for number in (1, 2)))
+    (difference,) = compared(*([record(job("int8"), status="oom", reason="full", number=number)] for number in (1, 2)))
     assert difference.word == comparison.NOT_COMPARABLE and difference.name == "inference-tools/int8, on 1"
 
 
 def test_rows_stand_in_the_order_of_the_article_s_cases_unless_its_file_has_a_mistake(mistaken):
     def names():
         rows = [record(job(case), 50.0) for case in ("bminf", "int8", "transformers")]
-        return [difference.name.partition(",")[0].partition("/")[2] for difference in comparison.compare(rows, rows)]
+        return [difference.name.partition(",")[0].partition("/")[2] for difference in compared(rows, rows)]
 
     assert names() == ["transformers", "int8", "bminf"]
     mistaken("demo")
@@ -223,9 +237,9 @@ def test_rows_stand_in_the_order_of_the_article_s_cases_unless_its_file_has_a_mi
 @pytest.mark.parametrize("slug", ["mine", "inference-tools"])
 def test_a_mistake_in_an_article_s_file_is_told_and_stops_no_comparison(mistaken, capsys, slug):
     a, b = runs(job("int8"), *[50.0] * 5), runs(job("int8"), *[60.0] * 5, seed=10)
-    before = comparison.compare(a, b)
+    before = compared(a, b)
     mistaken(slug)
-    assert comparison.compare(a, b) == before and before[0].word == "slower"
+    assert compared(a, b) == before and before[0].word == "slower"
     told = capsys.readouterr().err
     assert told.startswith(f"note: {slug}.toml: not TOML: ") and told.endswith("; its rows are compared all the same, in the order of their names\n")
 
@@ -248,6 +262,16 @@ def test_the_threshold_decides_the_exit_code(tmp_path):
     plain, above, below = (run(**sides, **more) for more in ({}, {"THRESHOLD": "25"}, {"THRESHOLD": "5"}))
     assert [plain.returncode, above.returncode, below.returncode] == [0, 0, 1]
     assert re.search(r"published\*\*\n\n.*\n.*\n\| inference-tools/int8, on 1, 1 new token \| slower +\| 50\.0  \| 60\.0  \| 1\.200 \(", plain.stdout)
+
+
+@pytest.mark.slow
+def test_two_single_runs_are_compared_whatever_they_differ_in(tmp_path):
+    a, b = runs(job("int8"), 50.0), runs(job("int8", stack="hopper"), 60.0)
+    for name, side in (("a", a), ("b", b), ("two", [*b, *runs(job("bminf"), 9.0)])):
+        synthetic.write(tmp_path / name, side)
+    single, beside_another = (run(A=str(tmp_path / "a"), B=str(tmp_path / name)).stdout for name in ("b", "two"))
+    assert re.search(r"\| inference-tools/int8, on 1, 1 new token \| current, .* \| hopper, .* \| not comparable \|", single), single
+    assert "No row is in both A and B; with ACROSS=stack some are." in beside_another, beside_another
 
 
 @pytest.mark.slow
