@@ -167,10 +167,12 @@ def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options)
 
 
 def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
-    from scripts.stats import LEAST_RUNS  # which imports numpy
+    """Of the claims that were typed, where these runs may judge them: a task of several is of one run."""
+    if asked.claims and not asked.receipt and (asked.scale, asked.device, asked.jobs) == ("full", "cuda", 1):
+        from scripts.stats import LEAST_RUNS  # which imports numpy
 
-    if asked.repeats < LEAST_RUNS:
-        print(f"note: a verdict needs {LEAST_RUNS} runs of each row, REPEATS is {asked.repeats}; try REPEATS={LEAST_RUNS}", file=sys.stderr)
+        if asked.repeats < LEAST_RUNS:
+            print(f"note: a verdict needs {LEAST_RUNS} runs of each row, REPEATS is {asked.repeats}; try REPEATS={LEAST_RUNS}", file=sys.stderr)
 
 
 def _refuse_claims_that_cannot_be_judged(planned: Sequence[runner.Planned]) -> None:
@@ -182,21 +184,21 @@ def _refuse_claims_that_cannot_be_judged(planned: Sequence[runner.Planned]) -> N
             rules.check(article)
 
 
+def _refuse_other_locks(planned: Sequence[runner.Planned], asked: Options) -> None:
+    """Raise KitError for pins that were not locked. An interpreter of one's own has packages of its own, and the result names each difference."""
+    if not asked.python_host:
+        for backend, stack in dict.fromkeys((one.case.backend, one.stack) for one in planned):
+            pins.load().image(backend, stack).refuse_other_lock()
+
+
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
     _refuse_claims_that_cannot_be_judged(planned)
-    if not asked.python_host:  # that interpreter has packages of its own, and the result names each difference
-        for backend, stack in dict.fromkeys((one.case.backend, one.stack) for one in planned):
-            pins.load().image(backend, stack).refuse_other_lock()
-    if asked.claims and not asked.receipt and (asked.scale, asked.device, asked.jobs) == ("full", "cuda", 1):  # others judge nothing, a task is of one run
-        _say_how_many_runs_a_verdict_needs(asked)
-    in_slurm = asked.scheduler == "slurm"
+    _refuse_other_locks(planned, asked)
+    _say_how_many_runs_a_verdict_needs(asked)
     if asked.plan:
-        _refuse_what_cannot_start(planned, asked)
-        at_once = follow.lines(follow.tasks_of(planned, asked)) if in_slurm else several.lines(planned, asked) if asked.jobs > 1 else ()
-        print(*outlook.lines(planned, asked), *at_once, sep="\n")
-        return 0
-    if in_slurm:
+        return _show_plan(planned, asked)
+    if asked.scheduler == "slurm":
         return follow.perform(planned, asked)
     with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
@@ -204,6 +206,19 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
         code = several.perform(planned, asked)
         print(results.where_shown(asked.runs))
         return code
+    return _one_after_another(planned, asked)
+
+
+def _show_plan(planned: list[runner.Planned], asked: Options) -> int:
+    _refuse_what_cannot_start(planned, asked)
+    in_slurm = asked.scheduler == "slurm"
+    at_once = follow.lines(follow.tasks_of(planned, asked)) if in_slurm else several.lines(planned, asked) if asked.jobs > 1 else ()
+    print(*outlook.lines(planned, asked), *at_once, sep="\n")
+    return 0
+
+
+def _one_after_another(planned: list[runner.Planned], asked: Options) -> int:
+    """The exit code of the worst run; the statuses go to the receipt of a command that waits for this one."""
     records = rounds.run_all(planned, asked, keep_going=len(planned) > 1)
     if asked.receipt:
         write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
