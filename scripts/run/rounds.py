@@ -54,18 +54,23 @@ class _Sitting:
         print("\n".join(f"  {line}" for line in lines if line), flush=True)
 
 
-def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
-    """Run cases in the order of `plan.groups`, each in its batch sizes, as often as asked for; raises KitError where some runs could not start.
-
-    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Backwards a case
-    begins with the largest batch that did not run out of memory.
-    """
+def _sweep(asked: Options) -> None:
+    """Remove what commands that were killed left behind."""
     engines.sweep(asked)  # before the folders in which such a container writes
     locks.sweep()
     temporary_folders.sweep()
     checkpoints.sweep(asked.models)
     for folder in run_folders.sweep_unfinished(asked.runs):
         print(f"note: {folder.name} did not finish; its log is {folder / 'log.txt'}", file=sys.stderr)
+
+
+def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
+    """Run cases in the order of `plan.groups`, each in its batch sizes, as often as asked for; raises KitError where some runs could not start.
+
+    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Backwards a case
+    begins with the largest batch that did not run out of memory.
+    """
+    _sweep(asked)
     sized = [[plan.sizes_and_sized(case, asked) for case in group] for group in plan.groups(planned)]
     of_cases = [sizes for group in sized for sizes, _ in group]
     until_oom = any(isinstance(sizes, Mapping) for sizes in of_cases)  # nobody knows how many batch sizes fit
