@@ -29,14 +29,7 @@ def calibrate(slug: str, asked: Options) -> int:
 
     With JOBS=n the kernel then runs n times at once: how much longer it takes is what other jobs cost here.
     """
-    for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
-        if typed:
-            raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
-    for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
-        if names:
-            raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")
-    if asked.article not in ("", CALIBRATION):
-        raise UsageError(f"ARTICLE is {asked.article!r} with calibrate, allowed is {CALIBRATION!r}; leave ARTICLE out")
+    _refuse_what_it_ignores(asked)
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)
@@ -54,6 +47,17 @@ def calibrate(slug: str, asked: Options) -> int:
     print(*lines, sep="\n")
     print(results.where_shown(asked.runs), file=sys.stderr)
     return failed
+
+
+def _refuse_what_it_ignores(asked: Options) -> None:
+    for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
+        if typed:
+            raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
+    for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
+        if names:
+            raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")
+    if asked.article not in ("", CALIBRATION):
+        raise UsageError(f"ARTICLE is {asked.article!r} with calibrate, allowed is {CALIBRATION!r}; leave ARTICLE out")
 
 
 def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]]:
