@@ -174,26 +174,28 @@ class Campaign:
             outcome.breaches += kind.expects(ended, world)
 
         world.heal()
-        dishonest = oracle.dishonest(place.manners.get("measure", {}))
-        if dishonest and (code == 0 or "ok" in _new(place, before).values()):
-            outcome.breaches.append((oracle.FALSE, f"exit code {code} and rows {_new(place, before)} of a guest that was not honest: {place.manners}"))
-        if kind.survives and code != 0:
-            outcome.breaches.append((oracle.FALSE, f"exit code {code} of an honest run"))
+        outcome.breaches += _false(kind, place, code, _new(place, before))
         place.unteach()
-        between = oracle.stored(place)
-        again = place.start(**({"FORCE": "1"} if place.engine == GPU else {}))  # a row that is oom or marked counts as measured
-        code = again.wait(BOUND_S[place.engine])
-        outcome.breaches += self._judged(again, code, place, between)
-        if code != 0 or "ok" not in oracle.statuses(place).values():
-            outcome.breaches.append((oracle.STUCK, f"the next command ended with {code}:\n{again.text()[-1500:]}"))
-        if place.engine == GPU:
-            outcome.breaches += gpus.after_the_next(oracle.rows_since(place, between))
-        outcome.breaches += oracle.left(place)
-        if place.engine in (DOCKER, GPU):
-            outcome.breaches += containers.left(place)
+        again, of_the_next = self._next(place)
+        outcome.breaches += of_the_next
         if outcome.breaches:
             outcome.words += f"\n--- the command with the fault\n{command.text()[-1500:]}\n--- the next\n{again.text()[-1500:]}"
         return outcome
+
+    def _next(self, place: Place) -> tuple[Command, list[Breach]]:
+        """A user's next command in the place of a fault, and where it, or what it leaves, is not as after an honest run."""
+        before = oracle.stored(place)
+        command = place.start(**({"FORCE": "1"} if place.engine == GPU else {}))  # a row that is oom or marked counts as measured
+        code = command.wait(BOUND_S[place.engine])
+        breaches = self._judged(command, code, place, before)
+        if code != 0 or "ok" not in oracle.statuses(place).values():
+            breaches.append((oracle.STUCK, f"the next command ended with {code}:\n{command.text()[-1500:]}"))
+        if place.engine == GPU:
+            breaches += gpus.after_the_next(oracle.rows_since(place, before))
+        breaches += oracle.left(place)
+        if place.engine in (DOCKER, GPU):
+            breaches += containers.left(place)
+        return command, breaches
 
     def _strike(self, fault: Fault, command: Command, place: Place, world: World, moment: str, wait_s: float, draw: random.Random) -> bool:
         if not place.until(moment, command):
@@ -218,6 +220,16 @@ class Campaign:
         breaches = [(oracle.HUNG, f"no end within {BOUND_S[place.engine]:.0f} s")] if code is None else []
         breaches += oracle.lost(before) + oracle.promised(output) + oracle.false(place)
         return breaches + oracle.processes_left(place) + oracle.tracebacks(output, f"{ROOT}/scripts/" if place.engine == GPU else "")
+
+
+def _false(kind: Kind, place: Place, code: int | None, new: dict[str, str]) -> list[Breach]:
+    """Where a guest that was not honest came through with its `new` {run: status}, or one that survives its fault did not."""
+    breaches = []
+    if oracle.dishonest(place.manners.get("measure", {})) and (code == 0 or "ok" in new.values()):
+        breaches.append((oracle.FALSE, f"exit code {code} and rows {new} of a guest that was not honest: {place.manners}"))
+    if kind.survives and code != 0:
+        breaches.append((oracle.FALSE, f"exit code {code} of an honest run"))
+    return breaches
 
 
 def _new(place: Place, before: dict[Path, bytes]) -> dict[str, str]:
