@@ -4,6 +4,7 @@ docs/method.md holds the formulas and their sources.
 """
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -33,8 +34,6 @@ class Distance:
     run           that run, as a row of its own
     further       the time is that of one further token, or of the prompt and one token; else of a whole call over its tokens
     stamped       the time is the median time between stamped tokens
-    products_ms   the model's matrix products alone, a step; None where the run has not measured them
-    measured      by the run's own probe
     """
 
     row: Row
@@ -46,9 +45,21 @@ class Distance:
     weight_bytes: float
     cache_bytes: float
     flop: float
-    products_ms: float | None
-    measured: Rates
-    nominal: Rates
+
+    @functools.cached_property
+    def measured(self) -> Rates:
+        """By the run's own probe."""
+        return measured(self.run)
+
+    @functools.cached_property
+    def nominal(self) -> Rates:
+        return nominal(self.run)
+
+    @property
+    def products_ms(self) -> float | None:
+        """The model's matrix products alone, a step; None where the run has not measured them."""
+        times = (self.run.figures.get("products") or {}).get("step_us")
+        return statistics.median(times) / 1000 if times else None
 
     @property
     def total_bytes(self) -> float:
@@ -115,9 +126,17 @@ def _steps(row: Row) -> Distance | None:
         return None
     # The middle of the steps that the time is of: those after the first token, or all of a call.
     context = _prompt_tokens(row) + (1 + long if further else long) / 2
-    cache = work.cache_bytes(model, row.dtype, row.batch_size, context)
-    flop = work.step_flop(model, row.batch_size, context)
-    return _distance(row, model, long, ms, cache, flop, further=further, stamped=bool(between_ms))
+    return Distance(
+        row=row,
+        run=row,
+        new_tokens=long,
+        further=further,
+        stamped=bool(between_ms),
+        ms=ms,
+        weight_bytes=work.weight_bytes(model, row.dtype),
+        cache_bytes=work.cache_bytes(model, row.dtype, row.batch_size, context),
+        flop=work.step_flop(model, row.batch_size, context),
+    )
 
 
 def _of_calls_ms(row: Row, short: int, long: int) -> float:
@@ -140,29 +159,16 @@ def _prompt(row: Row) -> Distance | None:
     model = _model_of(row)
     if model is None or row.new_tokens[0] != 1:
         return None
-    flop = work.prompt_flop(model, row.batch_size, _prompt_tokens(row))
-    return _distance(row, model, 1, statistics.fmean(row.timed_ms(1)), 0.0, flop, further=True, stamped=False)
-
-
-def _products_ms(row: Row) -> float | None:
-    times = (row.figures.get("products") or {}).get("step_us")
-    return statistics.median(times) / 1000 if times else None
-
-
-def _distance(run: Row, model: work.Model, new_tokens: int, ms: float, cache_bytes: float, flop: float, *, further: bool, stamped: bool) -> Distance:
     return Distance(
-        row=run,
-        run=run,
-        new_tokens=new_tokens,
-        further=further,
-        stamped=stamped,
-        ms=ms,
-        weight_bytes=work.weight_bytes(model, run.dtype),
-        cache_bytes=cache_bytes,
-        flop=flop,
-        products_ms=_products_ms(run),
-        measured=measured(run),
-        nominal=nominal(run),
+        row=row,
+        run=row,
+        new_tokens=1,
+        further=True,
+        stamped=False,
+        ms=statistics.fmean(row.timed_ms(1)),
+        weight_bytes=work.weight_bytes(model, row.dtype),
+        cache_bytes=0.0,
+        flop=work.prompt_flop(model, row.batch_size, _prompt_tokens(row)),
     )
 
 
