@@ -1,3 +1,5 @@
+"""The written report on made-up runs: its index, pages, tables and pictures, what marks a row, and what a damaged or missing result does."""
+
 import copy
 import csv
 import dataclasses

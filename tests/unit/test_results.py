@@ -1,3 +1,5 @@
+"""reports/runs: what is stored is loaded again, nothing is overwritten, damage is named, and runs are numbered and counted."""
+
 import array
 import errno
 import functools
