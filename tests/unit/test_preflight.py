@@ -129,7 +129,7 @@ def test_a_run_with_weights_of_its_own_asks_for_no_room_on_the_disk_and_others_d
         target = jobs.Target("current", "cpu", 1, weights, "full")
         facts = {"name": "host", "gpus": [], "image": CURRENT, "models": tmp_path, "asked": SimpleNamespace(model_path=typed), **facts}
         engine = SimpleNamespace(**facts)
-        runner._preflight(planned, jobs.measuring_job(article, planned.case, "controlled", target), engine, tmp_path)
+        runner.refuse_impossible(planned, jobs.measuring_job(article, planned.case, "controlled", target), engine, tmp_path)
 
     for weights in ("hub", "random"):
         with pytest.raises(PreflightError, match="of disk are free, about 13 GiB are needed"):
@@ -176,7 +176,7 @@ def test_nothing_stands_in_the_way_of_nothing():
 def test_a_folder_for_results_that_is_none_is_a_wrong_value(name, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="file.* cannot be written .*, allowed is a folder that can be written; type RUNS=/another/folder"):
-        runner._writable(tmp_path / name)
+        runner.refuse_unwritable(tmp_path / name)
 
 
 def test_a_folder_for_results_that_takes_no_file_is_no_wrong_value(tmp_path, monkeypatch):
@@ -185,5 +185,5 @@ def test_a_folder_for_results_that_takes_no_file_is_no_wrong_value(tmp_path, mon
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(KitError, match="No space left on device.*; type RUNS=/another/folder") as error:
-        runner._writable(tmp_path)
+        runner.refuse_unwritable(tmp_path)
     assert error.value.exit_code == 1
