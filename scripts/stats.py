@@ -38,6 +38,11 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both bounds; None where there is no interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def holds(self, value: float) -> bool:
         """Does the interval hold a value? Where there is no interval it holds none."""
         return self.low is not None and self.high is not None and self.low <= value <= self.high

@@ -17,7 +17,7 @@ from scripts.errors import UsageError
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks, lines, plain
 from scripts.units import counted
-from scripts.verdicts import parts
+from scripts.verdicts import lookup, parts
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.row import Row
@@ -113,7 +113,15 @@ def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: boo
         return Difference(*name, NOT_COMPARABLE, reason=str(reason))
     means_ms = (statistics.fmean(before.run_means_ms(count)), statistics.fmean(after.run_means_ms(count)))
     words = {parts.HOLDS: SLOWER, parts.REFUTED: FASTER, parts.UNDECIDED: parts.UNDECIDED, parts.NOT_TESTED: NOT_COMPARABLE}
-    return Difference(*name, words[pair.part(parts.ABOVE_ONE, "").word], pair.ratio, means_ms, pair.why_not)
+    return Difference(*name, words[pair.part(parts.ABOVE_ONE, "").word], pair.ratio, means_ms, _why_not(before, after, count))
+
+
+def _why_not(before: Row, after: Row, new_tokens: int) -> str:
+    """Why the runs of A, of B or of both judge nothing: "A: 3 runs, 5 are needed"."""
+    of_a, of_b = (lookup.why_not([row], new_tokens) for row in (before, after))
+    if of_a == of_b:
+        return f"A and B: {of_a}" if of_a else ""
+    return "; ".join(f"{side}: {reason}" for side, reason in (("A", of_a), ("B", of_b)) if reason)
 
 
 def articles_told() -> dict[str, articles.Article]:

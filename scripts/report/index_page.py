@@ -66,7 +66,7 @@ def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
     summary = f"{counted(len(earlier), 'earlier setting')}: random weights (recipe 1) that support no verdict"
     return {
         "heading": _article_link(slug, content),
-        "claims": overview.claim_lines(verdicts) if verdicts else Markdown(),
+        "claims": overview.claim_lines(overview.in_brief(verdicts)) if verdicts else Markdown(),
         "settings": matrix.table(later, verdicts),
         "earlier": folded(summary, matrix.table(earlier, verdicts) if earlier else Markdown()),
     }

@@ -93,6 +93,7 @@ class Part:
     differs   in what the compared rows differ beside the system
     is_apart  whether the compared rows share no GPU in any run
     notes     what else stands beside the number
+    doubts    of the notes, in short, what a first page tells: what would give the part another word, and which of several comparisons it is
     on_gpus   the ratio on each set of GPUs with runs of both rows, where these are several or other GPUs ran one row alone
     compared  the comparisons of an "every" part
     runs      the fewest undisturbed runs of a compared row
@@ -109,6 +110,7 @@ class Part:
     differs: tuple[str, ...] = ()
     is_apart: bool = False
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     on_gpus: tuple[OnGpus, ...] = ()
     compared: tuple["Part", ...] = ()
     runs: int = 0

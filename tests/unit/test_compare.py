@@ -67,7 +67,11 @@ def test_what_cannot_be_compared_says_why():
     wrong = record(job("int8"), 40.0, checked=synthetic.check(0.4, passed=False))
     ((word, reason),) = words([right], [wrong]).values()
     assert word == "not comparable" and "output differs by 40 %" in reason
-    assert words([right], [record(job("int8"), 51.0)]).popitem()[1] == ("not comparable", "1 run, 5 are needed")
+    assert words([right], [record(job("int8"), 51.0)]).popitem()[1] == ("not comparable", "A and B: 1 run, 5 are needed")
+    several = runs(job("int8"), *[51.0] * 5)
+    assert words([right], several).popitem()[1] == ("not comparable", "A: 1 run, 5 are needed")
+    assert words(several, [right]).popitem()[1] == ("not comparable", "B: 1 run, 5 are needed")
+    assert words([right], several[:3]).popitem()[1][1] == "A: 1 run, 5 are needed; B: 3 runs, 5 are needed"
     compared = words([right, record(job("bminf"), 9.0)], [right])
     assert compared["inference-tools/bminf, on 1, 1 new token"] == ("only in A", "")
 

@@ -650,14 +650,14 @@ def test_the_first_page_tells_beside_a_claim_that_was_not_tested_what_the_contro
 
     untested, controlled = rows(10.0, 38.3, count=1), rows(10.0, 20.0, variant="controlled")
     (line,) = below(untested + controlled)
-    words = "**holds in part**: *faster: holds; 3.83 times: refuted* — deepspeed on 2 GPUs in float32 is 2.00 times as fast"
+    words = "**holds in part**: faster: holds; 3.83 times (3.06 to 4.79): refuted; deepspeed 2.00 ("
     assert (
         line.startswith(f"    - ◆ in the variant controlled only, counted in no total: {words}")
-        and "). Measured on [" in line
+        and ") × layer-parallel, published 3.83. Measured on [" in line
         and "](#inference-tools-" in line
     )
     (line,) = below(untested + rows(10.0, 38.3, variant="controlled"))
-    assert line.startswith("    - ● in the variant controlled only, counted in no total: **holds**: ") and "is 3.83 times as fast" in line
+    assert line.startswith("    - ● in the variant controlled only, counted in no total: **holds**; deepspeed 3.83 (")
     assert below(untested + rows(10.0, 38.3, count=1, variant="controlled")) == [], "the second line was not tested either"
     assert below(rows(10.0, 9.0) + controlled) == [], "the claim was tested"
 
@@ -1190,7 +1190,7 @@ def test_a_ratio_is_told_for_the_only_gpus_that_ran_both_rows_where_others_ran_o
     ("fast", "slow", "notes"),
     [
         ((0.5,), (0.125,), ("kernels alone: 0.750, outside of what is claimed",)),
-        ((0.5,), (0.63,), ("kernels alone: 3.78",)),
+        ((0.5,), (0.63,), ("kernels alone: 3.78",)),  # which is no doubt
         ((0.5,), (0.62,), ()),  # 3.72, and 3.75 would be 1.25 times as much
         ((0.5,), ("too-short",), ()),
         ((0.0,), (0.5,), ()),
@@ -1202,6 +1202,7 @@ def test_the_ratio_of_kernels_stands_beside_one_that_is_much_of_waiting(fast: tu
     runs = [busy(run, *shares) for one, shares in zip(rows, (fast, slow), strict=True) for run in repeated(one, scatter=0.0)]
     (part,) = judge_runs([FASTER], runs).parts
     assert (part.word, part.notes) == (HOLDS, notes)
+    assert part.doubts == tuple(note for note in notes if "outside of what is claimed" in note)
 
 
 @pytest.mark.parametrize(
@@ -1302,6 +1303,7 @@ def test_a_note_names_four_sets_of_gpus_at_most() -> None:
     note, over_sets = judge_runs([FASTER], runs).parts[0].notes
     assert note.count("2.00 of 1 run") == 4 and note.endswith(", and 2 more")
     assert over_sets == "over these 6 sets: 2.00 to 2.00"
+    assert judge_runs([FASTER], runs).parts[0].doubts == (), "the sets say what the runs say"
 
 
 def test_three_sets_of_gpus_have_an_interval_that_takes_each_as_one_number() -> None:
@@ -1313,7 +1315,19 @@ def test_three_sets_of_gpus_have_an_interval_that_takes_each_as_one_number() -> 
         runs += [*on_machine(fast[which], name, day, factor), *on_machine(slow[which], name, day)]
     (part,) = judge_runs([FASTER], runs).parts
     assert part.notes == ("by GPUs: 1.00 of 1 run, 2.00 of 2 runs, 4.00 of 3 runs", "over these 3 sets: 0.36 to 11.19")
+    assert (part.word, part.doubts) == (HOLDS, ("by 3 sets of GPUs undecided, 0.36 to 11.19",)), "what speaks against the word"
     assert stats.over_sets([1.0, 2.0]) == stats.Estimate(pytest.approx(2**0.5)), "of two sets it would be of no use"
+
+
+def test_the_first_page_tells_of_what_stands_beside_a_number_only_what_speaks_against_its_word() -> None:
+    fast, slow = (repeated(one, 6, 0.0) for one in pair(10.0, 40.0))
+    runs = []
+    for day, (name, which, factor) in enumerate([("a", slice(0, 1), 4.0), ("b", slice(1, 3), 2.0), ("c", slice(3, 6), 1.0)], 1):
+        runs += [*on_machine(fast[which], name, day, factor), *on_machine(slow[which], name, day)]
+    verdicts = judging.judge_article(row_groups.build(runs, {ARTICLE.slug: ARTICLE}), ARTICLE)
+    of_article, of_first_page = (str(overview.claim_lines(of_page)) for of_page in (verdicts, overview.in_brief(verdicts)))
+    assert "by GPUs: 1.00 of 1 run" in of_article and "over these 3 sets: 0.36 to 11.19" in of_article
+    assert "by GPUs" not in of_first_page and "(by 3 sets of GPUs undecided, 0.36 to 11.19)" in of_first_page
 
 
 def pages_of(runs: list[Record], folder) -> str:

@@ -42,6 +42,17 @@ def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
     return blocks(_calls(verdicts), lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims)))
 
 
+def in_brief(verdicts: ArticleVerdicts) -> ArticleVerdicts:
+    """The same, with the doubts of each part in place of all that stands beside its number: the article's page has the rest."""
+    shortened = [dataclasses.replace(one, headline=_brief(one.headline), controlled=one.controlled and _brief(one.controlled)) for one in verdicts.claims]
+    return dataclasses.replace(verdicts, claims=shortened)
+
+
+def _brief(judged: Judged) -> Judged:
+    parts = [(relation, [dataclasses.replace(part, notes=part.doubts) for part in of_relation]) for relation, of_relation in judged.verdict.judged]
+    return dataclasses.replace(judged, verdict=dataclasses.replace(judged.verdict, judged=parts))
+
+
 def _calls(verdicts: ArticleVerdicts) -> Markdown:
     """ "Judged by calls of 100 or 128 new tokens.": a call of one token is no generation."""
     counts = sorted({claim.headline.new_tokens for claim in verdicts.claims if claim.headline.verdict.has_rows})
@@ -69,8 +80,10 @@ def _second_line(claim: Lines) -> list[Markdown]:
     judged = claim.controlled
     if judged is None or claim.headline.verdict.word != NOT_TESTED or judged.verdict.word == NOT_TESTED:
         return []
-    words = Markdown("{} in the variant controlled only, counted in no total: {}: {}. Measured on {}")
-    return [NESTED + words.format(SIGNS[judged.verdict.word], claims.word(judged), claims.numbers(judged), claims.setting(judged))]
+    number = next((part.number for part in judged.verdict.parts if part.ratio), "")
+    after = Markdown("; ").join([verdict(judged, number), *_facts(judged)])
+    words = Markdown("{} in the variant controlled only, counted in no total: {}. Measured on {}")
+    return [NESTED + words.format(SIGNS[judged.verdict.word], after, claims.setting(judged))]
 
 
 def _facts(judged: Judged) -> list[str]:
@@ -85,12 +98,15 @@ def _facts(judged: Judged) -> list[str]:
 
 
 def _parts_apart(judged: Judged) -> list[tuple[Part, str]]:
-    """Each part, and the same with its word and its number: "near in batch 128 (at most 1.25): refuted, …"."""
+    """Each part, and the same with its word and its number: "near in batch 128 (at most 1.25): refuted, …". Doubts about a word stand behind it also where
+    the number stands behind another part.
+    """
     told_parts = []
     for relation, part, is_shown in _with_numbers(judged):
         published = relation.published(part)
         number = _fact(published, part) if published else part.number
-        told_parts.append((part, _part_apart(part, number if is_shown else "")))
+        doubts = f" ({'; '.join(part.doubts)})" if part.doubts else ""
+        told_parts.append((part, _part_apart(part, number) if is_shown else _part_apart(part, "") + doubts))
     return told_parts
 
 

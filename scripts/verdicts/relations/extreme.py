@@ -55,7 +55,7 @@ class Extreme(Relation, frozen=True, kw_only=True):
         deciding = decides(compared)
         if deciding.has_rows:
             notes = _notes(deciding, compared, next(size for part, size in sizes_of if part is deciding))
-            deciding = dataclasses.replace(deciding, notes=(*notes, *deciding.notes))
+            deciding = dataclasses.replace(deciding, notes=(*notes, *deciding.notes), doubts=(*notes, *deciding.doubts))
         else:
             deciding = dataclasses.replace(deciding, why=rows.why_none(self.rows(), [part.why for part in compared if not part.has_rows]))
         deciding = dataclasses.replace(deciding, compared=tuple(compared))

@@ -33,10 +33,13 @@ class OfKernels:
         """Do the two differ by more than SIZE_FACTOR? Then the ratio of times is much of time without a kernel."""
         return max(self.ratio, self.of_times) > SIZE_FACTOR * min(self.ratio, self.of_times)
 
+    def is_elsewhere(self, where: Range) -> bool:
+        """Do kernels alone lie on another side of what a claim says than whole times?"""
+        return where.holds(self.ratio) != where.holds(self.of_times)
+
     def in_words(self, where: Range = EVERYWHERE) -> str:
         """ "kernels alone: 1.19"; "kernels alone: 1.82 of 3 runs" where the others do not tell it; whether they alone lie within `where`."""
-        is_within = where.holds(self.ratio)
-        side = "" if is_within == where.holds(self.of_times) else f", {'within' if is_within else 'outside of'} what is claimed"
+        side = f", {'within' if where.holds(self.ratio) else 'outside of'} what is claimed" if self.is_elsewhere(where) else ""
         return f"kernels alone: {stats.significant(self.ratio)}{self.runs and f' of {self.runs}'}{side}"
 
 
@@ -69,22 +72,37 @@ class Pair:
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
         which = "by GPUs" if len(self.on_gpus) > 1 else "on GPUs that ran both"
         by_gpus = [f"{which}: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
-        over_sets = stats.over_sets([one.ratio for one in self.on_gpus]) if self.on_gpus else None
-        if over_sets and over_sets.low is not None:
-            by_gpus.append(f"over these {len(self.on_gpus)} sets: {over_sets.low:.2f} to {over_sets.high:.2f}")
+        if over_sets := self._over_sets():
+            by_gpus.append(f"over these {len(self.on_gpus)} sets: {over_sets[0]:.2f} to {over_sets[1]:.2f}")
         kernels = [self.of_kernels.in_words(where)] if self.of_kernels and self.of_kernels.is_another else []
         return (*by_gpus, *kernels, *self.remarks)
+
+    def doubts(self, where: Range) -> tuple[str, ...]:
+        """What would give the part that places the ratio in this range another word, though it judges nothing: "by 3 sets of GPUs undecided, 0.69 to 4.41",
+        where each set counts as one number; "kernels alone: 1.82, outside of what is claimed".
+        """
+        over_sets, over_runs, doubts = self._over_sets(), self.ratio.ends, []
+        if over_sets and over_runs and where.word(*over_sets) != where.word(*over_runs):
+            doubts.append(f"by {len(self.on_gpus)} sets of GPUs {where.word(*over_sets)}, {over_sets[0]:.2f} to {over_sets[1]:.2f}")
+        if self.of_kernels and self.of_kernels.is_another and self.of_kernels.is_elsewhere(where):
+            doubts.append(self.of_kernels.in_words(where))
+        return tuple(doubts)
+
+    def _over_sets(self) -> tuple[float, float] | None:
+        """The interval that takes the ratio on each set of GPUs as one number; None of fewer than three sets."""
+        return stats.over_sets([one.ratio for one in self.on_gpus]).ends if self.on_gpus else None
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
         rows = self.faster, self.slower
         part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
-        return dataclasses.replace(part, is_apart=apart(*rows), notes=self.notes(where), on_gpus=self.on_gpus, runs=self.runs)
+        notes, doubts = self.notes(where), self.doubts(where)
+        return dataclasses.replace(part, is_apart=apart(*rows), notes=notes, doubts=doubts, on_gpus=self.on_gpus, runs=self.runs)
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
     """A part whose number is a ratio; not tested where the rows judge nothing, or the ratio has no interval."""
-    word = NOT_TESTED if why_not or ratio.low is None or ratio.high is None else where.word(ratio.low, ratio.high)
+    word = where.word(*ratio.ends) if ratio.ends and not why_not else NOT_TESTED
     return Part("", word, stats.in_words(ratio, least=2, bounds=where.ends), sentence, why_not, ratio, cases, where, differs)
 
 
