@@ -13,6 +13,7 @@ import statistics
 from time import perf_counter
 
 from bench import backends, forms
+from bench.instruments import fitting
 from bench.job import parse_job, to_json, write_whole
 from bench.measuring import clock, ranks
 from bench.models import prompts
@@ -26,7 +27,9 @@ def arguments():
     parser.add_argument("rounds", nargs="?", type=int, default=30)
     typed = parser.parse_args()
     with open(typed.job, encoding="utf-8") as stream:
-        return parse_job(stream.read()), typed.out, typed.rounds
+        job = parse_job(stream.read())
+    fitting.must_be_in_one_process(job)
+    return job, typed.out, typed.rounds
 
 
 def load(job):

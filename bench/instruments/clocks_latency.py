@@ -94,11 +94,11 @@ def wait_ms(generate, synchronize, calls):
 
 
 def main():
+    job, out, rounds = clocks.arguments()
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
-    job, out, rounds = clocks.arguments()
     model = articles_model(job)
     place = "cuda:{}".format(torch.cuda.current_device()) if job.device == "cuda" else "cpu"
     ids = prompts.token_ids(job.prompt, job.model["path"]).to(place)

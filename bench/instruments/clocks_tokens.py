@@ -8,7 +8,10 @@ form. On a GPU the two times should be within 3 % of each other.
 import time
 
 from bench import forms
-from bench.instruments import clocks
+from bench.instruments import clocks, fitting
+
+#: The second article's systems whose model has the `generate` that its benchmark calls.
+CASES = ("accelerate-fp16", "accelerate-int8", "ds-inference")
 
 
 def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
@@ -26,10 +29,11 @@ def benchmark_ms_per_token(model, tokenizer, sentences, device, arguments):
 
 
 def main():
+    job, out, rounds = clocks.arguments()
+    fitting.must(job.form == "padded-sentences" and job.case in CASES, job, "deepspeed-inference, case {}".format(" or ".join(CASES)))
     import transformers
 
     transformers.logging.set_verbosity_error()
-    job, out, rounds = clocks.arguments()
     loaded = clocks.load(job)
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model["path"], padding_side="left")
     sentences = forms.find(job.form).batch_of(job.prompt["texts"], job.prompt["batch_size"])

@@ -24,6 +24,7 @@ import time
 from importlib import metadata
 
 from bench import backends, compat, profile
+from bench.instruments import fitting
 from bench.job import parse_job, to_json, write_whole
 from bench.measuring import measure, ranks
 from bench.models import prompts
@@ -186,22 +187,22 @@ def as_rank(job, out_path):
 
 def main(job, out_path):
     """Start the ranks with torch's records and, where torch keeps any, without; returns the exit code."""
-    if job.backend != "deepspeed" or job.device_count < 2:
-        sys.exit("the job is of {} on {} GPUs; take a job of deepspeed on at least 2".format(job.backend, job.device_count))
+    fitting.must(job.backend == "deepspeed" and job.device_count > 1, job, "deepspeed on at least 2 GPUs")
     version = metadata.version("torch")
     keeps_records = compat.records_collectives(version)
     parts = []
     for records in (True, False) if keeps_records else (True,):
         write_whole(out_path + ".job", to_json(dataclasses.replace(job, load=dict(job.load, torch_records=records))))
-        code = ranks.start(job.device_count, out_path + ".job", out_path, "bench.instruments.collectives")
+        # A start removes the file that its ranks will write, and what an earlier start found stays even where this one never ends.
+        code = ranks.start(job.device_count, out_path + ".job", out_path + ".part", "bench.instruments.collectives")
         if code:
             break
-        with open(out_path, encoding="utf-8") as source:
+        with open(out_path + ".part", encoding="utf-8") as source:
             parts.append(json.load(source))
+        told = dict(parts[0], ways=[way for part in parts for way in part["ways"]])
+        write_whole(out_path, to_json(told))
     if not parts:
         return code
-    told = dict(parts[0], ways=[way for part in parts for way in part["ways"]])
-    write_whole(out_path, json.dumps(told, indent=1))
     if not keeps_records:
         print("unrecorded is left out: torch {} keeps no records of collectives".format(version))
     for way in told["ways"]:

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
+from bench.instruments import fitting
 from bench.job import parse_job, to_json, write_whole
 from bench.models import weights
 
@@ -83,6 +84,7 @@ def of_map(job, low_zero):
 
 def main(job_path, out=None):
     job = parse_job(Path(job_path).read_text(encoding="utf-8"))
+    fitting.must(job.device_count > 1 and "device_map" in job.load, job, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs")
     embedding = empty_model(job.model["shape"], job.model["scale"]).get_input_embeddings().weight
     figures = {
         "job": job.id,

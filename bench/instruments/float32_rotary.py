@@ -13,6 +13,7 @@ It needs no checkpoint: it makes one layer at a time from the seed, with the val
 import sys
 from pathlib import Path
 
+from bench.instruments import fitting
 from bench.job import parse_job, to_json, write_whole
 from bench.models import prompts, weights
 
@@ -69,11 +70,12 @@ def last_logits(shape, scale, seed, input_ids, recipe=1):
 
 
 def main(job_path, out=None):
+    job = parse_job(Path(job_path).read_text(encoding="utf-8"))
+    fitting.must((job.model["architecture"], job.model["weights"]) == ("gptj", "random"), job, "GPT-J with random weights")
     import tempfile
 
     import torch
 
-    job = parse_job(Path(job_path).read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         weights.write_tokenizer(folder)
         input_ids = prompts.token_ids(job.prompt, folder)[:1]

@@ -6,11 +6,12 @@ without a mask, because backends treat a missing mask differently. For backends 
 """
 
 import gc
-import json
 import sys
 
 from bench import backends
-from bench.job import parse_job, write_whole
+from bench.checking import check
+from bench.instruments import fitting
+from bench.job import parse_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
 
@@ -34,8 +35,12 @@ def outputs(model, input_ids, mask):
 
 
 def errors(values, expected):
-    """|x - y| / |y| of each pair, in the 2-norm."""
-    return [float((value - right).norm() / right.norm()) for value, right in zip(values, expected)]
+    """|x - y| / |y| of each pair, in the 2-norm; None where it is not finite, which JSON has no number for."""
+    return [check.tensor_error(value, right) for value, right in zip(values, expected)]
+
+
+def in_words(error):
+    return "not finite" if error is None else "{:.2g}".format(error)
 
 
 def compare(job):
@@ -67,10 +72,12 @@ def compare(job):
 def main(job_path, out):
     with open(job_path, encoding="utf-8") as source:
         job = parse_job(source.read())
+    fitting.must_be_in_one_process(job)
     answer = compare(job)
-    write_whole(out, json.dumps({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}, indent=1))
+    write_whole(out, to_json({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}))
     for mask, relative in answer.items():
-        print(mask, "first layer {:.2g}, last layer {:.2g}, logits {:.2g}".format(relative["layers"][0], relative["layers"][-1], relative["logits"]))
+        told = map(in_words, (relative["layers"][0], relative["layers"][-1], relative["logits"]))
+        print(mask, "first layer {}, last layer {}, logits {}".format(*told))
 
 
 if __name__ == "__main__":

@@ -43,4 +43,9 @@ def test_a_batch_that_fails_is_one_line_with_the_reason_and_the_next_one_runs(ex
     assert done.returncode == 1 and not list((tmp_path / "instruments").iterdir())
     ends = [line for line in done.stderr.splitlines() if "error: " in line]
     assert len(ends) == 2 and all("ended with exit code 1 and wrote no answer" in line for line in ends)
-    assert done.stdout.count("the job is of transformers on 1 GPUs; take a job of deepspeed on at least 2") == 2
+    assert (
+        done.stdout.count(
+            "the job is of inference-tools/transformers (backend transformers, random weights, GPUS=1); take a job of deepspeed on at least 2 GPUs"
+        )
+        == 2
+    )

@@ -131,6 +131,23 @@ def test_what_was_measured_with_records_stays_where_the_start_without_them_fails
     assert [way["way"] for way in json.loads((tmp_path / "out.json").read_text())["ways"]] == ["library"]
 
 
+def test_what_was_measured_with_records_stays_while_the_start_without_them_runs(monkeypatch, tmp_path):
+    """A start removes the file of its ranks first; the whole program may be stopped before it ends."""
+
+    def start(count, job_path, out_path, module):
+        Path(out_path).unlink(missing_ok=True)
+        if not parse_job(Path(job_path).read_text()).load["torch_records"]:
+            raise KeyboardInterrupt
+        Path(out_path).write_text('{"ways": [{"way": "library"}]}')
+        return 0
+
+    monkeypatch.setattr(collectives.ranks, "start", start)
+    monkeypatch.setattr(collectives.metadata, "version", lambda name: "2.11.0")
+    with pytest.raises(KeyboardInterrupt):
+        collectives.main(synthetic.job("deepspeed", 2), str(tmp_path / "out.json"))
+    assert json.loads((tmp_path / "out.json").read_text()) == {"ways": [{"way": "library"}]}
+
+
 def test_where_the_first_start_fails_its_exit_code_is_the_program_s_and_nothing_else_starts(monkeypatch, tmp_path):
     started = []
     monkeypatch.setattr(collectives.ranks, "start", lambda *arguments: started.append(arguments) or 7)
@@ -143,4 +160,4 @@ def test_the_command_line_takes_rows_and_says_which_job_it_needs(tmp_path):
     (tmp_path / "job.json").write_text(to_json(synthetic.job("int8")))
     command = [sys.executable, "-m", "bench.instruments.collectives", str(tmp_path / "job.json"), str(tmp_path / "out.json"), "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stderr.strip() == "the job is of int8 on 1 GPUs; take a job of deepspeed on at least 2"
+    assert done.stderr.strip() == "the job is of inference-tools/int8 (backend int8, random weights, GPUS=1); take a job of deepspeed on at least 2 GPUs"

@@ -1,0 +1,63 @@
+"""An instrument says which job it examines, before it loads a library or a model, and refuses any other."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.job import to_json
+from tests import synthetic
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def refusal(tmp_path, instrument, job):
+    """What an instrument says of a job in an interpreter without torch."""
+    (tmp_path / "job.json").write_text(to_json(job))
+    command = [sys.executable, "-m", f"bench.instruments.{instrument}", str(tmp_path / "job.json"), str(tmp_path / "out.json")]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("instrument", "case", "gpus", "allowed"),
+    [
+        ("collectives", "int8", 2, "deepspeed on at least 2 GPUs"),
+        ("collectives", "deepspeed", 1, "deepspeed on at least 2 GPUs"),
+        ("device_map", "transformers", 2, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),
+        ("device_map", "int8", 1, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),
+        ("float32_rotary", "transformers", 1, "GPT-J with random weights"),
+        ("clocks_tokens", "transformers", 1, "deepspeed-inference, case accelerate-fp16 or accelerate-int8 or ds-inference"),
+        ("clocks_batches", "transformers", 1, "batch-generate, case batch"),
+        ("layers", "deepspeed", 2, "one GPU, which is one process"),
+        ("clocks_latency", "deepspeed", 2, "one GPU, which is one process"),
+    ],
+)
+def test_a_job_that_an_instrument_does_not_examine_is_one_line(tmp_path, instrument, case, gpus, allowed):
+    job = synthetic.job(case, gpus)
+    job.load.update({"device_map": "auto"} if case == "int8" else {})
+    told = f"the job is of inference-tools/{case} (backend {case}, random weights, GPUS={gpus}); take a job of {allowed}"
+    assert refusal(tmp_path, instrument, job) == told
+
+
+@pytest.mark.parametrize(("case", "form"), [("vllm-fp16", "padded-sentences"), ("accelerate-fp16", "generate")])
+def test_the_second_article_s_benchmark_takes_its_own_systems_only(tmp_path, case, form):
+    job = dataclasses.replace(synthetic.job("transformers"), case=case, form=form)
+    assert "take a job of deepspeed-inference" in refusal(tmp_path, "clocks_tokens", job)
+
+
+def test_the_third_article_s_loop_takes_plain_transformers_only(tmp_path):
+    job = dataclasses.replace(synthetic.job("vllm"), form="batch")
+    assert "take a job of batch-generate, case batch" in refusal(tmp_path, "clocks_batches", job)
+
+
+def test_the_rotary_kernel_has_no_random_weights_in_a_job_with_real_ones(tmp_path):
+    job = synthetic.job("transformers", weights="hub")
+    job.model["architecture"] = "gptj"
+    assert "(backend transformers, hub weights, GPUS=1)" in refusal(tmp_path, "float32_rotary", job)
+
+
+@pytest.mark.parametrize(("instrument", "case", "gpus"), [("layers", "deepspeed", 1), ("layers", "int8", 2), ("clocks_latency", "transformers", 1)])
+def test_a_job_that_fits_goes_on_to_the_libraries(tmp_path, instrument, case, gpus):
+    assert "No module named" in refusal(tmp_path, instrument, synthetic.job(case, gpus))
