@@ -7,10 +7,11 @@ import click
 
 from scripts import articles, pins
 from scripts.commands.measure import measuring, refuse_more_than_one_call
-from scripts.errors import KitError, UsageError, shown
+from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.names import nearest
-from scripts.run import instruments, plan
+from scripts.run import instruments, plan, rounds
 from scripts.run.options import Options
+from scripts.run.runner import Planned
 
 
 @click.command
@@ -18,25 +19,44 @@ from scripts.run.options import Options
 @measuring
 def instrument(slug: str, asked: Options) -> int:
     """Let an instrument examine a case in its pinned image: CASES names the case, BATCH_SIZES the batches in place of the article's."""
+    return of(slug, asked)
+
+
+def of(slug: str, asked: Options) -> int:
+    """The exit code of the instrument `slug` on the case that was asked for. Raises UsageError, or KitError where a single batch fails."""
     if slug not in instruments.names():
         allowed = ", ".join(instruments.names())
         raise UsageError(
             f"there is no instrument {slug!r} that examines a case, allowed are {allowed}; try make instrument-{nearest(slug, instruments.names())}"
         )
-    refuse_more_than_one_call(asked, "instrument", f"bench-all CASES={','.join(asked.cases) or 'deepspeed'}", f"instrument-{slug}", "examines")
+    of_article = [case.name for case in articles.find(asked.article or "inference-tools").cases]
+    example = nearest(",".join(asked.cases), of_article)
+    refuse_more_than_one_call(asked, "instrument", f"bench-all CASES={','.join(asked.cases) or example}", f"instrument-{slug}", "examines")
+    if asked.force:
+        raise UsageError("FORCE is 1 with instrument, which examines anew each time; leave FORCE out")
+    if asked.timed_runs:
+        raise UsageError(f"TIMED_RUNS is {asked.timed_runs} with instrument, whose calls are the instrument's own; leave TIMED_RUNS out")
     if len(asked.cases) != 1:
-        cases = ", ".join(case.name for case in articles.find(asked.article or "inference-tools").cases)
-        raise UsageError(f"CASES is {','.join(asked.cases)!r} with instrument, allowed is one of {cases}; try CASES=deepspeed")
+        raise UsageError(f"CASES is {','.join(asked.cases)!r} with instrument, allowed is one of {', '.join(of_article)}; try CASES={example}")
     planned = plan.plan(_backends_of(asked), asked, every=False)
-    pins.load().image(planned[0].case.backend, planned[0].stack).refuse_other_lock()
-    worst = 0
-    for size in asked.batch_sizes or [None]:
-        sized = dataclasses.replace(planned[0], batch_size=size)
+    if not asked.python_host:  # that interpreter has packages of its own
+        pins.load().image(planned[0].case.backend, planned[0].stack).refuse_other_lock()
+    rounds.sweep(asked)
+    return _examine(slug, planned[0], asked)
+
+
+def _examine(slug: str, planned: Planned, asked: Options) -> int:
+    """Let an instrument examine a case in each batch size. Where one fails, that is printed and the next one goes on, unless none can start."""
+    sizes, worst = asked.batch_sizes or (None,), 0
+    for size in sizes:
+        sized = dataclasses.replace(planned, batch_size=size)
         print(f"{slug} on {sized.title}", file=sys.stderr, flush=True)
         try:
             print(f"  {instruments.examine(slug, sized, asked)}", flush=True)
+        except (UsageError, NothingRuns):
+            raise
         except KitError as error:
-            if not asked.batch_sizes or size == asked.batch_sizes[-1]:
+            if len(sizes) == 1:
                 raise
             print(f"  error: {shown(error)}", file=sys.stderr)
             worst = max(worst, error.exit_code)

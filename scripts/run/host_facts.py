@@ -61,6 +61,13 @@ def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpu
     }
 
 
+def between_gpus(engine: Engine) -> dict[str, str]:
+    """How a job on this engine's GPUs is told to exchange data; "a path" stands for a path, which may name the user."""
+    of_machine = surroundings.current()
+    told = of_machine.between_gpus if engine.name == "host" else of_machine.between_gpus_inside
+    return {name: "a path" if "/" in value else value for name, value in sorted(told.items())} if engine.gpus else {}
+
+
 def when(outcome: Outcome) -> dict[str, Any]:
     """When a job's process started, and the seconds until it ended."""
     began = datetime.datetime.fromtimestamp(outcome.started_at, datetime.UTC)

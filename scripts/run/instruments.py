@@ -7,23 +7,29 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.job import InvalidDocument, to_json, write_whole
+from bench.job import InvalidDocument, Job, to_json, write_whole
 from scripts import pins
-from scripts.errors import KitError
-from scripts.machine import temporary_folders
+from scripts.containers.container import Outcome
+from scripts.errors import KitError, UsageError
+from scripts.machine import locks, signals, temporary_folders
 from scripts.paths import ROOT
 from scripts.results import answers, door
 from scripts.run import checkpoints, engines, host_facts, measurement, runner
+from scripts.run.engines import Engine
 from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
 from scripts.run.runner import Planned
+
+#: Held while a reading gets its number: of two commands on the same case neither may replace the other's reading.
+CLAIM = "instruments.lock"
 
 
 @functools.cache
@@ -36,13 +42,14 @@ def names() -> Sequence[str]:
 def examine(name: str, planned: Planned, options: Options) -> Path:
     """Let an instrument examine a case, print what it says, and return the file with what it found, in `instruments` beside the folder of results.
 
-    Raises KitError where it fails; what it had found until then is stored before.
+    Raises KitError where it fails. What it had found until then is stored before, also where the command is stopped.
     """
     asked_at, title = time.monotonic(), f"{name} on {planned.title}"
     folder = options.runs.parent / "instruments"
     with runner.gpus_of(planned, options) as chosen, temporary_folders.made(temporary_folders.OF_INSTRUMENTS) as around:
         image = pins.load().image(planned.case.backend, planned.stack)
         job, prefix = runner.question(planned, options, host_facts.devices(chosen))
+        _refuse_without_model(job)
         runner.refuse_unwritable(folder)
         host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
         engine = engines.choose(image, chosen, options)
@@ -53,18 +60,22 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         with JobDisplay(title) as display:
             job = measurement.with_checkpoint(dataclasses.replace(job, id=f"{name}-{prefix}"), engine, work, display.line)
             display.phase("examine")
-            at_start = host_facts.at_start(engine, asked_at)
-            outcome = engine.run(job, work, said.line, module=f"bench.instruments.{name}")
-        print(*said.lines, sep="\n", flush=True)
-        host = at_start | host_facts.when(outcome)
-        told = dataclasses.asdict(checkpoints.without_places(job, engine.models))
-        stored = _store(work, {"instrument": name, "job": told, "host": host}, folder, f"{name}-{prefix}")
-    if outcome.timed_out:
-        raise KitError(f"{title} was stopped after {options.timeout_s} s; type TIMEOUT_S={2 * options.timeout_s} for more")
-    if outcome.exit_code or not stored:
-        kept = f"; what it had found stands in {stored}" if stored else ""
-        raise KitError(f"{title} ended with {answers.exit_words(outcome.exit_code)}{kept}{' and wrote no answer' if not stored else ''}")
-    return stored
+            reading = _Reading(name, job, engine, host_facts.at_start(engine, asked_at) | {"between_gpus": host_facts.between_gpus(engine)}, folder)
+            try:
+                ended = _run(reading, work, said)
+            finally:
+                said.show()
+    if ended.status != "ok" or not ended.stored:
+        raise KitError(f"{title} {ended.words}")
+    return ended.stored
+
+
+def _refuse_without_model(job: Job) -> None:
+    """Raise UsageError for a case that loads no model: an instrument would examine one that no run of the case has."""
+    if not measurement.loads_model(job):
+        raise UsageError(
+            f"CASES is {job.case!r}, a case without a model, allowed with instrument is a case that loads one; try CASES=deepspeed ARTICLE=inference-tools"
+        )
 
 
 class _Said:
@@ -77,16 +88,95 @@ class _Said:
         if not text.startswith("@{") and "\r" not in text.strip():  # what loading a model reports of its progress, and a library's bar, which redraws its line
             self.lines.append(answers.one_line(text))
 
+    def show(self) -> None:
+        for line in self.lines:
+            print(line, flush=True)
 
-def _store(work: Path, told: dict[str, Any], folder: Path, prefix: str) -> Path | None:
-    """Store what an instrument found under the next number, an earlier reading stays; None where it wrote nothing that the door lets in."""
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            found = door.parse(door.read(work / "result.json"))
-        except InvalidDocument as error:
-            print(f"note: the instrument's answer is refused: {error}", file=sys.stderr)
-            return None
-        path = next(path for number in range(1, 1000) if not (path := folder / f"{prefix}-{number:02d}.json").exists())
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """What stands beside whatever an instrument finds; `host` is what is known when its process starts."""
+
+    instrument: str
+    job: Job
+    engine: Engine
+    host: dict[str, Any]
+    folder: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ended:
+    """How an instrument ended (`status` as that of a run), the same in words after its name, and the file with what it found, None without one."""
+
+    status: str
+    words: str
+    stored: Path | None = None
+
+
+def _run(reading: _Reading, work: Path, said: _Said) -> _Ended:
+    """Run an instrument and store what it found, however its process ends: also where a signal stops the command, or the engine fails."""
+    outcome, ended = None, _Ended("failed", f"did not end: {measurement.STOPPED}")
+    try:
+        outcome = reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}")
+        ended = _ended(outcome, reading.engine.asked.timeout_s)
+    except KitError as error:
+        ended = _Ended("failed", f"did not end: {error}")
+        raise
+    finally:
+        with signals.held_back():  # what was found is stored before the command stops
+            ended = _store(reading, work, outcome, ended)
+        if ended.stored and not outcome:
+            print(f"note: what {reading.instrument} had found stands in {ended.stored}", file=sys.stderr)
+    return ended
+
+
+def _ended(outcome: Outcome, timeout_s: int) -> _Ended:
+    if outcome.timed_out:
+        return _Ended("timeout", f"was stopped after {timeout_s} s; type TIMEOUT_S={2 * timeout_s} for more")
+    if outcome.exit_code and outcome.oom_killed:
+        return _Ended("oom", "was killed by the kernel: it needed more host memory than there was")
+    if outcome.exit_code:
+        return _Ended("failed", f"ended with {answers.exit_words(outcome.exit_code)}")
+    return _Ended("ok", "ended with exit code 0")
+
+
+def _store(reading: _Reading, work: Path, outcome: Outcome | None, ended: _Ended) -> _Ended:
+    """Store what an instrument found, with how it ended: the answer of a process that failed may be the first part of one.
+
+    An answer that the door refuses is kept beside it as it is, where the door lets the file itself in.
+    """
+    told = {
+        "instrument": reading.instrument,
+        "job": dataclasses.asdict(checkpoints.without_places(reading.job, reading.engine.models)),
+        "host": reading.host | (host_facts.when(outcome) if outcome else {}),
+        "status": ended.status,
+        "reason": "" if ended.status == "ok" else answers.one_line(ended.words),
+    }
+    try:
+        found = door.parse(door.read(work / "result.json"))
+        if not isinstance(found, dict):
+            raise door.Refused("result.json holds no object")
+    except FileNotFoundError:
+        return dataclasses.replace(ended, words=f"{ended.words} and wrote no answer")
+    except (InvalidDocument, OSError) as error:
+        kept = _kept_rejected(reading, work)
+        return dataclasses.replace(ended, words=f"{ended.words}, and its answer is refused: {error}{f'; it stays as {kept}' if kept else ''}")
+    with _next(reading) as path:
         write_whole(path, to_json({**told, "found": found}))
-        return path
+    return dataclasses.replace(ended, stored=path, words=f"{ended.words}; what it had found stands in {path}")
+
+
+def _kept_rejected(reading: _Reading, work: Path) -> Path | None:
+    with _next(reading, ".rejected") as path:
+        with contextlib.suppress(InvalidDocument, OSError):
+            if door.keep(work / "result.json", path):
+                return path
     return None
+
+
+@contextlib.contextmanager
+def _next(reading: _Reading, kind: str = "") -> Iterator[Path]:
+    """The file of the next number, for a block that writes it; earlier readings stay."""
+    with locks.held(locks.folder() / CLAIM, locks.FOR_THIS_USER):
+        names = (f"{reading.job.id}-{number:02d}{kind}.json" for number in itertools.count(1))
+        yield next(path for path in (reading.folder / name for name in names) if not path.exists())

@@ -54,8 +54,8 @@ class _Sitting:
         print("\n".join(f"  {line}" for line in lines if line), flush=True)
 
 
-def _sweep(asked: Options) -> None:
-    """Remove what commands that were killed left behind."""
+def sweep(asked: Options) -> None:
+    """Remove what killed commands left: containers, locks, temporary files, halves of weights, work folders of runs."""
     engines.sweep(asked)  # before the folders in which such a container writes
     locks.sweep()
     temporary_folders.sweep()
@@ -70,7 +70,7 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Backwards a case
     begins with the largest batch that did not run out of memory.
     """
-    _sweep(asked)
+    sweep(asked)
     sized = [[plan.sizes_and_sized(case, asked) for case in group] for group in plan.groups(planned)]
     of_cases = [sizes for group in sized for sizes, _ in group]
     until_oom = any(isinstance(sizes, Mapping) for sizes in of_cases)  # nobody knows how many batch sizes fit
