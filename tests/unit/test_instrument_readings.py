@@ -20,7 +20,7 @@ from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
 from scripts.machine import signals, temporary_folders
 from scripts.paths import ROOT
 from scripts.pins import Image
-from scripts.run import host_facts, instruments, measurement, plan
+from scripts.run import host_facts, instruments, measurement, plan, runner
 from scripts.run.engines import host
 from scripts.run.options import Options
 
@@ -51,11 +51,13 @@ def stored(tmp_path):
     return [json.loads(path.read_text()) for path in sorted((tmp_path / "instruments").glob("*-[0-9][0-9].json"))]
 
 
-def test_an_answer_is_stored_with_the_end_of_its_process(examine, tmp_path):
+def test_an_answer_is_stored_with_the_end_of_its_process(examine, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_facts, "between_gpus", lambda engine: {"NCCL_P2P_DISABLE": "1"})
     path = examine(ANSWER)
     (told,) = stored(tmp_path)
     assert (told["status"], told["reason"], told["found"]) == ("ok", "", {"error": 0.5})
-    assert told["host"]["between_gpus"] == {} and told["host"]["wall_s"] > 0
+    assert told["host"]["between_gpus"] == {"NCCL_P2P_DISABLE": "1"} and told["host"]["wall_s"] > 0
+    assert path.name.startswith("layers-inference-tools.layer-parallel.published.") and told["job"]["id"] == path.name[:-8]
     assert path.read_text() == json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -67,11 +69,12 @@ def test_an_answer_is_stored_with_the_end_of_its_process(examine, tmp_path):
         ("sleep 30", "timeout", "was stopped after 1 s; type TIMEOUT_S=2 for more"),
     ],
 )
-def test_what_was_found_before_a_failure_is_stored_and_says_so(examine, tmp_path, script, status, reason):
+def test_what_was_found_before_a_failure_is_stored_and_says_so(examine, tmp_path, script, status, reason, capsys):
     with pytest.raises(KitError, match=f"layers on inference-tools/layer-parallel .* {reason}; what it had found stands in .*-01.json$"):
         examine(ANSWER + script, timeout_s=1)
     (told,) = stored(tmp_path)
     assert told["status"] == status and re.fullmatch(reason, told["reason"]) and told["found"] == {"error": 0.5}
+    assert "note: " not in capsys.readouterr().err, "the error names the file"
 
 
 def test_an_end_for_lack_of_memory_is_told(examine, tmp_path, monkeypatch):
@@ -143,10 +146,10 @@ def test_what_was_found_before_the_engine_failed_is_stored(examine, tmp_path, mo
 
     def dies(*arguments):
         run(*arguments)
-        raise KitError("Docker is gone")
+        raise KitError("Docker\nis gone")
 
     monkeypatch.setattr(host, "run", dies)
-    with pytest.raises(KitError, match="^Docker is gone$"):
+    with pytest.raises(KitError, match="^Docker\nis gone$"):
         examine(ANSWER)
     (told,) = stored(tmp_path)
     assert (told["status"], told["reason"]) == ("failed", "did not end: Docker is gone")
@@ -213,7 +216,7 @@ def test_a_command_removes_what_a_killed_one_left(tmp_path, monkeypatch):
     [
         ([None, None], (1, 8), 2, 0),
         ([PreflightError("too little memory"), None], (1, 8), 2, 3),
-        ([PreflightError("too little memory"), KitError("it failed")], (1, 8), 2, 3),
+        ([PreflightError("too little memory"), KitError("it failed\x1b[2J")], (1, 8), 2, 3),
         ([KitError("it failed")], (8,), 1, KitError),
         ([KitError("it failed")], None, 1, KitError),
         ([UsageError("RUNS is wrong"), None], (1, 8), 1, UsageError),
@@ -236,6 +239,7 @@ def test_a_batch_that_fails_stops_the_others_only_where_none_can_start(monkeypat
         assert command._examine("layers", planned, asked) == code
         failed = sum(error is not None for error in ends)
         told = capsys.readouterr()
+        assert "\x1b" not in told.err
         assert (told.err.count("  error: "), told.out.count("  /of/its/own.json\n")) == (failed, len(ends) - failed)
     else:
         with pytest.raises(code) as raised:
@@ -270,3 +274,49 @@ def test_how_the_gpus_were_told_to_exchange_data_is_stored_without_a_path(monkey
     assert told("docker") == {"NCCL_P2P_DISABLE": "1"}
     assert told("host") == {"NCCL_P2P_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_TOPO_FILE": "a path"}
     assert told("host", gpus=()) == {}
+
+
+def test_what_can_be_refused_is_refused_before_the_weights_are_made(examine, tmp_path, monkeypatch):
+    monkeypatch.setattr(measurement, "with_checkpoint", lambda *arguments: pytest.fail("weights were made"))
+    monkeypatch.setenv("KIT_COMMIT", "of nobody")
+    with pytest.raises(UsageError, match="KIT_COMMIT is 'of nobody'"):
+        examine(ANSWER)
+    monkeypatch.delenv("KIT_COMMIT")
+    monkeypatch.setattr(runner, "refuse_impossible", lambda planned, job, engine, folder: (_ for _ in ()).throw(PreflightError(f"no room in {folder}")))
+    with pytest.raises(PreflightError, match=f"no room in {tmp_path}/instruments"):
+        examine(ANSWER)
+
+
+def test_a_signal_while_a_reading_is_stored_waits(examine, tmp_path, monkeypatch):
+    write = instruments.write_whole
+
+    def stopped(path, text):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        write(path, text)
+
+    monkeypatch.setattr(instruments, "write_whole", stopped)
+    with pytest.raises(KeyboardInterrupt), signals.raised():
+        examine(ANSWER)
+    assert [told["status"] for told in stored(tmp_path)] == ["ok"]
+
+
+@pytest.mark.parametrize("function", ["read", "keep"])
+def test_a_disk_that_does_not_give_an_answer_back_is_an_error_of_one_line(examine, monkeypatch, function):
+    def broken(*arguments):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(instruments.door, function, broken)
+    with pytest.raises(KitError, match="and its answer is refused: "):
+        examine("echo '[]' > \"$4\"")
+
+
+def test_the_instruments_that_examine_a_case_are_those_that_take_a_job_in_the_docs():
+    table = re.findall(r"^\| `python -m bench\.instruments\.(\w+) JOB ", (ROOT / "docs/method.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(table) == list(instruments.names())
+
+
+def test_a_stack_without_an_image_of_the_case_is_told_in_one_line(monkeypatch, capsys):
+    with pytest.raises(UsageError, match="2023-02.*compiled"):
+        command.of("layers", Options(cases=("compiled",), stack="2023-02"))
+    assert capsys.readouterr().err == ""
