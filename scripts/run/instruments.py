@@ -28,6 +28,9 @@ from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
 from scripts.run.runner import Planned
 
+#: They read no checkpoint, so none is made or fetched for them.
+WITHOUT_WEIGHTS = ("device_map", "float32_rotary")
+
 #: Held while a reading gets its number: of two commands on the same case neither may replace the other's reading.
 CLAIM = "instruments.lock"
 
@@ -58,7 +61,9 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         work, said = around / "work", _Said()
         work.mkdir()
         with JobDisplay(title) as display:
-            job = measurement.with_checkpoint(dataclasses.replace(job, id=f"{name}-{prefix}"), engine, work, display.line)
+            job = dataclasses.replace(job, id=f"{name}-{prefix}")
+            if name not in WITHOUT_WEIGHTS:
+                job = measurement.with_checkpoint(job, engine, work, display.line)
             display.phase("examine")
             reading = _Reading(name, job, engine, host_facts.at_start(engine, asked_at) | {"between_gpus": host_facts.between_gpus(engine)}, folder)
             try:

@@ -35,13 +35,13 @@ def examine(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
 
-    def run(script, **settings):
+    def run(script, name="layers", **settings):
         python = tmp_path / "python"
         python.write_text(f'#!/bin/bash\nif [ "$1" = -c ]; then exit 0; fi\n{script}\n')
         python.chmod(0o755)
         fixed = {"engine": "host", "device": "cpu", "scale": "tiny", "weights": "random", "stack": "current", "cases": ("layer-parallel",)}
         asked = Options(**fixed | {"python_host": str(python), "folder": tmp_path / "runs", "models": tmp_path / "models"} | settings)
-        return instruments.examine("layers", plan.plan(["layer-parallel"], asked, every=False)[0], asked)
+        return instruments.examine(name, plan.plan(["layer-parallel"], asked, every=False)[0], asked)
 
     yield run
     assert not list((tmp_path / "tmp").iterdir()), "its folder goes, however it ends"
@@ -285,6 +285,13 @@ def test_what_can_be_refused_is_refused_before_the_weights_are_made(examine, tmp
     monkeypatch.setattr(runner, "refuse_impossible", lambda planned, job, engine, folder: (_ for _ in ()).throw(PreflightError(f"no room in {folder}")))
     with pytest.raises(PreflightError, match=f"no room in {tmp_path}/instruments"):
         examine(ANSWER)
+
+
+@pytest.mark.parametrize("name", instruments.WITHOUT_WEIGHTS)
+def test_an_instrument_that_reads_no_checkpoint_waits_for_none(examine, monkeypatch, name):
+    assert 'model["path"]' not in (ROOT / f"bench/instruments/{name}.py").read_text(encoding="utf-8")
+    monkeypatch.setattr(measurement, "with_checkpoint", lambda *arguments: pytest.fail("weights were made"))
+    assert examine(ANSWER, name=name).exists()
 
 
 def test_a_signal_while_a_reading_is_stored_waits(examine, tmp_path, monkeypatch):
