@@ -1,6 +1,7 @@
 """Fixtures of tests of the host."""
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,14 @@ def temporary_files_in_memory() -> Iterator[None]:
             patched.setenv("TMPDIR", folder)
             patched.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """A command that a script starts with `&` ignores Ctrl-C, and so would a test that sends it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

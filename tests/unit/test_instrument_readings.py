@@ -122,6 +122,7 @@ def test_a_silent_instrument_prints_nothing(examine, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_what_was_found_before_the_command_was_stopped_is_stored(examine, tmp_path, capsys, number, error):
     mark = tmp_path / "answered"
@@ -294,6 +295,7 @@ def test_an_instrument_that_reads_no_checkpoint_waits_for_none(examine, monkeypa
     assert examine(ANSWER, name=name).exists()
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_a_signal_while_a_reading_is_stored_waits(examine, tmp_path, monkeypatch):
     write = instruments.write_whole
 

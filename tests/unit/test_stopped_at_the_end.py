@@ -17,6 +17,8 @@ from scripts.run.engines import nsight
 from scripts.run.measurement import Ready
 from tests.samples import AnEngineWithoutGpus, a_job, a_result
 
+pytestmark = pytest.mark.usefixtures("ctrl_c_is_heard")
+
 
 class AnEngine(AnEngineWithoutGpus):
     def run(self, job: object, work: Path, on_line: Callable[[str], None]) -> str:
@@ -26,14 +28,6 @@ class AnEngine(AnEngineWithoutGpus):
 
 def ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
-
-
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """A command that a script starts with `&` ignores Ctrl-C, and so would these tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
