@@ -66,4 +66,5 @@ def _examine(slug: str, planned: Planned, asked: Options) -> int:
 def _backends_of(asked: Options) -> list[str]:
     """The backend of the case that was typed; all of the article's where it has no such case, so that the plan says what there is."""
     cases = articles.find(asked.article or "inference-tools").cases
-    return list(dict.fromkeys(case.backend for case in cases if case.name in asked.cases or not any(other.name in asked.cases for other in cases)))
+    named = [case for case in cases if case.name in asked.cases]
+    return list(dict.fromkeys(case.backend for case in named or cases))
