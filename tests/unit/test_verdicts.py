@@ -1302,7 +1302,7 @@ def test_a_note_names_four_sets_of_gpus_at_most() -> None:
     runs = [moved for place, both in enumerate(zip(fast, slow, strict=True)) for moved in on_machine(list(both), str(place), place)]
     note, over_sets = judge_runs([FASTER], runs).parts[0].notes
     assert note.count("2.00 of 1 run") == 4 and note.endswith(", and 2 more")
-    assert over_sets == "over these 6 sets: 2.00 to 2.00"
+    assert over_sets == "over these 6 sets: 2.0000 to 2.0000"
     assert judge_runs([FASTER], runs).parts[0].doubts == (), "the sets say what the runs say"
 
 
@@ -1317,6 +1317,15 @@ def test_three_sets_of_gpus_have_an_interval_that_takes_each_as_one_number() -> 
     assert part.notes == ("by GPUs: 1.00 of 1 run, 2.00 of 2 runs, 4.00 of 3 runs", "over these 3 sets: 0.36 to 11.19")
     assert (part.word, part.doubts) == (HOLDS, ("by 3 sets of GPUs undecided, 0.36 to 11.19",)), "what speaks against the word"
     assert stats.over_sets([1.0, 2.0]) == stats.Estimate(pytest.approx(2**0.5)), "of two sets it would be of no use"
+
+
+def test_the_digits_of_an_interval_over_sets_show_on_which_side_of_the_bound_its_end_lies() -> None:
+    runs = [run for row in pair(10.0, 20.0) for run in repeated(row)]
+    rows = [row for group in row_groups.build(runs, {ARTICLE.slug: ARTICLE}) for row in group.rows]
+    of_sets = dataclasses.replace(pairs.of_times(*rows, 1), on_gpus=tuple(parts.OnGpus(ratio, (5, 5)) for ratio in (1.9, 2.0, 2.2)))
+    claimed = Range(least=1.69)  # the interval begins at 1.6871
+    assert of_sets.notes(claimed)[1] == "over these 3 sets: 1.687 to 2.442"
+    assert of_sets.doubts(claimed) == ("by 3 sets of GPUs undecided, 1.687 to 2.442",)
 
 
 def test_the_first_page_tells_of_what_stands_beside_a_number_only_what_speaks_against_its_word() -> None:

@@ -73,7 +73,7 @@ class Pair:
         which = "by GPUs" if len(self.on_gpus) > 1 else "on GPUs that ran both"
         by_gpus = [f"{which}: {', '.join([*(one.in_words for one in self.on_gpus[:MOST_SETS]), *more])}"] if self.on_gpus else []
         if over_sets := self._over_sets():
-            by_gpus.append(f"over these {len(self.on_gpus)} sets: {over_sets[0]:.2f} to {over_sets[1]:.2f}")
+            by_gpus.append(f"over these {len(self.on_gpus)} sets: {_interval(over_sets, where)}")
         kernels = [self.of_kernels.in_words(where)] if self.of_kernels and self.of_kernels.is_another else []
         return (*by_gpus, *kernels, *self.remarks)
 
@@ -81,16 +81,17 @@ class Pair:
         """What would give the part that places the ratio in this range another word, though it judges nothing: "by 3 sets of GPUs undecided, 0.69 to 4.41",
         where each set counts as one number; "kernels alone: 1.82, outside of what is claimed".
         """
-        over_sets, over_runs, doubts = self._over_sets(), self.ratio.ends, []
-        if over_sets and over_runs and where.word(*over_sets) != where.word(*over_runs):
-            doubts.append(f"by {len(self.on_gpus)} sets of GPUs {where.word(*over_sets)}, {over_sets[0]:.2f} to {over_sets[1]:.2f}")
+        over_sets, doubts = self._over_sets(), []
+        if over_sets and over_sets.ends and self.ratio.ends and where.word(*over_sets.ends) != where.word(*self.ratio.ends):
+            doubts.append(f"by {len(self.on_gpus)} sets of GPUs {where.word(*over_sets.ends)}, {_interval(over_sets, where)}")
         if self.of_kernels and self.of_kernels.is_another and self.of_kernels.is_elsewhere(where):
             doubts.append(self.of_kernels.in_words(where))
         return tuple(doubts)
 
-    def _over_sets(self) -> tuple[float, float] | None:
-        """The interval that takes the ratio on each set of GPUs as one number; None of fewer than three sets."""
-        return stats.over_sets([one.ratio for one in self.on_gpus]).ends if self.on_gpus else None
+    def _over_sets(self) -> stats.Estimate | None:
+        """The ratio with the interval that takes that on each set of GPUs as one number; None of fewer than three sets."""
+        over_sets = stats.over_sets([one.ratio for one in self.on_gpus]) if self.on_gpus else None
+        return over_sets if over_sets and over_sets.ends else None
 
     def part(self, where: Range, sentence: str) -> Part:
         """The part of a claim that places the ratio in this range."""
@@ -98,6 +99,11 @@ class Pair:
         part = judged(where, self.ratio, self.why_not, sentence, (self.faster.case, self.slower.case), tuple(differences(*rows)))
         notes, doubts = self.notes(where), self.doubts(where)
         return dataclasses.replace(part, is_apart=apart(*rows), notes=notes, doubts=doubts, on_gpus=self.on_gpus, runs=self.runs)
+
+
+def _interval(over_sets: stats.Estimate, where: Range) -> str:
+    """ "0.69 to 4.41", with so many digits that each end shows on which side of the range's ends it lies."""
+    return stats.with_interval(over_sets, least=2, bounds=where.ends)[1]
 
 
 def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cases: tuple[str, str] | None = None, differs: tuple[str, ...] = ()) -> Part:
