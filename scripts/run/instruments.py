@@ -148,7 +148,7 @@ def _ended(outcome: Outcome, timeout_s: int) -> _Ended:
 def _store(reading: _Reading, work: Path, outcome: Outcome | None, ended: _Ended) -> _Ended:
     """Store what an instrument found, with how it ended: the answer of a process that failed may be the first part of one.
 
-    An answer that the door refuses is kept beside it as it is, where the door lets the file itself in.
+    Of an answer that the door refuses no reading is stored; the file itself is kept, where the door lets it in.
     """
     told = {
         "instrument": reading.instrument,

@@ -216,7 +216,7 @@ def tally(chosen: Sequence[Lines], rules: str) -> Markdown:
     if of_parts:
         words = _counted(of_parts, [word for word in SIGNS if of_parts[word]])
         text += Markdown(" The {} parts of the tested claims: {}.").format(of_parts.total(), words)
-    fewer = sum(bool(verdict.gpus) for verdict in tested)
+    fewer = sum(verdict.fewer > 0 for verdict in tested)
     return text + (Markdown(f" {fewer} of the {len(tested)} tested claims ran on fewer GPUs than in the article.") if fewer else "")
 
 

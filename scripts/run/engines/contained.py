@@ -47,7 +47,7 @@ class Contained:
         raise NotImplementedError
 
     def _start(self, run_id: str, words: Sequence[str], folders: Folders, on_line: Callable[[str], None]) -> Outcome:
-        """Run the command `words`, which each image knows, in a container of its own."""
+        """Run the command `words` in a new container."""
         raise NotImplementedError
 
     def guest_path(self, path: Path, work: Path) -> str:
