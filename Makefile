@@ -89,7 +89,7 @@ tests docs docker reports scripts: # or make would call the folder up to date
 
 .PHONY: bench article build profile instrument verify rebuild sbom manifest
 bench article build profile instrument verify rebuild sbom manifest: # without a name, or make would take the folder bench/ for a finished target
-	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,$(if $(filter instrument,$@),layers CASES=transformers,layer-parallel)); make alone lists the targets" >&2; exit 2
+	@echo "error: $@ needs a name; try make $@-$(if $(filter article,$@),inference-tools,$(if $(filter instrument,$@),layers CASES=int8,layer-parallel)); make alone lists the targets" >&2; exit 2
 
 # $(shell) hands a name to the shell in one piece, whatever it holds; in a recipe a line break in it would begin another command.
 .DEFAULT:

@@ -1316,6 +1316,10 @@ def test_three_sets_of_gpus_have_an_interval_that_takes_each_as_one_number() -> 
     (part,) = judge_runs([FASTER], runs).parts
     assert part.notes == ("by GPUs: 1.00 of 1 run, 2.00 of 2 runs, 4.00 of 3 runs", "over these 3 sets: 0.36 to 11.19")
     assert (part.word, part.doubts) == (HOLDS, ("by 3 sets of GPUs undecided, 0.36 to 11.19",)), "what speaks against the word"
+    for run in runs:
+        run.job.model["recipe"] = 1
+    (untested,) = judge_runs([FASTER], runs).parts
+    assert (untested.word, untested.doubts) == (NOT_TESTED, ()), "there is no word"
     assert stats.over_sets([1.0, 2.0]) == stats.Estimate(pytest.approx(2**0.5)), "of two sets it would be of no use"
 
 

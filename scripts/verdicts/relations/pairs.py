@@ -81,6 +81,8 @@ class Pair:
         """What would give the part that places the ratio in this range another word, though it judges nothing: "by 3 sets of GPUs undecided, 0.69 to 4.41",
         where each set counts as one number; "kernels alone: 1.82, outside of what is claimed".
         """
+        if self.why_not:
+            return ()  # there is no word to be doubted
         over_sets, doubts = self._over_sets(), []
         if over_sets and over_sets.ends and self.ratio.ends and where.word(*over_sets.ends) != where.word(*self.ratio.ends):
             doubts.append(f"by {len(self.on_gpus)} sets of GPUs {where.word(*over_sets.ends)}, {_interval(over_sets, where)}")
