@@ -6,8 +6,12 @@ import os
 import types
 
 
+class WrongModule(ValueError):
+    """A backend or a form has no module, or one that lacks what it needs. Any other ValueError comes from the module's own code."""
+
+
 def find(kind: str, name: str) -> types.ModuleType:
-    """The module of a "backend" or "form"; raises ValueError with the missing file's name."""
+    """The module of a "backend" or "form"; raises WrongModule with the missing file's name."""
     file_name = name.replace("-", "_")
     module_name = "bench.{}s.{}".format(kind, file_name)
     try:
@@ -17,7 +21,7 @@ def find(kind: str, name: str) -> types.ModuleType:
             raise
         near = difflib.get_close_matches(file_name, _file_names(kind), n=1)
         hint = "did you mean {!r}?".format(near[0].replace("_", "-")) if near else "write this file, as docs/adding.md shows"
-        raise ValueError("{} {!r} has no module bench/{}s/{}.py; {}".format(kind, name, kind, file_name, hint)) from None
+        raise WrongModule("{} {!r} has no module bench/{}s/{}.py; {}".format(kind, name, kind, file_name, hint)) from None
 
 
 def _file_names(kind):
@@ -26,13 +30,13 @@ def _file_names(kind):
 
 
 def check_names(module: types.ModuleType, name: str, allowed: "tuple[str, ...] | None" = None) -> None:
-    """Raise ValueError where the module's list `name`, if any, is no tuple of texts, or has another text than the allowed ones."""
+    """Raise WrongModule where the module's list `name`, if any, is no tuple of texts, or has another text than the allowed ones."""
     values = getattr(module, name, ())
     if not isinstance(values, (tuple, list)) or not all(isinstance(value, str) for value in values):
-        raise ValueError("{} of {} is {!r}, allowed is a tuple of texts; mind the comma of a tuple of one".format(name, file_of(module), values))
+        raise WrongModule("{} of {} is {!r}, allowed is a tuple of texts; mind the comma of a tuple of one".format(name, file_of(module), values))
     unknown = [value for value in values if allowed is not None and value not in allowed]
     if unknown:
-        raise ValueError("{} of {} names {!r}, allowed are {}".format(name, file_of(module), unknown[0], ", ".join(allowed or ())))
+        raise WrongModule("{} of {} names {!r}, allowed are {}".format(name, file_of(module), unknown[0], ", ".join(allowed or ())))
 
 
 def file_of(module: types.ModuleType) -> str:

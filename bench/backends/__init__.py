@@ -138,11 +138,11 @@ def process_memory(job):
 
 
 def find(backend: str) -> types.ModuleType:
-    """The module of a backend; raises ValueError where it has no file, or its file lacks what a backend needs."""
+    """The module of a backend; raises WrongModule where it has no file, or its file lacks what a backend needs."""
     module = modules.find("backend", backend)
     for name in ("unsupported", "load"):
         if not callable(getattr(module, name, None)):
-            raise ValueError("{} has no function {}(job), which every backend has".format(modules.file_of(module), name))
+            raise modules.WrongModule("{} has no function {}(job), which every backend has".format(modules.file_of(module), name))
     modules.check_names(module, "GIVES", KNOWN)
     modules.check_names(module, "ARGUMENTS")
     return module

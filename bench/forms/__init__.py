@@ -36,7 +36,7 @@ from bench.job import Job
 
 
 def find(form: str) -> types.ModuleType:
-    """The module of a form; raises ValueError where it has no file, or its NEEDS name what no engine gives."""
+    """The module of a form; raises WrongModule where it has no file, or its NEEDS name what no engine gives."""
     module = modules.find("form", form)
     modules.check_names(module, "NEEDS", backends.KNOWN)
     return module

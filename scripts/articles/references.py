@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bench import backends, forms
+from bench import backends, forms, modules
 from bench.models import weights
 from scripts import toml_tables
 from scripts.articles import batch_sweep
@@ -92,7 +92,7 @@ def check_module(backend: str) -> None:
 def _module(find: Any, name: str, where: str) -> ModuleType:
     try:
         module: ModuleType = find(name)
-    except ValueError as error:
+    except modules.WrongModule as error:
         raise KitError(f"{where}: {error}") from error
     except ImportError as error:
         raise KitError(f"{where}: a module of a backend or a form imports its libraries inside its functions: {error}") from error

@@ -63,7 +63,8 @@ def test_a_module_that_is_no_backend_is_told_before_it_runs(names, said, monkeyp
     ("text", "said"),
     [
         ("def load(job)\n", "backends/mine.py, line 1: expected ':'; correct this line"),
-        ("a = 1\0\n", "the module of 'mine' cannot be imported: SyntaxError: source code string cannot contain null bytes; correct it"),
+        ("a = 1\0\n", "the module of 'mine' cannot be imported: (Syntax|Value)Error: source code string cannot contain null bytes; correct it"),
+        ("int('x')\n", "the module of 'mine' cannot be imported: ValueError: invalid literal for int.*; correct it"),
         ("1 / 0\n", "the module of 'mine' cannot be imported: ZeroDivisionError: division by zero; correct it"),
     ],
 )
