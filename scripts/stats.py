@@ -299,12 +299,13 @@ def with_interval(estimate: Estimate, least: int = 0, most: int = 4, bounds: Seq
     or across one of `bounds`, at most `most`: "0.70 to 1.25" does not show that 1.25 lies outside.
     """
     least = min(least, max(decimals(abs(estimate.value) or 1, significant=3), 0))
-    if estimate.low is None or estimate.high is None:
+    if not estimate.ends:
         return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=most))), ""
-    places = max(least, decimals((estimate.high - estimate.low) / 2, significant=1, most=most))
-    while places < most and any(_is_moved(end, bound, places) for end in (estimate.low, estimate.high) for bound in bounds):
+    low, high = estimate.ends
+    places = max(least, decimals((high - low) / 2, significant=1, most=most))
+    while places < most and any(_is_moved(end, bound, places) for end in (low, high) for bound in bounds):
         places += 1
-    return number(estimate.value, places), f"{number(estimate.low, places)} to {number(estimate.high, places)}"
+    return number(estimate.value, places), f"{number(low, places)} to {number(high, places)}"
 
 
 def _is_moved(value: float, bound: float, places: int) -> bool:

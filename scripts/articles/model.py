@@ -205,29 +205,24 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
     return {slug: load(slug, folder) for slug in slugs(folder)}
 
 
-def mistakes() -> dict[str, KitError]:
-    """{slug: the error of its file} of the articles whose files have a mistake.
-
-    Raises KitError for a mistake in a file that all articles share.
-    """
-    return _apart()[1]
-
-
 def without_mistakes() -> dict[str, Article]:
-    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop. Raises KitError as `mistakes`."""
-    return _apart()[0]
+    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop. Raises KitError as `apart`."""
+    return apart()[0]
 
 
 def without_mistakes_told() -> dict[str, Article]:
     """As without_mistakes, with a note on each article that is left out."""
-    known, left_out = _apart()
+    known, left_out = apart()
     for slug, mistake in left_out.items():
         print(printable(f"note: {slug} is left out: {mistake}"), file=sys.stderr)
     return known
 
 
-def _apart() -> tuple[dict[str, Article], dict[str, KitError]]:
-    """The articles without a mistake, and the mistakes of the others."""
+def apart() -> tuple[dict[str, Article], dict[str, KitError]]:
+    """The articles whose files have no mistake, and {slug: the error of its file} of the others.
+
+    Raises KitError for a mistake in a file that all articles share.
+    """
     pins.load(), tolerances()  # or each article would be told in their place
     known, left_out = {}, {}
     for slug in slugs():

@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from scripts import articles, pins
-from scripts.commands.measure import measuring, refuse_more_than_one_call
+from scripts import articles
+from scripts.commands.measure import measuring, refuse_more_than_one_call, refuse_other_locks
 from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.names import nearest
 from scripts.run import instruments, plan, rounds
@@ -29,7 +29,8 @@ def of(slug: str, asked: Options) -> int:
         raise UsageError(
             f"there is no instrument {slug!r} that examines a case, allowed are {allowed}; try make instrument-{nearest(slug, instruments.names())}"
         )
-    of_article = [case.name for case in articles.find(asked.article or "inference-tools").cases]
+    cases = articles.find(asked.article or "inference-tools").cases
+    of_article = [case.name for case in cases]
     example = nearest(",".join(asked.cases), of_article)
     refuse_more_than_one_call(asked, "instrument", f"bench-all CASES={','.join(asked.cases) or example}", f"instrument-{slug}", "examines")
     if asked.force:
@@ -38,9 +39,10 @@ def of(slug: str, asked: Options) -> int:
         raise UsageError(f"TIMED_RUNS is {asked.timed_runs} with instrument, whose calls are the instrument's own; leave TIMED_RUNS out")
     if len(asked.cases) != 1:
         raise UsageError(f"CASES is {','.join(asked.cases)!r} with instrument, allowed is one of {', '.join(of_article)}; try CASES={example}")
-    planned = plan.plan(_backends_of(asked), asked, every=False)
-    if not asked.python_host:  # that interpreter has packages of its own
-        pins.load().image(planned[0].case.backend, planned[0].stack).refuse_other_lock()
+    # All backends of the article where it has no such case, so that the plan says what there is.
+    of_case = [case for case in cases if case.name in asked.cases] or cases
+    planned = plan.plan(list(dict.fromkeys(case.backend for case in of_case)), asked, every=False)
+    refuse_other_locks(planned, asked)
     rounds.sweep(asked)
     return _examine(slug, planned[0], asked)
 
@@ -61,10 +63,3 @@ def _examine(slug: str, planned: Planned, asked: Options) -> int:
             print(f"  error: {shown(error)}", file=sys.stderr)
             worst = max(worst, error.exit_code)
     return worst
-
-
-def _backends_of(asked: Options) -> list[str]:
-    """The backend of the case that was typed; all of the article's where it has no such case, so that the plan says what there is."""
-    cases = articles.find(asked.article or "inference-tools").cases
-    named = [case for case in cases if case.name in asked.cases]
-    return list(dict.fromkeys(case.backend for case in named or cases))

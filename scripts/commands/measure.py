@@ -184,7 +184,7 @@ def _refuse_claims_that_cannot_be_judged(planned: Sequence[runner.Planned]) -> N
             rules.check(article)
 
 
-def _refuse_other_locks(planned: Sequence[runner.Planned], asked: Options) -> None:
+def refuse_other_locks(planned: Sequence[runner.Planned], asked: Options) -> None:
     """Raise KitError for pins that were not locked. An interpreter of one's own has packages of its own, and the result names each difference."""
     if not asked.python_host:
         for backend, stack in dict.fromkeys((one.case.backend, one.stack) for one in planned):
@@ -194,7 +194,7 @@ def _refuse_other_locks(planned: Sequence[runner.Planned], asked: Options) -> No
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
     _refuse_claims_that_cannot_be_judged(planned)
-    _refuse_other_locks(planned, asked)
+    refuse_other_locks(planned, asked)
     _say_how_many_runs_a_verdict_needs(asked)
     if asked.plan:
         return _show_plan(planned, asked)

@@ -139,9 +139,9 @@ def _number(marker: Marker, named: Mapping[str, Sequence[Record]]) -> str:
     ratio = _ratio(kind, *rows)
     if kind == marker.kind:
         return marker.digits(ratio.value)
-    if ratio.low is None or ratio.high is None:
+    if not ratio.ends:
         raise ValueError(f"fewer than {f'{stats.LEAST_SETS} sets of GPUs' if kind == 'sets_ratio' else f'{stats.LEAST_RUNS} runs'} carry no interval")
-    return f"{marker.digits(ratio.low)} to {marker.digits(ratio.high)}"
+    return " to ".join(map(marker.digits, ratio.ends))
 
 
 def _rows(marker: Marker, named: Mapping[str, Sequence[Record]]) -> list[Row]:

@@ -90,9 +90,9 @@ def check(article: Article) -> None:
 
 
 def mistakes() -> dict[str, KitError]:
-    """As articles.mistakes, and the articles whose claims cannot be judged."""
-    found = articles.mistakes()
-    for slug, article in articles.without_mistakes().items():
+    """{slug: the error} of the articles whose files have a mistake, and of those whose claims cannot be judged."""
+    known, found = articles.apart()
+    for slug, article in known.items():
         try:
             check(article)
         except KitError as error:

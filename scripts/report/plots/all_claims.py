@@ -116,8 +116,8 @@ def _dot(picture: Picture, scale: scales.Scale, y: float, dot: Dot) -> None:
     for ratio in scales.finite(dot.on_gpus):
         picture.dot(scale.at(ratio), y + 8, "muted", radius=2.0)
     if dot.measured:
-        if dot.measured.low is not None and dot.measured.high is not None:
-            picture.interval(scale.at(dot.measured.low), scale.at(dot.measured.high), y, verdict_class(dot.word))
+        if ends := dot.measured.ends:
+            picture.interval(scale.at(ends[0]), scale.at(ends[1]), y, verdict_class(dot.word))
         picture.verdict(scale.at(dot.measured.value), y, dot.word)
         picture.text(WIDTH - DIGITS, y + 4, stats.in_words(stats.Estimate(dot.measured.value), least=2), anchor="end")
 

@@ -57,8 +57,8 @@ def _panel(picture: Picture, row: Row, new_tokens: int, runs: Runs, top: float) 
         picture.text(RIGHT + 12, y + 4, f"{stats.significant(mean_ms)} ms", "small")
     y = bottom - ROW / 2
     picture.text(LEFT - 12, y + 4, "all", anchor="end")
-    if summary.interval.low is not None and summary.interval.high is not None:
-        picture.interval(scale.at(summary.interval.low), scale.at(summary.interval.high), y, "s1")
+    if ends := summary.interval.ends:
+        picture.interval(scale.at(ends[0]), scale.at(ends[1]), y, "s1")
     picture.dot(scale.at(summary.mean), y, "s1")
     picture.text(RIGHT + 12, y + 4, f"{cells.mean_std(summary)} ms", "small")
     return bottom + FOOT

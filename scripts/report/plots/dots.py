@@ -84,8 +84,8 @@ def _numbers(panel: Panel) -> list[float]:
 
 def _draw(picture: Picture, scale: Scale, y: float, dot: Dot, left: float, right: float) -> None:
     picture.text(left - 10, y + 4, cut(dot.name, LONGEST_NAME), anchor="end")
-    if dot.measured.low is not None and dot.measured.high is not None:
-        picture.interval(scale.at(dot.measured.low), scale.at(dot.measured.high), y, "s0")
+    if ends := dot.measured.ends:
+        picture.interval(scale.at(ends[0]), scale.at(ends[1]), y, "s0")
     if dot.published is not None:
         picture.line(scale.at(dot.published), y - 6, scale.at(dot.published), y + 6, "ink", 2)
     picture.dot(scale.at(dot.measured.value), y, "s0", hollow=not dot.right)

@@ -66,8 +66,8 @@ def _draw(picture: Picture, curve: Curve, style: str, across: scales.Scale, up: 
             continue
         x, y = across.at(size), up.at(point.value)
         run.append((x, y))
-        if point.low is not None and point.high is not None:
-            picture.line(x, up.at(point.low), x, up.at(point.high), f"{style} stroke", 1.5)
+        if ends := point.ends:
+            picture.line(x, up.at(ends[0]), x, up.at(ends[1]), f"{style} stroke", 1.5)
         picture.dot(x, y, style, hollow=curve.published, radius=3)
     picture.path(run, style, "2 3" if curve.published else "")
 
