@@ -105,7 +105,7 @@ def _module(find: Any, name: str, where: str) -> ModuleType:
 
 def _known(name: str | None, allowed: Iterable[str], where: str) -> None:
     if name is not None and name not in allowed:
-        raise KitError(f"{where} {name!r} is unknown, known are {', '.join(allowed)}")
+        raise KitError(f"{where} {name!r} is unknown, known are {', '.join(allowed) or 'none'}")
 
 
 def _dtype(tolerances: Mapping[str, Any], table: Mapping[str, Any], where: str) -> None:
@@ -143,9 +143,31 @@ def _claims(article: "Article", file: str) -> None:
     _each_once(file, "claim", [claim["id"] for claim in article.claims])
     known = sorted(case.name for case in article.cases)
     for claim in article.claims:
+        where = f"{file}: claim {claim['id']}"
         for relation in claim["relations"]:
             for name in cases_of(relation):
-                _known(name, known, f"{file}: claim {claim['id']}: case")
+                _known(name, known, f"{where}: case")
+            for name, size in rows_of(relation):
+                _has_row(article, name, size, claim.get("new_tokens"), where)
+
+
+def _has_row(article: "Article", name: str, batch_size: int | None, new_tokens: int | None, where: str) -> None:
+    """Raise KitError for a row of a claim that no variant of its case runs: the claim would stay *not tested* for ever."""
+    case = article.case(name)
+    if case is None:
+        return
+    variants = article.variants_of(case)
+    sizes = [article.batch_sizes_of(case, variant) for variant in variants]
+    if not any(isinstance(of_variant, Mapping) for of_variant in sizes):  # a sweep may reach any size
+        _among(batch_size, {size for of_variant in sizes for size in of_variant}, f"{where}: {name} has no batch size")
+    if forms.times_runs(forms.find(case.form)):
+        made = {run["new_tokens"] for variant in variants for run in article.runs_of(case, variant)}
+        _among(new_tokens, made, f"{where}: {name} has no run of new_tokens =")
+
+
+def _among(number: int | None, allowed: set[int], words: str) -> None:
+    if number is not None and number not in allowed:
+        raise KitError(f"{words} {number}, allowed are {', '.join(map(str, sorted(allowed)))}; correct the claim, or give the case such a row")
 
 
 def cases_of(relation: Mapping[str, Any]) -> Iterator[str]:

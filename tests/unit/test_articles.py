@@ -187,6 +187,10 @@ def copy(tmp_path):
         ("new_tokens = 1, arguments = {}", "new_tokens = 0, arguments = {}", r"\[variants.published.runs\[0\].new_tokens\]: 0: Expected `int` >= 1"),
         ("[variants.published]", "[variants.publisht]", "variant 'publisht' is unknown, known are published, controlled"),
         ('stack = "2023-02"', 'stack = "2023-03"', "stack is '2023-03', allowed are 2023-02, .*; write stack = \"2023-05\""),
+        ("size = 3.83", "size = 3.83, batch_size = 4", r"claim 1.5: deepspeed has no batch size 4, allowed are 1; correct the claim, or"),
+        ('id = "1.5"', 'id = "1.5"\nnew_tokens = 12', r"claim 1.5: deepspeed has no run of new_tokens = 12, allowed are 1, 128; correct the claim"),
+        ("mean_ms = 143.30", "mean_ms = inf", r"\[cases\[int8\].published.mean_ms\]: inf: Expected `float` <= "),
+        ('name = "int8"', 'name = "int8"\nmodel = "other"', r"\[cases\[int8\]\]: model 'other' is unknown, known are none"),
         ("headline = true", "headlin = true", r"\[claims\[1.2\]\]: unknown key 'headlin'; did you mean 'headline'"),
     ],
 )
@@ -196,6 +200,17 @@ def test_a_wrong_article_is_named_with_its_file(copy, old, new, message):
     with pytest.raises(KitError, match=message) as caught:
         articles.load_all(copy)
     assert "\n" not in str(caught.value)
+
+
+def test_a_claim_may_name_any_batch_size_of_a_sweep_until_memory_runs_out(copy):
+    path, listed = copy / "inference-tools.toml", 'name = "deepspeed"\nbatch_sizes = [1, 4]'
+    sweep = 'batch_sizes = { from = 1, until = "oom" }\n'
+    claim = path.read_text().replace("size = 3.83", "size = 3.83, batch_size = 4").replace('name = "layer-parallel"\n', f'name = "layer-parallel"\n{sweep}')
+    path.write_text(claim.replace('name = "deepspeed"', listed))
+    assert model.load("inference-tools", copy).rows_of_claims(["1.5"]) == {"deepspeed": {4}, "layer-parallel": {4}}
+    path.write_text(claim.replace('name = "deepspeed"', listed.replace("4", "8")))
+    with pytest.raises(KitError, match="claim 1.5: deepspeed has no batch size 4, allowed are 1, 8;"):
+        model.load("inference-tools", copy)
 
 
 def test_of_two_mistakes_the_first_is_named_with_its_own_key(copy):

@@ -913,6 +913,8 @@ def test_the_words_of_version_1_are_read_by_claim_group_and_tokens_and_a_damaged
         ({**FASTER, "slower": FASTER["faster"]}, "'deepspeed' is compared with itself, allowed are two cases"),
         ({"fastest": "int8", "than": ["bminf", "int8"]}, "'int8' is compared with itself, allowed are two cases"),
         ({"case": "int8", "gains_more_than": "int8", "from_batch": 1, "to_batch": 8, "at_least": 2.0}, "'int8' is compared with itself"),
+        ({"case": "int8", "from_batch": 8, "to_batch": 8, "gain_below": 2.0}, "`from_batch` is 8, allowed is a smaller batch than `to_batch`, which is 8"),
+        ({"case": "int8", "gains_more_than": "bminf", "from_batch": 8, "to_batch": 1, "at_least": 2.0}, "`from_batch` is 8, allowed is a smaller batch"),
         ({**FASTER, "size": 0.4}, "`size` is 0.4, allowed is the time of `slower` over that of `faster`, which is above 1; write the reciprocal"),
         ({"case": "int8", "peak_memory_below_bytes": 24}, "`peak_memory_below_bytes` is 24, allowed are bytes; 24 GiB are 25769803776"),
     ],

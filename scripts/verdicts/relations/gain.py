@@ -33,6 +33,7 @@ class Gain(Relation, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if [self.gain_at_least, self.gain_below, self.share_of_linear].count(None) != 2:
             raise ValueError("one of `gain_at_least`, `gain_below` and `share_of_linear` is the bound")
+        _rising(self.from_batch, self.to_batch)
 
     @property
     def bound(self) -> float:
@@ -79,6 +80,7 @@ class GainOver(Relation, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.case == self.gains_more_than:
             raise ValueError(f"{self.case!r} is compared with itself, allowed are two cases")
+        _rising(self.from_batch, self.to_batch)
 
     def published(self, part: Part) -> PublishedRatio | None:
         return PublishedRatio(self.ratio, f"the gain of {self.gains_more_than}") if self.ratio else None
@@ -100,3 +102,8 @@ class GainOver(Relation, frozen=True, kw_only=True):
         why = lookup.why_not(compared, rows.new_tokens)
         part = pairs.judged(Range(least=self.at_least), ratio, why, words, (self.case, self.gains_more_than), differs)
         return [dataclasses.replace(part, runs=lookup.fewest_runs(compared, rows.new_tokens))]
+
+
+def _rising(from_batch: int, to_batch: int) -> None:
+    if from_batch >= to_batch:
+        raise ValueError(f"`from_batch` is {from_batch}, allowed is a smaller batch than `to_batch`, which is {to_batch}")
