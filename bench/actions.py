@@ -159,11 +159,10 @@ def time_calls(job, result, phases, form, loaded=None):
 
 
 def check_output(job, result, phases, form, loaded, tokens):
-    """Compare the engine's logits with the reference, where it gives logits, and write the timed tokens for the judge."""
-    if backends.LOGITS in backends.gives(backends.find(job.backend)):
-        input_ids = loaded.input_ids[: check.CHECKED_ROWS]
-        logits = phases.run("check", lambda: loaded.last_logits(input_ids))
-        result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
+    """Compare the engine's logits with the reference, and write the timed tokens for the judge."""
+    input_ids = loaded.input_ids[: check.CHECKED_ROWS]
+    logits = phases.run("check", lambda: loaded.last_logits(input_ids))
+    result.check = check.compare(job.reference, logits, tokens, input_ids, job.tolerance)
     if tokens is not None and job.model["weights"] == "hub":  # a random model writes nonsense
         expected = check.expected_tokens(job.reference, loaded.input_ids)
         result.figures["wrote"] = phases.stamp("texts", lambda: token_texts.wrote(job, tokens[0].tolist(), expected))

@@ -58,7 +58,7 @@ class Engine(types.SimpleNamespace):
         raise self._lacks("generate")
 
     def last_logits(self, input_ids, attention_mask=None):
-        """The logits of the last position [rows, vocabulary] of any number of prompts [rows, tokens]; needed where the backend gives LOGITS."""
+        """The logits of the last position [rows, vocabulary] of any number of prompts [rows, tokens], for the output check."""
         raise self._lacks("last_logits")
 
     def finished(self, requests, ends):

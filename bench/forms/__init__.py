@@ -7,8 +7,8 @@ A form is a module with
                                 else None; and {name: data} of its other measurements, for Result.figures. `loaded` is the backend's
                                 Engine with the prompt as `loaded.input_ids`; `say(**event)` reports progress, only between timed calls.
                                 A form that computes by parts of its own sets `loaded.last_logits` to theirs, for the output check
-    NEEDS                       the abilities of bench/backends/__init__.py that the engine must have (optional; default: all, with the
-                                model itself). The host reads it too, and refuses a case whose backend does not fit
+    NEEDS                       the abilities of bench/backends/__init__.py that the engine must have beside `logits` (optional; default: all,
+                                with the model itself). The host reads it too, and refuses a case whose backend does not fit
     call(job, loaded, run, input_ids, **more)
                                 the new tokens [rows, new tokens] of one further call of a run on any prompt, for the judge; needed
                                 where `run` adds to `loaded.answers` (bench/measuring/timed_tokens.py); prompts are padded as
@@ -68,8 +68,11 @@ def makes_further_calls(module: types.ModuleType) -> bool:
 
 
 def needs(module: types.ModuleType) -> "tuple[str, ...]":
-    """The abilities that a form needs of its engine."""
-    return getattr(module, "NEEDS", backends.ABILITIES) if loads(module) else ()
+    """The abilities that a form needs of its engine; the output check needs the logits of every one that is loaded."""
+    if not loads(module):
+        return ()
+    named = tuple(getattr(module, "NEEDS", backends.ABILITIES))
+    return named if backends.LOGITS in named else (*named, backends.LOGITS)
 
 
 def refusal(form: str, backend: str) -> str:
@@ -78,8 +81,10 @@ def refusal(form: str, backend: str) -> str:
     missing = [need for need in needs(find(form)) if need not in given]
     if not missing:
         return ""
-    words = "the form {!r} needs {}, and the backend {!r} gives {}: give the case another form of bench/forms"
-    return words.format(form, " and ".join(missing), backend, ", ".join(given) or "nothing")
+    words = "the form {!r} needs {}, and the backend {!r} gives {}: {}"
+    no_check = "the output check needs logits of every engine; add last_logits to it and LOGITS to GIVES, as docs/adding.md says"
+    hint = no_check if backends.LOGITS in missing else "give the case another form of bench/forms"
+    return words.format(form, " and ".join(missing), backend, ", ".join(given) or "nothing", hint)
 
 
 def unsupported(module: types.ModuleType, job: Job) -> str:

@@ -69,9 +69,7 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
             raise KitError(f"{where}: neither the case nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
     _batch_sizes(case.batch_sizes, where)
     form, backend = _module(forms.find, case.form, where), _module(backends.find, case.backend, where)
-    reason = forms.refusal(case.form, case.backend)
-    if reason:
-        raise KitError(f"{where}: {reason}")
+    check_form(case, where)
     _options(case.options, [form], file, f"{place}.options")
     allowed = backends.arguments(backend)
     if "dtype" not in case.load:
@@ -82,6 +80,13 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
             if key not in allowed:
                 raise toml_tables.unknown(file, f"{place}.{name}", key, allowed)
         _dtype(tolerances, load, f"{file}, [{place}.{name}]")
+
+
+def check_form(case: "Case", where: str) -> None:
+    """Raise KitError for a case whose form needs more than its backend gives."""
+    reason = forms.refusal(case.form, case.backend)
+    if reason:
+        raise KitError(f"{where}: {reason}")
 
 
 def check_module(backend: str) -> None:
@@ -158,8 +163,9 @@ def _has_row(article: "Article", name: str, batch_size: int | None, new_tokens: 
         return
     variants = article.variants_of(case)
     sizes = [article.batch_sizes_of(case, variant) for variant in variants]
-    if not any(isinstance(of_variant, Mapping) for of_variant in sizes):  # a sweep may reach any size
-        _among(batch_size, {size for of_variant in sizes for size in of_variant}, f"{where}: {name} has no batch size")
+    listed = [of_variant for of_variant in sizes if not isinstance(of_variant, Mapping)]
+    if len(listed) == len(sizes):  # a sweep may reach any size
+        _among(batch_size, {size for of_variant in listed for size in of_variant}, f"{where}: {name} has no batch size")
     if forms.times_runs(forms.find(case.form)):
         made = {run["new_tokens"] for variant in variants for run in article.runs_of(case, variant)}
         _among(new_tokens, made, f"{where}: {name} has no run of new_tokens =")

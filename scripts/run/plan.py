@@ -59,6 +59,8 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
             raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; try make bench-{nearest(backend, known.backends)}")
         references.check_module(backend)
     article = articles.find(asked.article or "inference-tools")
+    for case in (case for backend in backends for case in article.cases_of(backend)):
+        references.check_form(case, f"case {case.name}")  # one that stands in no article's file was not checked yet
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
         names = [case.name for case in article.cases]

@@ -9,11 +9,13 @@ import pytest
 
 from bench import actions, backends, forms
 from bench.backends import Engine, Loaded, compiled
-from scripts import paths
+from scripts import paths, pins
 from scripts.articles import references
 from scripts.articles.model import ARTICLES, Case, load_all, tolerances
 from scripts.errors import KitError
+from scripts.run import plan
 from tests.samples import a_job
+from tests.typed import chosen
 
 EVERY = """
 import pathlib, sys
@@ -36,6 +38,18 @@ def test_a_form_is_refused_by_a_backend_that_does_not_give_what_it_needs():
     assert forms.refusal("continuous", "compiled") == (
         "the form 'continuous' needs module, and the backend 'compiled' gives tokens, mask, logits: give the case another form of bench/forms"
     )
+
+
+def test_an_engine_without_logits_is_refused_before_it_runs_because_no_check_could_pass_it(monkeypatch):
+    module = types.ModuleType("bench.backends.mine")
+    vars(module).update(unsupported=lambda job: "", load=lambda job: None, GIVES=("tokens", "mask", "requests"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    known = pins.load()
+    monkeypatch.setattr(pins, "load", lambda: dataclasses.replace(known, backends={**known.backends, "mine": {"summary": "", "stacks": ["demo"]}}))
+    said = "needs logits, and the backend 'mine' gives tokens, mask, requests: the output check needs logits of every engine; add last_logits to it"
+    assert said in forms.refusal("generate", "mine") and said in forms.refusal("batch", "mine")
+    with pytest.raises(KitError, match="case mine: the form 'generate' " + said):
+        plan.plan(["mine"], chosen(stack="demo"), every=False)
 
 
 GOOD = {"unsupported": lambda job: "", "load": lambda job: None}
