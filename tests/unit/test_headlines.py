@@ -52,8 +52,10 @@ def _headlines(known):
 def test_every_headline_of_a_measured_article_has_a_row(judged):
     verdicts, known = judged
     rows = rows_of(verdicts)
-    assert len(rows) == len(_headlines(known))
-    assert all(any(row.startswith(f"| {claim['text']} |") for row in rows) for claim in _headlines(known))
+    measured = {slug: known[slug] for slug, of_article in verdicts.items() if of_article.claims}
+    assert {"inference-tools", "deepspeed-inference", "batch-generate"} <= set(measured)
+    assert len(rows) == len(_headlines(measured))
+    assert all(any(row.startswith(f"| {claim['text']} |") for row in rows) for claim in _headlines(measured))
 
 
 def test_a_row_has_the_verdict_of_the_report(judged):

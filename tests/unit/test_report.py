@@ -736,8 +736,10 @@ def test_runs_on_a_disturbed_machine_are_shown_with_their_mark(tmp_path: Path) -
 def test_the_output_of_a_run_that_was_not_judged_to_its_end_is_open(tmp_path: Path) -> None:
     open_row = dataclasses.replace(record(job("int8"), 50.0), status="failed", reason="its tokens were not judged: the disk is full")
     text = page(tmp_path, [open_row, record(job("deepspeed", 1), 10.0)])
-    table = text.partition("| output |")[2].partition("\n\n")[0]
-    outputs = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in table.splitlines()[2:]}
+    lines = text.splitlines()
+    header, table = next((line, lines[at + 2 :]) for at, line in enumerate(lines) if "| output |" in line)
+    place = [cell.strip() for cell in header.split("|")].index("output")
+    outputs = {cells[1].strip(): cells[place].strip() for line in table[: table.index("")] if (cells := line.split("|"))}
     assert outputs == {"int8": "open", "deepspeed": "ok"}
     (line,) = [line for line in csv.DictReader((tmp_path / "results.csv").open()) if line["case"] == "int8"]
     assert line["output_right"] == ""
