@@ -15,10 +15,12 @@ import yaml
 
 from scripts import articles, pins
 from scripts.commands.line import VERBS, command_line
+from scripts.containers import restrictions
 from scripts.images import marked_sections
 from scripts.pins import shapes
 from scripts.report.pages import MARKER
 from scripts.run import preflight
+from scripts.units import GIB
 from tests.chaos.__main__ import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -275,6 +277,10 @@ def test_the_example_of_a_backend_has_the_stacks_that_its_commands_name():
     shapes.check(tables)
     commands = re.findall(r"make bench-my-backend.*", page)
     assert commands and all(re.findall(r"STACK=(\S+)", command)[0] in tables["backend"]["my-backend"]["stacks"] for command in commands)
+
+
+def test_an_engine_s_author_reads_how_much_load_may_write():
+    assert f"a folder of `tempfile`: in a container at most {restrictions.TMP_BYTES // GIB} GiB" in TEXTS[ROOT / "docs" / "adding.md"]
 
 
 def test_the_limits_name_each_case_that_has_no_row_in_a_container():
