@@ -10,7 +10,13 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 #: The id of a run: the names of what it measured, 12 hex digits, and its number. A folder's name has at most 255 bytes.
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,239}-[0-9]{2,9}\Z"
 
+#: A batch size as the key of a table.
+SIZE = r"^[1-9][0-9]{0,8}\Z"
+
 WORDS = "letters, digits, '.', '_' and '-', at most 64, the first a letter or a digit"
+
+#: What the keys of a table may be, in words.
+WORDS_OF = {NAME: WORDS, SIZE: "batch sizes, whole numbers from 1"}
 
 
 def slug(text: str) -> str:

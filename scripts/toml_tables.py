@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from scripts.errors import KitError
-from scripts.names import NAME, WORDS
+from scripts.names import NAME, WORDS, WORDS_OF
 
 
 class Table(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ def _unknown_keys(data: object, shape: inspect.Type, place: str) -> Iterator[tup
         pattern = getattr(shape.key_type, "pattern", None)
         for key, value in data.items():
             if pattern and not re.search(pattern, key):
-                yield place, key, [f"keys that match {pattern}"]
+                yield place, key, [WORDS_OF.get(pattern) or f"keys that match {pattern}"]
             yield from _unknown_keys(value, shape.value_type, _below(place, key))
     elif isinstance(shape, inspect.ListType) and isinstance(data, list):
         for number, value in enumerate(data):

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 
-from scripts.names import NAME
+from scripts.names import NAME, SIZE
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # no number of an article is infinite
-ByBatchSize = dict[Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}\Z")], Positive]
+ByBatchSize = dict[Annotated[str, msgspec.Meta(pattern=SIZE)], Positive]
 
 #: scripts/articles/batch_sweep.py says what a sweep is.
 BatchSizes = list[int] | dict[str, Any]

@@ -193,6 +193,8 @@ def copy(tmp_path):
         ('stack = "2023-02"', 'stack = "2023-03"', "stack is '2023-03', allowed are 2023-02, .*; write stack = \"2023-05\""),
         ("size = 3.83", "size = 3.83, batch_size = 4", r"claim 1.5: deepspeed has no batch size 4, allowed are 1; correct the claim, or"),
         ('id = "1.5"', 'id = "1.5"\nnew_tokens = 12', r"claim 1.5: deepspeed has no run of new_tokens = 12, allowed are 1, 128; correct the claim"),
+        ("mean_ms = 143.30", "ms_per_token = { 0 = 1.5 }", r"published.ms_per_token\]: unknown key '0'; allowed are batch sizes, whole numbers from 1$"),
+        ("[variants.controlled]", '["variants"."con trolled"]', r"\[variants\]: unknown key 'con trolled'; allowed are letters, digits, '.', '_' and '-'"),
         ("mean_ms = 143.30", "mean_ms = inf", r"\[cases\[int8\].published.mean_ms\]: inf: Expected `float` <= "),
         ('name = "int8"', 'name = "int8"\nmodel = "other"', r"\[cases\[int8\]\]: model 'other' is unknown, known are none"),
         ("headline = true", "headlin = true", r"\[claims\[1.2\]\]: unknown key 'headlin'; did you mean 'headline'"),
