@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import pickle
@@ -155,6 +156,12 @@ def guest(asked: Job, means_ms: tuple[float, ...], checked: dict | None, spread:
     )
 
 
+def calls_s(answer: Result) -> float:
+    """The seconds of all calls of an answer, and of loading."""
+    calls_ms = [ms for calls in answer.measurements for ms in (calls["cold_ms"] or 0.0, *calls["warmup_ms"], *calls["timed_ms"])]
+    return (answer.load_s or 0.0) + math.fsum(calls_ms) / 1000
+
+
 def cycles(asked: Job) -> dict[str, int]:
     """What the form `padded-sentences` counts of one call, where no answer ends early."""
     sequences = asked.prompt.get("batch_size") or 1
@@ -191,9 +198,10 @@ def record(
         asked.fingerprint(),
     ]
     run_id = f"{'.'.join(parts)}-{number:02d}"
-    answer = guest(asked, means, None if unchecked else checked or check(), spread, seed) if status == "ok" else None
+    answer = guest(asked, means, None if unchecked else checked or check() | {"tolerance": asked.tolerance}, spread, seed) if status == "ok" else None
     if answer:
         answer.id = run_id
+        facts_of_host["wall_s"] = max(facts_of_host["wall_s"], round(2 * calls_s(answer), 3))
     return Record(run_id, status, dataclasses.replace(asked, id=run_id), facts_of_host, answer, reason)
 
 
@@ -272,6 +280,13 @@ def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, betwee
     return run
 
 
+def on_gpus(run: Record, *uuids: str) -> None:
+    """The run had the GPUs of these UUIDs in place of its own."""
+    for read in (run.host["gpus"], run.host["gpu_memory"]):
+        for gpu, uuid in zip(read, uuids, strict=True):
+            gpu["uuid"] = uuid
+
+
 def busy(run: Record, *shares: float | str, new_tokens: int = 1) -> Record:
     """The run, with the share of the time in which a kernel ran on each GPU while it made so many tokens, or the code in its place."""
     gpus = [{"code": share} if isinstance(share, str) else {"code": "ok", "share": share} for share in shares]
@@ -283,8 +298,9 @@ def told(one: Record) -> Record:
     """A probed run with all else that a run on a GPU tells beside its times: the state of the machine, phases, what judged its tokens, packages."""
     run = copy.deepcopy(one)
     assert run.guest
-    moments = [1_700_000_000.25 + number for number in range(10)]
     names = ("import", "load", "prompt", "measure", "check", "answers", "tokens", "limits", "describe")
+    seconds = [calls_s(run.guest) if name == "measure" else 1.0 for name in names]
+    moments = [1_700_000_000.25 + passed for passed in itertools.accumulate(seconds, initial=0.0)]
     run.guest.phases = {name: [began, ended] for name, began, ended in zip(names, moments, moments[1:], strict=False)}
     times = run.guest.figures["token_times"]
     times |= {"first_ms": [20.0, 21.0, 30.0, 22.0, 25.0], "between_ms": [list(times["between_ms"][0]) for _ in range(5)]}

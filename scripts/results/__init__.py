@@ -24,6 +24,7 @@ from scripts.results.store import (
     runs_for,
     store,
     where_shown,
+    whole,
 )
 
 __all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
@@ -40,4 +41,5 @@ __all__ += [
     "runs_for",
     "store",
     "where_shown",
+    "whole",
 ]

@@ -73,6 +73,7 @@ def contradiction(job: Job, result: Result) -> str:
         _of_calls(job, result),
         _of_cycles(job, figures.get("cycles")),
         _of_padding(figures.get("padding")),
+        _of_workload_seconds(result),
         *map(_of_schedule, figures.get("schedules") or []),
     ]
     faults += [*(_of_window(job, calls) for calls in result.measurements), _of_token_times(figures.get("token_times") or {}), *_of_longer(result)]
@@ -166,6 +167,16 @@ def _of_padding(figure: dict[str, Any] | None) -> str:
     return "" if counts[0] and len(set(counts)) == 1 else f"the counts of texts in a padded batch are {counts}, allowed are equal counts"
 
 
+def _of_workload_seconds(result: Result) -> str:
+    """Rates divide by the seconds of a workload, which are those of its batches."""
+    figure = result.figures.get("workload")
+    if figure is None:
+        return ""
+    calls_s = math.fsum(ms for calls in result.measurements for ms in calls["timed_ms"]) / 1000
+    words = f"its workload took {figure['seconds']:.3f} s by its figure, and {calls_s:.3f} s by its batches"
+    return "" if math.isclose(figure["seconds"], calls_s, rel_tol=1e-3) else words
+
+
 def _of_schedule(figure: dict[str, Any]) -> str:
     """Each run has a wall time, and a time of each stage."""
     runs, busy = len(figure["wall_ms"]), [len(stages) for stages in figure["busy_ms"]]
@@ -187,8 +198,10 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
         yield "" if result.figures.get("profile") else "it says ok and has no profile"
     if job.kind == "measure":
         yield _other_calls(job, result)
-        batch_size = job.prompt.get("batch_size") if forms.loads(forms.find(job.form)) else None
-        yield "" if result.batch_size == batch_size else f"its batch size is {result.batch_size}, the job's is {batch_size}"
+        loads = forms.loads(forms.find(job.form))
+        batch_size = job.prompt.get("batch_size") if loads else None
+        allowed = (None, 1) if loads and batch_size is None else (batch_size,)  # an earlier job may name none, which is one
+        yield "" if result.batch_size in allowed else f"its batch size is {result.batch_size}, the job's is {batch_size}"
         yield "" if seen.resumed else _measure_phase(job, result)
         yield _workload(job, result.figures.get("workload"))
         yield from _memory(job, result, seen)

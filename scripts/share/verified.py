@@ -159,7 +159,7 @@ def _runs(folder: Path, names: Mapping[str, set[str]]) -> Iterator[str]:
     for path in sorted(path for report in rebuilt.REPORTS for path in (folder / report).glob("runs/*/result.json")):
         place = path.parent.relative_to(folder).as_posix()
         try:
-            record = results.load(path.parent)
+            record = results.whole(path.parent)
             of_result = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=json_objects.unambiguous)["job"]
         except (InvalidDocument, *UNREADABLE) as error:
             yield f"{place}: {error}"

@@ -334,7 +334,7 @@ def test_forms_that_time_other_things_than_the_jobs_calls_have_calls_or_figures_
 )
 def test_the_counts_of_a_workload_are_those_of_its_job(tmp_path: Path, items: int, new_tokens: int, said: str) -> None:
     counts = {"items": items, "new_tokens": new_tokens, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
-    status, reason = answered(tmp_path, good(figures={"workload": counts}), job=a_job(form="workload", options={"items": 3}))
+    status, reason = answered(tmp_path, good(figures={"workload": counts}, **calls(timed_ms=[1000.0])), job=a_job(form="workload", options={"items": 3}))
     assert said in reason and (status == "ok") == (said == ""), reason
 
 
@@ -380,12 +380,26 @@ def test_a_figure_that_took_longer_than_the_process_lived_fails(tmp_path: Path, 
     assert "one of its figures took 6" in answered(tmp_path, good(figures=figures))[1]
 
 
+def test_the_seconds_of_a_workload_are_those_of_its_batches(tmp_path: Path) -> None:
+    counts = {"items": 3, "new_tokens": 3, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "resumed": False}
+    job = a_job(form="workload", options={"items": 3})
+
+    def told(seconds: float) -> str:
+        return answered(tmp_path, good(figures={"workload": {**counts, "seconds": seconds}}, **calls(timed_ms=[1500.0, 2500.0])), job=job)[1]
+
+    assert told(4.0) == ""
+    assert "its workload took 0.400 s by its figure, and 4.000 s by its batches" in told(0.4)
+
+
 def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path) -> None:
     counts = {"items": 3, "new_tokens": 48, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
     runs = [{"new_tokens": tokens, "arguments": {}} for tokens in (16, 1)]
     job = a_job(form="workload", options={"items": 3}, runs=runs)
-    assert answered(tmp_path, good(figures={"workload": counts}), job=job) == ("ok", "")
-    assert "it made 49 new tokens, the job allows 48" in answered(tmp_path, good(figures={"workload": {**counts, "new_tokens": 49}}), job=job)[1]
+    assert answered(tmp_path, good(figures={"workload": counts}, **calls(timed_ms=[1000.0])), job=job) == ("ok", "")
+    assert (
+        "it made 49 new tokens, the job allows 48"
+        in answered(tmp_path, good(figures={"workload": {**counts, "new_tokens": 49}}, **calls(timed_ms=[1000.0])), job=job)[1]
+    )
 
 
 @pytest.mark.parametrize("key", ["wall_ms", "profiled_wall_ms", "first_ms", "all_ms"])

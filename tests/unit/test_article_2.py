@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import forms
 from bench.job import Job
 from scripts import articles, results
 from scripts.errors import UsageError
@@ -680,6 +681,7 @@ def test_each_claim_is_judged_for_its_own_number_of_new_tokens_only() -> None:
 def measured(case: str, figures: dict, **changes: object) -> Record:
     record = synthetic.record(job(case, 1, CASES[case].gpus, variant="controlled", **changes), 1.0)
     record.guest.measurements, record.guest.figures = [], figures
+    record.guest.batch_size = record.job.prompt.get("batch_size") if forms.loads(forms.find(record.job.form)) else None
     return record
 
 

@@ -149,7 +149,7 @@ def test_the_floor_of_another_gpu_of_the_kind_is_told_as_such(tmp_path) -> None:
 
     elsewhere = repeated(record(job("int8"), 90.0))
     for run in elsewhere:
-        run.host["gpus"] = [dict(gpu, uuid="GPU-elsewhere") for gpu in run.host["gpus"]]
+        synthetic.on_gpus(run, "GPU-elsewhere")
     synthetic.write(tmp_path / "runs", [*a_calibration(), *elsewhere])
     document.write(tmp_path / "runs", tmp_path)
     text = reports.text_of(tmp_path)
@@ -176,7 +176,7 @@ def test_the_page_of_a_calibration_shows_no_check_no_energy_and_no_memory(tmp_pa
 def test_of_two_calibrations_that_of_the_own_gpu_speaks_before_that_of_the_own_libraries() -> None:
     other_gpu, other_stack = a_calibration(), a_calibration(stack="hopper")
     for run in other_gpu:
-        run.host["gpus"] = [dict(gpu, uuid="GPU-elsewhere") for gpu in run.host["gpus"]]
+        synthetic.on_gpus(run, "GPU-elsewhere")
     groups = row_groups.build([*other_gpu, *other_stack, *repeated(record(job("int8"), 90.0))], articles.load_all())
     known = calibration.of_groups(groups)
     (group,) = [group for group in groups if group.key.article != "calibration"]

@@ -83,7 +83,7 @@ LIES: dict[str, tuple[Callable[[Record], object], str]] = {
     "a series of other tokens": (lambda run: calls(run)[1].update(new_tokens=99), "are [(1, 2, 10), (99, 2, 10)]"),
     "right without an error": (lambda run: run.guest.check.update(logits_relative_error=None), "passed = True with an error of None"),
     "right, and refused by the judge": (lambda run: run.guest.check.update(judged={"passed": False, "reason": "x"}), "the judge refused its tokens"),
-    "a guest that failed": (lambda run: setattr(run.guest, "status", "failed"), "it is ok, and its guest says failed"),
+    "a guest that failed": (lambda run: vars(run.guest).update(status="failed", reason="x"), "it is ok, and its guest says failed"),
     "the guest of another run": (lambda run: setattr(run.guest, "id", "other-01"), "its id is 'other-01'"),
     "more time than the process lived": (lambda run: run.host.update(wall_s=1.0), "its process lived 1.000 s"),
     "calls that do not fit their phase": (lambda run: run.guest.phases.update(measure=[0.0, 0.001]), "its phase measure took 0.001 s"),
@@ -91,17 +91,23 @@ LIES: dict[str, tuple[Callable[[Record], object], str]] = {
     "more memory than the GPU has": (lambda run: run.guest.memory["devices"][0].update(peak_reserved_bytes=10**15), "bytes of a GPU were reserved"),
     "a GPU less": (lambda run: run.host["gpus"].pop(), "its host names 1 GPUs, its job asks for 2"),
     "the image of another backend": (lambda run: run.host["image"].update(tag="llm-repro/int8:current-000000000000"), "its job asks for deepspeed:current"),
+    "the memory of another GPU": (lambda run: run.host["gpu_memory"][0].update(uuid="GPU-of-others"), "it tells of the GPU 'GPU-of-others'"),
+    "memory that no GPU has": (lambda run: run.host["gpu_memory"][0].update(peak_used_bytes=10**15), "1,000,000,000,000,000 bytes of a GPU were used"),
+    "one GPU twice": (lambda run: run.host["gpus"].__setitem__(1, run.host["gpus"][0]), "its host names 1 GPUs, its job asks for 2"),
     "another day": (lambda run: run.host.update(began=1.7e9), "it began at 1700000000 s since 1970, and started_at is 2026-11-21"),
 }
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_result_that_the_host_would_have_refused_is_told(name: str) -> None:
+def test_a_result_that_the_host_would_have_refused_is_told_and_stands_in_no_report(tmp_path: Path, name: str) -> None:
     run = record(job("deepspeed", 2, new_tokens=(1, 128)), 200.0)
     assert not list(meaning.problems(run))
     lie, words = LIES[name]
     lie(run)
     assert words in one_problem(run)
+    synthetic.write(tmp_path, [run])
+    records, (skipped,) = results.load_runs(tmp_path)
+    assert not records and words in skipped.reason
 
 
 def test_an_output_that_the_judge_alone_refused_contradicts_nothing() -> None:
@@ -109,8 +115,17 @@ def test_an_output_that_the_judge_alone_refused_contradicts_nothing() -> None:
     assert not list(meaning.problems(record(job("deepspeed", 2), 12.0, checked=refused)))
 
 
-def test_a_form_that_the_kit_does_not_have_is_told() -> None:
-    assert "its form 'of-tomorrow' is none of this kit" in one_problem(record(dataclasses.replace(job("deepspeed", 2), form="of-tomorrow"), 12.0))
+def test_a_form_that_the_kit_does_not_have_is_told_and_stands_in_reports(tmp_path: Path) -> None:
+    run = record(dataclasses.replace(job("deepspeed", 2), form="of-tomorrow"), 12.0)
+    assert "its form 'of-tomorrow' is none of this kit" in one_problem(run)
+    synthetic.write(tmp_path, [run])
+    assert [one.id for one in results.load_runs(tmp_path)[0]] == [run.id]
+
+
+def test_a_host_that_knew_no_gpu_is_told() -> None:
+    run = record(job("deepspeed", 2), 12.0)
+    del run.host["gpus"]
+    assert one_problem(run) == "its host names no GPU"
 
 
 def test_a_run_that_is_stored_under_the_number_of_another_is_told() -> None:

@@ -42,7 +42,8 @@ def whole_runs(draw: Callable) -> Record:
         recipe=draw(st.integers(1, 2)),
     )
     status = draw(st.sampled_from(["ok", "ok", "ok", "oom", "failed"]))
-    checked = synthetic.check(draw(st.none() | st.floats(0, 10)), draw(st.booleans()))
+    error = draw(st.none() | st.floats(0, 10))
+    checked = synthetic.check(error, passed=error is not None and error <= asked.tolerance)
     record = synthetic.record(asked, draw(st.floats(1e-6, 1e9)), status=status, reason="" if status == "ok" else draw(TEXTS.filter(str.strip)), checked=checked)
     if record.status == "ok" and asked.device == "cuda" and draw(st.booleans()):
         record = draw(probed_runs(record))

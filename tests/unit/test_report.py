@@ -3,6 +3,7 @@
 import copy
 import csv
 import dataclasses
+import datetime
 import functools
 import json
 import math
@@ -256,10 +257,10 @@ def test_a_run_with_newer_pins_that_failed_is_its_row_and_hides_no_run(tmp_path:
 
 def test_the_page_of_runs_tells_how_the_runs_of_a_row_ended_and_on_which_gpus_and_days_the_good_ones_ran(tmp_path: Path) -> None:
     runs = synthetic.repeated(record(job("int8"), 50.0), 5)
-    runs[0].guest.check = synthetic.check(passed=False)
+    runs[0].guest.check = synthetic.check(0.33, passed=False)
     runs[1].host["conditions"] = {"marks": ["foreign load"], "disturbed": ["foreign load"]}
     for run in runs[2:4]:
-        run.host["gpus"][0]["uuid"] = "GPU-of-another-day"
+        synthetic.on_gpus(run, "GPU-of-another-day")
         run.host["started_at"] = "2026-11-27T04:10:00Z"
     runs.append(record(job("int8"), status="failed", reason="no such library", number=6, started_at="2026-11-20T04:10:00Z"))
     runs.append(record(job("int8"), status="oom", reason="full", number=7, started_at="2026-11-20T05:10:00Z"))
@@ -280,8 +281,10 @@ def test_a_row_whose_latest_run_had_no_room_or_no_time_says_so(tmp_path: Path, s
 
 def test_the_report_tells_where_the_time_of_a_run_went(tmp_path: Path) -> None:
     one = record(job("int8"), 100.0)
-    one.host.update(began=1000.0, prepare_s=2.5, wall_s=12.5)
-    one.guest.phases = {"import": [1000.5, 1004.5], "load": [1004.5, 1008.0], "measure": [1008.0, 1009.8], "check": [1009.8, 1010.0]}
+    began = datetime.datetime.fromisoformat(one.host["started_at"]).timestamp()
+    one.host.update(began=began, prepare_s=2.5, wall_s=12.5)
+    one.guest.phases = {"import": [0.5, 4.5], "load": [4.5, 8.0], "measure": [8.0, 9.8], "check": [9.8, 10.0]}
+    one.guest.phases = {name: [began + moment for moment in moments] for name, moments in one.guest.phases.items()}
     older = record(job("deepspeed", 2), 100.0)
     text = page(tmp_path, [one, older])
     assert "| int8 | 1 | 2.5 | 0.5 | 4.0 | 3.5 | 0.7 | 1.0 | 0.2 | 2.6 | 15.0 |" in text
@@ -602,7 +605,7 @@ def test_sparse_records_are_rows_too(tmp_path: Path) -> None:
     """An early failure knows little of its machine; a guest may leave out what it could not find."""
     full = record(job("int8"))
     bare = {"engine": "docker", "started_at": "2026-11-21T04:10:00Z"}
-    guest = dataclasses.replace(full.guest, load_s=None, memory={}, check=None, used={}, environment={})
+    guest = dataclasses.replace(full.guest, load_s=None, memory={"devices": full.guest.memory["devices"]}, check=None, used={}, environment={})
     text = page(
         tmp_path, [dataclasses.replace(full, host=bare, guest=guest), dataclasses.replace(record(job("bminf"), status="failed", reason="died"), host=bare)]
     )
@@ -769,7 +772,8 @@ def test_runs_with_uncommitted_changes_are_named(tmp_path: Path) -> None:
 
 def test_the_environment_names_gpus_commits_and_images_of_all_runs(tmp_path: Path) -> None:
     runs = synthetic.repeated(record(job("deepspeed", 1), 10.0), 2)
-    runs[1].host["gpus"][0]["uuid"], runs[1].host["commit"] = "GPU-other", "0ther00000000000"
+    synthetic.on_gpus(runs[1], "GPU-other")
+    runs[1].host["commit"] = "0ther00000000000"
     runs[0].host["image"]["id"], runs[1].host["image"]["id"] = "sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb"
     runs[0].host["gpus"][0]["nvlinks"] = 18
     shown = page(tmp_path, runs)

@@ -1157,6 +1157,7 @@ def on_machine(runs: list[Record], machine: str, day: int, factor: float = 1.0, 
     for run in runs:
         found.append(dataclasses.replace(run, id=f"{run.id[:-2]}{int(run.id[-2:]) + 10 * day:02d}"))
         run.host["gpus"] = [{**run.host["gpus"][0], "index": index, "uuid": f"GPU-{machine}-{index}"} for index in gpus]
+        run.host["gpu_memory"] = [{**run.host["gpu_memory"][0], "uuid": gpu["uuid"]} for gpu in run.host["gpus"]]
         run.host["started_at"] = f"2026-11-2{day}T0{int(run.id[-2:])}:10:00Z"
         for measurement in run.guest.measurements:
             measurement["timed_ms"] = [ms * factor for ms in measurement["timed_ms"]]
