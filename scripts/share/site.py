@@ -82,9 +82,10 @@ def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
-    """Copy what a site shows of a folder that is no link: its files of these names that are no links."""
+    """Copy what a site shows of a folder that is no link: its files of these names that are no links, and no larger than the door lets in."""
     for path in sorted(folder.iterdir()) if door.is_plain(folder) else ():
-        if path.is_file() and door.is_plain(path) and any(path.match(pattern) for pattern in patterns):
+        shown = path.is_file() and door.is_plain(path) and any(path.match(pattern) for pattern in patterns)
+        if shown and path.stat().st_size <= door.LIMITS_BYTES.get(path.name, door.LIMITS_BYTES["result.json"]):
             target.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / path.name, follow_symlinks=False)
 

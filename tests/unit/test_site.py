@@ -15,6 +15,7 @@ from scripts.machine import locks
 from scripts.report import document
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import overview
+from scripts.results import door
 from scripts.share import site, site_pages
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 from tests import synthetic
@@ -156,6 +157,15 @@ def test_what_a_folder_hides_links_to_or_would_run_in_a_browser_stays_out_of_the
     for name in ("a-01", "b-01"):
         site._shown(tmp_path / "runs" / name, tmp_path / "site" / name, site.OF_RUNS)
     assert [path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.*")] == ["a-01/result.json"]
+
+
+def test_a_result_too_large_for_the_report_fills_no_disk_with_a_site(tmp_path: Path) -> None:
+    (tmp_path / "a-01").mkdir()
+    (tmp_path / "a-01" / "job.json").write_text("{}")
+    with (tmp_path / "a-01" / "result.json").open("wb") as sparse:
+        sparse.truncate(door.LIMITS_BYTES["result.json"] + 1)
+    site._shown(tmp_path / "a-01", tmp_path / "site", site.OF_RUNS)
+    assert [path.name for path in (tmp_path / "site").iterdir()] == ["job.json"]
 
 
 def test_a_folder_or_a_page_beside_the_report_that_is_a_link_stays_out_of_the_site(tmp_path: Path) -> None:
