@@ -8,6 +8,7 @@ while it is parsed.
 import contextlib
 import errno
 import functools
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -123,7 +124,32 @@ def parse(data: bytes, name: str = "result.json") -> Any:
             _decoder(_Text).decode(data)
         return _decoder(str).decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(f"damaged {name}: {_in_words(error)}") from None
+        words, at, _ = _in_words(error).partition(" - at ")
+        raise Refused(f"damaged {name}: {words}{_place(data) if at else ''}") from None
+
+
+def _place(data: bytes) -> str:
+    """ ", found guest.load_s: 1e+18": the first number or text beyond the limits, whose keys msgspec does not tell; "" where none is found."""
+    try:
+        todo = [("", json.loads(data))]
+    except (ValueError, RecursionError):
+        return ""
+    while todo:
+        place, found = todo.pop()
+        if isinstance(found, dict):
+            todo += [(f"{place}.{key}", one) for key, one in reversed(found.items())]
+        elif isinstance(found, list):
+            todo += [(f"{place}[{number}]", one) for number, one in reversed([*enumerate(found)])]
+        elif isinstance(found, str) and len(found) > LONGEST_TEXT:
+            return f", found {_line(place)}: {len(found):,} characters"
+        elif isinstance(found, int | float) and not abs(found) < LARGEST_NUMBER:
+            return f", found {_line(place)}: {found!r:.20}"
+    return ""
+
+
+def _line(place: str) -> str:
+    """The end of a place, whose keys may be any text, in one short line."""
+    return "".join(character if character.isprintable() else "?" for character in place.removeprefix("."))[-100:]
 
 
 def _in_words(error: Exception) -> str:

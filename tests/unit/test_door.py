@@ -129,6 +129,23 @@ def test_json_beyond_the_limits_is_refused_in_one_short_line(text: bytes, why: s
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"guest": {"a": 1, "load_s": 1e18}}', "guest.load_s: 1e+18"),
+        ('{"guest": {"timed": [1, {"ms": -12345678901234567890}]}}', "guest.timed[1].ms: -1234567890123456789"),
+        ('{"a": 1e400}', "a: inf"),
+        ('{"a": ["' + "x" * 65537 + '"]}', "a[0]: 65,537 characters"),
+        ('{"|\\n\\u202e": 1e18}', "|??: 1e+18"),
+    ],
+)
+def test_what_is_refused_is_told_with_its_field_and_its_value(text: str, found: str) -> None:
+    with pytest.raises(door.Refused) as caught:
+        door.parse(text.encode())
+    told = str(caught.value)
+    assert told.startswith("damaged result.json: ") and f", found {found}" in told and len(told) < 300
+
+
 def test_a_checkpoint_with_links_or_pipes_in_it_is_refused(work: Path) -> None:
     (work / "shard").write_bytes(b"weights")
     door.check_folder(work.parent)
