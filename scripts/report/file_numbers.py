@@ -4,15 +4,17 @@ import functools
 import json
 import statistics
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from scripts import json_objects
 from scripts.paths import ROOT
 
 #: Neither infinite nor no number, which Python's JSON allows.
 LARGEST = 1e300
 
-READERS = {".json": json.loads, ".toml": tomllib.loads}
+READERS: dict[str, Callable[[str], Any]] = {".json": functools.partial(json.loads, object_pairs_hook=json_objects.unambiguous), ".toml": tomllib.loads}
 
 
 def at(file: str, path: str, root: Path = ROOT) -> float:
@@ -65,4 +67,7 @@ def _read(path: Path, _changed_ns: int) -> Any:
     """The file's content; a page names the same file many times."""
     if path.suffix not in READERS:
         raise ValueError(f"{path.name} is no file of numbers, allowed are {' and '.join(READERS)}")
-    return READERS[path.suffix](path.read_text(encoding="utf-8"))
+    try:
+        return READERS[path.suffix](path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from None

@@ -67,3 +67,10 @@ def test_a_file_that_changes_is_read_again(root):
     assert file_numbers.at("read.json", "rounds", root) == 30
     (root / "read.json").write_text('{"rounds": 31}')
     assert file_numbers.at("read.json", "rounds", root) == 31
+
+
+@pytest.mark.parametrize(("text", "why"), [("[" * 100_000, "recursion"), ('{"us": 1, "us": 2}', "the key 'us' comes twice"), ('{"us": ', "Expecting value")])
+def test_a_damaged_file_is_told_with_its_name(tmp_path, text, why):
+    (tmp_path / "probe.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"^probe\.json cannot be read: .*{why}"):
+        file_numbers.at("probe.json", "us", tmp_path)
