@@ -270,6 +270,9 @@ def test_times_between_tokens_of_all_runs_of_a_row_are_one_distribution():
     assert line["calls"] == "2"
     assert line["to the first token, ms: median / p95 / p99"] == "24.0 / 27.6 / 27.9" and line["new tokens"] == "3"
     assert line["between tokens, ms: median / p95 / p99"] == "12.0 / 14.0 / 14.0"
+    runs[1].host["conditions"] = {"marks": ["hot"], "disturbed": ["hot"]}
+    (undisturbed,) = cells_of(token_times.section(group_of(*runs), None), "transformers")
+    assert undisturbed["calls"] == "1" and undisturbed["between tokens, ms: median / p95 / p99"] == "10.0 / 10.0 / 10.0"
 
 
 def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():

@@ -17,7 +17,7 @@ from scripts.verdicts.row_groups import Group
 
 @dataclass(frozen=True)
 class Stamped:
-    """The calls of all runs of a row that tell when each token came: `told` is a figure of each run."""
+    """The calls of a row's runs that count and tell when each token came: `told` is a figure of each run."""
 
     row: Row
     told: Sequence[Mapping[str, Any]]
@@ -38,7 +38,7 @@ class Stamped:
 
 def stamped(row: Row) -> Stamped | None:
     """None for a row that does not tell."""
-    told = [one for run in row.ok_runs if run.guest and (one := run.guest.figures.get("token_times")) and one.get("first_ms")]
+    told = [one for run in row.counted_runs if run.guest and (one := run.guest.figures.get("token_times")) and one.get("first_ms")]
     return Stamped(row, told) if told else None
 
 
