@@ -3,7 +3,8 @@
     <!-- ratio SLOWER FASTER -->3.41<!-- end -->
 
 `make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
-number stands for all runs of its row that came to an end, also those that an earlier kit gave another id, and `…-01..02` for runs 1 and 2.
+number stands for the runs of its row that count, as in the report's tables, also those that an earlier kit gave another id, and `…-01..02` for runs
+1 and 2, be their machine disturbed.
 `tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
 is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
 those in which a kernel ran on the only GPU, a `sets_ratio` the geometric mean of the ratios on each set of GPUs that ran both rows.
@@ -23,6 +24,7 @@ from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import file_numbers
 from scripts.results import Record
+from scripts.results.marks import disturbed_by
 from scripts.run import jobs
 from scripts.units import GIB
 from scripts.verdicts import run_facts
@@ -151,7 +153,13 @@ def _rows(marker: Marker, named: Mapping[str, Sequence[Record]]) -> list[Row]:
         raise NoRun(f"there is no run {missing[0]}; try ls reports/runs reports/without-containers/runs")
     if ambiguous := [name for name in marker.names if len({jobs.prefix_of(run) for run in found[name]}) > 1]:
         raise ValueError(f"{ambiguous[0]} stands for runs of two rows; name one run")
-    return [Row(name, [run for run in found[name] if run.status == "ok"], marker.tokens) for name in marker.names]
+    return [Row(name, _counted(name, found[name]), marker.tokens) for name in marker.names]
+
+
+def _counted(name: str, runs: Sequence[Record]) -> Sequence[Record]:
+    """Those that came to their end; of a whole row the undisturbed ones, where there are any (docs/verdict-rules.md)."""
+    ended = [run for run in runs if run.status == "ok"]
+    return ended if SEVERAL.fullmatch(name) else [run for run in ended if not disturbed_by(run)] or ended
 
 
 def _ratio(kind: str, slower: Row, faster: Row) -> stats.Estimate:

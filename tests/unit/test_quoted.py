@@ -47,6 +47,15 @@ def test_a_number_is_that_of_the_runs_that_its_marker_names(marker, digits):
     assert number(marker) == digits
 
 
+def test_a_row_s_number_is_of_its_undisturbed_runs_as_in_the_report_and_runs_that_are_named_all_count():
+    *others, fastest = repeated(SLOW, 5, 0.02)
+    disturbed = dataclasses.replace(fastest, host={**fastest.host, "conditions": {"marks": ["hot"], "disturbed": ["hot"]}})
+    runs = [*others, disturbed]
+    assert number(f"slowest_ms {SLOWER} decimals=2") == number(f"slowest_ms {SLOWER}-01..05 decimals=2", runs) == "30.61"
+    assert number(f"slowest_ms {SLOWER} decimals=2", runs) == "30.30"
+    assert number(f"mean_ms {SLOWER}-05 decimals=2", runs) == number(f"mean_ms {SLOWER} decimals=2", [disturbed]) == "30.61", "no other run is there"
+
+
 def test_a_ratio_over_sets_of_gpus_takes_each_set_as_one_number():
     runs = [*repeated(record(SLOW.job, 30.0, spread=0.0), 3, 0.0), *repeated(record(FAST.job, (10.0, 90.0), spread=0.0), 3, 0.0)]
     with pytest.raises(KitError, match="one set of GPUs ran all runs"):
