@@ -53,6 +53,11 @@ def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: 
     assert answered(tmp_path, good(figures={"longer": longer})) == ("ok", "")
 
 
+@pytest.mark.parametrize(("calls", "status"), [(5000, "ok"), (5001, "failed")])
+def test_half_of_the_fastest_timed_call_is_the_least_that_a_longer_call_is_believed_to_take(tmp_path: Path, calls: int, status: str) -> None:
+    assert answered(tmp_path, good(figures={"longer": [{"new_tokens": 1, "calls": calls, "at": [5.0, 7.5]}]}))[0] == status, "2.5 s, and timed calls of 1 ms"
+
+
 def of_ranks(**changes) -> Job:
     """A job of a backend that runs as a process for each GPU."""
     return a_job(**{"backend": "deepspeed", "case": "deepspeed", "device_count": 2, **changes})

@@ -744,6 +744,10 @@ def test_schedules_have_tokens_a_second_and_the_share_that_stages_wait() -> None
     assert "| schedule-2 | 2 | rolling | 2 × 4 | 160 (160 to 160) | 0 / 20 | 8 of 8 |" in text
     uneven = {**SCHEDULES["schedules"][0], "wall_ms": [1000.0, 800.0], "busy_ms": [[500.0, 400.0], [400.0, 320.0]]}
     assert "| 2 × 4 | 90.0 (80.0 to 100) | 50 / 60 |" in section_of(measured("schedule-2", {**SCHEDULES, "schedules": [uneven]})), "the slowest call first"
+    stopped = {**uneven, "wall_ms": [1000.0, 0.0], "busy_ms": [[500.0, 400.0], [0.0, 0.0]]}
+    assert "| 2 × 4 | 80.0 (80.0 to 80.0) | 50 / 60 |" in section_of(measured("schedule-2", {**SCHEDULES, "schedules": [stopped]})), (
+        "a clock that stood tells no rate"
+    )
 
 
 def schedules_with(**identical: int) -> dict:
@@ -767,6 +771,13 @@ def test_the_offloaded_cache_has_its_reach_and_its_price() -> None:
     text = section_of(measured("kv-offload", CACHES))
     assert "| kv-offload | default | 48 | 1024 | 30 | 30720 | 30 | 10.000" in text
     assert "| kv-offload | offloaded | 48 | 1024 | 128 or more | 131072 | 30 | 100" in text
+
+
+@pytest.mark.parametrize(("new_tokens", "further"), [(2, "160"), (1, "—")])
+def test_two_tokens_have_a_further_one_and_one_has_none(new_tokens: int, further: str) -> None:
+    figure = CACHES["kv_offload"]
+    text = section_of(measured("kv-offload", {"kv_offload": {**figure, "caches": [{**figure["caches"][0], "new_tokens": new_tokens}]}}))
+    assert f"| default | 48 | 1024 | 30 | 30720 | 30 | {further}" in text
 
 
 def test_a_cache_with_another_answer_than_the_default_one_makes_the_row_s_output_wrong() -> None:

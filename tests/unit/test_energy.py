@@ -36,6 +36,13 @@ def test_idle_power_is_that_before_the_job_and_is_not_subtracted():
     assert found["idle_w"] == 84 and found["joules"] == pytest.approx(900, rel=0.02)
 
 
+@pytest.mark.parametrize("told", [lambda moment: moment > 103, lambda moment: moment < 106], ids=["from within", "until within"])
+def test_power_that_was_not_sampled_over_the_whole_window_has_no_integral(told):
+    samples = [one if told(one.moment) else dataclasses.replace(one, power_w=None) for one in readings()]
+    found = energy.of_window(samples, 102.05, 107.05)
+    assert found["code"] == "ok" and found["power_joules"] is None
+
+
 @pytest.mark.parametrize(
     ("samples", "window", "code"),
     [

@@ -192,6 +192,14 @@ def test_a_reason_for_no_probe_is_told_of_the_run_that_the_table_tells():
     assert "no products alone: no room" in str(limits.section(group_of(*runs), None))
 
 
+def test_a_row_without_the_time_of_its_products_stands_beside_one_that_has_it():
+    one = stamped(1, 4.2, 4.0)
+    without = dataclasses.replace(one, id=one.id.replace("transformers", "int8"), job=dataclasses.replace(one.job, case="int8"))
+    del without.guest.figures["products"]
+    text = limits.section(group_of(stamped(1, 4.6, 4.0), without), None)
+    assert [cells_of(text, case)[0]["ms a token / products alone"] for case in ("transformers", "int8")] == ["1.15", "—"]
+
+
 def test_the_driver_s_nominal_rate_goes_before_the_data_sheet_s():
     run = float16(record(job("transformers", **CONTROLLED), (10.0, 1280.0), gpu_name="NVIDIA H200"))
     (row,) = group_of(run).rows

@@ -78,6 +78,13 @@ def test_over_ranks_the_slowest_counts_call_by_call():
     assert measure.slowest_of_ranks([one, other]) == {"new_tokens": 1, "cold_ms": 5, "warmup_ms": [2, 4], "timed_ms": [2, 8]}
 
 
+def test_settings_between_gpus_are_told_and_of_a_path_only_that_it_is_one(monkeypatch):
+    monkeypatch.setattr(
+        environment.os, "environ", {"NCCL_P2P_DISABLE": "1", "NCCL_TOPO_FILE": "/home/somebody/topo.xml", "HOME": "/home/somebody", "MY_NCCL_": "1"}
+    )
+    assert environment.between_gpus() == {"NCCL_P2P_DISABLE": "1", "NCCL_TOPO_FILE": "a path"}
+
+
 def test_a_wall_clock_that_is_set_back_changes_no_window(monkeypatch):
     now = types.SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: 50.0)
     monkeypatch.setattr(clock, "time", now)

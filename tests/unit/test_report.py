@@ -21,7 +21,7 @@ import pytest
 from bench.job import to_json
 from scripts import articles, paths, pins, results, stats
 from scripts.errors import KitError
-from scripts.report import document, rerun_command
+from scripts.report import cells, document, rerun_command
 from scripts.report import page as page_text
 from scripts.report.plots import all_claims, memory_dots, svg, time_dots
 from scripts.report.text import Markdown
@@ -556,6 +556,12 @@ def test_claims_are_judged_on_the_first_page(of_five_runs: str) -> None:
 
 def test_published_speed_ups_stand_beside_measured_ones_of_every_pair(of_five_runs: str) -> None:
     assert re.search(r"\| deepspeed over int8 \| 4\.66 \| 7\.2\d* \(7", of_five_runs) and re.search(r"\| int8 over bminf \| 5\.02 \| 7\.", of_five_runs)
+
+
+@pytest.mark.parametrize(("device", "words"), [("cpu", "CPU devices"), ("cuda", "GPUs")])
+def test_devices_are_named_by_what_the_row_ran_on(device: str, words: str) -> None:
+    (group,) = row_groups.build([record(job("deepspeed", 2, device=device))], {})
+    assert (cells.devices(group), cells.on(group.rows[0])) == (words, f"deepspeed on 2 {words}")
 
 
 def test_a_tiny_model_on_a_cpu_leaves_every_claim_not_tested(tmp_path: Path) -> None:

@@ -218,6 +218,12 @@ def test_a_run_under_another_number_is_no_second_run_and_equal_single_calls_are(
     assert not list(copies.of([("a", single.guest), ("b", single.guest)]))
 
 
+@pytest.mark.parametrize(("calls", "copied"), [(2, []), (3, ["b"])])
+def test_three_equal_calls_make_a_copy_and_two_may_be_chance(calls: int, copied: list[str]) -> None:
+    run = synthetic.record(synthetic.job("deepspeed", 2, timed_runs=calls), 12.0)
+    assert [name for name, _ in copies.of([("a", run.guest), ("b", run.guest)])] == copied
+
+
 def test_numbers_go_on_after_every_run_even_one_that_did_not_finish(tmp_path: Path) -> None:
     assert results.next_number("a.b", tmp_path) == 1
     for name in ("a.b-01", "a.b-99", "a.b-100", "a.b.c-07", "a.b-x"):

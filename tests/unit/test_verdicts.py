@@ -164,6 +164,11 @@ def test_a_comparison_without_an_interval_is_as_low_as_its_value() -> None:
     assert parts.decides([far, near]) is near
 
 
+def test_a_comparison_without_rows_decides_before_one_that_has_some() -> None:
+    without, few = Part("", NOT_TESTED, why="bminf was not run"), Part("", NOT_TESTED, ratio=stats.Estimate(1.1))
+    assert parts.decides([few, without]) is without
+
+
 def test_runs_of_other_pins_are_rows_of_their_own() -> None:
     older, newer = repeated(record(job("int8"), 50.0), 6)[:3], repeated(record(job("int8"), 50.0), 6)[3:]
     for run in older:
@@ -175,6 +180,19 @@ def test_runs_of_other_pins_are_rows_of_their_own() -> None:
 def test_a_share_of_proportion_is_of_the_ratio_of_the_batch_sizes() -> None:
     relation = relations.of({"part": "near", "case": "ds-zero", "from_batch": 4, "to_batch": 128, "share_of_linear": 0.5})
     assert relation.bound == 0.5 * 128 / 4
+
+
+@pytest.mark.parametrize(("bound", "name"), [("gain_below", "ds-zero gains less than 1.5 times"), ("gain_at_least", "ds-zero gains at least 1.5 times")])
+def test_a_gain_is_named_by_the_side_of_its_bound(bound: str, name: str) -> None:
+    relation = relations.of({"case": "ds-zero", "from_batch": 32, "to_batch": 128, bound: 1.5})
+    assert relation.names() == [name] and relation.bound == 1.5
+
+
+def test_groups_stand_with_gpus_before_cpus_full_before_tiny_and_published_before_controlled() -> None:
+    settings = [(device, scale, variant) for device in ("cuda", "cpu") for scale in ("full", "tiny") for variant in ("published", "controlled")]
+    runs = [record(job("int8", device=device, scale=scale, variant=variant), 50.0) for device, scale, variant in settings]
+    groups = row_groups.build(reversed(runs), {})
+    assert [(group.key.device, group.key.scale, group.key.variant) for group in groups] == settings
 
 
 def test_both_rows_need_their_runs() -> None:
@@ -279,6 +297,7 @@ def test_the_fastest_is_faster_than_every_other_and_the_closest_is_told() -> Non
     rows = [*pair(10.0, 30.0), record(job("bminf"), 90.0, spread=0.0)]
     part = part_of(FASTEST, *rows)
     assert part.word == HOLDS and part.sentence.startswith("the closest of 2: deepspeed") and "as fast as layer-parallel" in part.sentence
+    assert part.notes == ("the closest of 2 comparisons",), "a claim that names no batch size tells none"
     (relation, _), *_ = judge(FASTEST, *rows).judged
     assert relation.published(part) == (3.83, "layer-parallel")
 
@@ -351,7 +370,8 @@ def test_of_several_gpus_the_fullest_counts() -> None:
     of_two = repeated(record(job("deepspeed", 2), peak_gib=9.0, memory_gib=80))
     assert judge_runs([fits], of_two).word == HOLDS
     of_two[1].host["gpu_memory"][1]["peak_used_bytes"] = 25 * synthetic.GIB
-    assert judge_runs([fits], of_two).word == REFUTED
+    verdict = judge_runs([fits], of_two)
+    assert verdict.word == REFUTED and verdict.parts[0].number == "25.00 GiB"
 
 
 def test_out_of_memory_refutes_only_where_every_gpu_had_enough() -> None:
@@ -1222,6 +1242,11 @@ def test_the_ratio_of_kernels_says_where_it_alone_is_what_the_claim_says(kernels
     of_kernels = pairs.OfKernels(kernels, times, "")
     assert of_kernels.in_words(Range(most=1.25)) == f"kernels alone: {stats.significant(kernels)}{side}"
     assert of_kernels.in_words() == f"kernels alone: {stats.significant(kernels)}"
+
+
+def test_a_ratio_of_kernels_is_another_one_beyond_the_factor_of_a_size_on_either_side() -> None:
+    assert not any(pairs.OfKernels(*ratios, "").is_another for ratios in ((1.25, 1.0), (1.0, 1.25)))
+    assert all(pairs.OfKernels(*ratios, "").is_another for ratios in ((1.26, 1.0), (1.0, 1.26)))
 
 
 def test_a_share_of_one_per_cent_is_the_least_that_is_known() -> None:
