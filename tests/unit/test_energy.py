@@ -53,7 +53,10 @@ def test_power_that_was_not_sampled_over_the_whole_window_has_no_integral(told):
         *((set_by(seconds), (102, 107), "clock-set") for seconds in (-15, -0.2, 0.12, 0.2, 30, 3600)),
         (set_by(0.05), (102, 107), "ok"),
         (set_by(30, at=120), (102, 107), "ok"),
-        ([dataclasses.replace(one, moment=one.moment + 0.15 * (place == 30)) for place, one in enumerate(readings())], (102, 107), "ok"),
+        *(
+            ([dataclasses.replace(one, moment=one.moment + 0.15 * (place == held_up)) for place, one in enumerate(readings())], (102, 107), "ok")
+            for held_up in (0, 30, 50)
+        ),
         (readings(), (102, 103.9), "too-short"),
         (readings(step=2.0), (102, 107), "few-updates"),
         (readings(every=0.5), (102, 105), "few-updates"),

@@ -291,6 +291,15 @@ def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():
     assert short["J a token"] == "256"
 
 
+def test_a_row_without_energy_has_dashes_beside_one_that_has_it():
+    told = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
+    text = energy.section(group_of(told, record(job("layer-parallel", 2, **CONTROLLED), (300.0, 1280.0))), None)
+    assert not cells_of(text, "layer-parallel"), "a row of which no GPU told anything has no line"
+    (row,) = group_of(record(job("layer-parallel", 2))).rows
+    nothing = energy.Spent(row, 1, [])
+    assert (nothing.joules(), nothing.idle_w, nothing.watts, nothing.per_token()) == (None, None, None, None)
+
+
 def test_joules_are_of_the_tokens_that_were_made_where_the_run_counted_them():
     run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0), joules=1280.0)
     run.guest.figures["calls"] = [{"new_tokens": 128, "timed_tokens": [64] * 10}]

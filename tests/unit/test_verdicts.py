@@ -371,7 +371,7 @@ def test_of_several_gpus_the_fullest_counts() -> None:
     assert judge_runs([fits], of_two).word == HOLDS
     of_two[1].host["gpu_memory"][1]["peak_used_bytes"] = 25 * synthetic.GIB
     verdict = judge_runs([fits], of_two)
-    assert verdict.word == REFUTED and verdict.parts[0].number == "25.00 GiB"
+    assert verdict.word == REFUTED and (verdict.parts[0].name, verdict.parts[0].number) == ("fits 24 GiB", "25.00 GiB")
 
 
 def test_out_of_memory_refutes_only_where_every_gpu_had_enough() -> None:
@@ -419,6 +419,9 @@ def test_a_right_output_is_told_with_its_error_and_what_is_allowed() -> None:
     assert part_of(RIGHT, record(job("bminf"))).sentence == "bminf's logits differ by 0.02 % from transformers', 0.1 % is allowed"
     of_no_bound, of_no_logits = ({**check(), name: None} for name in ("tolerance", "logits_relative_error"))
     assert part_of(RIGHT, record(job("bminf"), checked=of_no_bound)).sentence == "bminf's logits differ by 0.02 % from transformers'"
+    runs = repeated(record(job("bminf")), 5)
+    runs[2].guest.check["logits_relative_error"] = 4e-4
+    assert judge_runs([RIGHT], runs).parts[0].sentence.startswith("bminf's logits differ by 0.04 % from"), "the largest error of any run"
     assert part_of(RIGHT, record(job("bminf"), checked=of_no_logits)).sentence == "bminf's output passes its check"
 
 
@@ -629,6 +632,14 @@ def test_a_like_for_like_ratio_of_different_gpus_says_so() -> None:
     (part, *_) = lines.headline.alike
     told = dataclasses.replace(lines.headline, alike=[dataclasses.replace(part, notes=("by GPUs: 1.16 of 2 runs, 0.5 of 2 runs",))])
     assert str(claims.numbers(told)).endswith("× layer-parallel (by GPUs: 1.16 of 2 runs, 0.5 of 2 runs)")
+
+
+def test_a_comparison_that_the_controlled_variant_cannot_make_is_no_like_for_like_row() -> None:
+    fast, slow = pair(10.0, 30.0)
+    fast.guest.used["dtype"] = "float16"
+    alone = record(job("deepspeed", 2, variant="controlled"), 10.0, spread=0.0)
+    published = headline([run for one in (fast, slow, alone) for run in repeated(one)]).headline
+    assert published.verdict.parts[0].differs == ("dtype",) and not published.alike
 
 
 def test_a_row_that_differs_in_the_controlled_variant_too_is_not_like_for_like() -> None:
