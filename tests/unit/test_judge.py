@@ -463,3 +463,13 @@ def test_a_reading_is_kept_for_its_own_prompt_tokens_late_step_and_forbidden_tok
 def test_quantiles_of_regrets_lie_between_two_of_them_on_a_straight_line():
     assert regret.summary([0.0, 3.0, 1.0, 2.0]) == pytest.approx({"p50": 1.5, "p90": 2.7, "max": 3.0})
     assert regret.summary([0.5]) == {"p50": 0.5, "p90": 0.5, "max": 0.5}
+
+
+def test_plain_transformers_own_error_is_the_largest_over_its_prompts(monkeypatch):
+    right = numpy.array([[3.0, 4.0], [3.0, 4.0]])
+    decoded = [([1], {"prompt": numpy.array([3.0, 4.0 + off]), "late": numpy.array([3.0, 4.0])}) for off in (0.5, 1.0, 0.25)]
+    monkeypatch.setattr(judge, "_decoded", lambda *_: decoded)
+    readings = types.SimpleNamespace(get=lambda name, make: make(), read=lambda answers, prompt, tokens: (numpy.array([0.0]), right))
+    answers = {"prompts": [[5], [6], [7]], "runs": [{"new_tokens": 1}], "stop_tokens": [], "forbidden_tokens": []}
+    plain = judge._plain(types.SimpleNamespace(options={"dtype": "float16"}), answers, readings)
+    assert (plain["prompt"], plain["late"]) == (pytest.approx(0.2), 0.0)
