@@ -135,7 +135,7 @@ def guest(asked: Job, means_ms: tuple[float, ...], checked: dict | None, spread:
         {
             "new_tokens": run["new_tokens"],
             "cold_ms": mean_ms * 5 if place == 0 else None,
-            "warmup_ms": [mean_ms] * 2,
+            "warmup_ms": [mean_ms] * asked.warmup_runs,
             "timed_ms": samples(mean_ms, spread, asked.timed_runs, seed),
         }
         for place, (run, mean_ms) in enumerate(zip(asked.runs, means_ms, strict=True))

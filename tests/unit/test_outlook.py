@@ -39,8 +39,11 @@ def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok
     if changes:
         job = dataclasses.replace(job, **changes)
     record = synthetic.record(job, means_ms=(5.0,) * len(job.runs))
+    record.guest.batch_size = job.prompt.get("batch_size", 1)
+    had = [{**told, "index": number, "uuid": f"GPU-{number}"} for told in seen["gpus"] for number in range(job.device_count)]
     pins_id = pins.load().image(one.case.backend, one.stack).pins_id
-    host = {**record.host, **seen, "pins_id": pins_id, "engine": asked.engine, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
+    of_job = {"gpus": had, "gpu_memory": [], "image": None, "pins_id": pins_id, "engine": asked.engine}
+    host = {**record.host, **seen, **of_job, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
     failed = {} if status == "ok" else {"status": status, "reason": "synthetic", "guest": None}
     folder = asked.runs / f"{prefix}-{number:02d}"
     store(folder, dataclasses.replace(record, id=folder.name, host=host, **failed))
