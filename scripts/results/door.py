@@ -19,6 +19,7 @@ from typing import Annotated, Any, NewType
 import msgspec
 
 from bench.job import InvalidDocument, whole_file
+from scripts import json_objects
 from scripts.units import MIB
 
 #: Largest size in bytes of each file that a guest leaves, by its name.
@@ -122,10 +123,14 @@ def parse(data: bytes, name: str = "result.json") -> Any:
     try:
         if len(data) > LONGEST_TEXT:  # in a shorter file no key is too long
             _decoder(_Text).decode(data)
-        return _decoder(str).decode(data)
+        fields = _decoder(str).decode(data)
+        json.loads(data, object_pairs_hook=json_objects.unambiguous)  # msgspec takes the last of two equal keys
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         words, at, _ = _in_words(error).partition(" - at ")
         raise Refused(f"damaged {name}: {words}{_place(data) if at else ''}") from None
+    except ValueError as error:
+        raise Refused(f"damaged {name}: {error}") from None
+    return fields
 
 
 def _place(data: bytes) -> str:

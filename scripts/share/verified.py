@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.job import InvalidDocument, to_json
-from scripts import __version__, json_objects, pins, results
+from scripts import __version__, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
@@ -160,7 +160,7 @@ def _runs(folder: Path, names: Mapping[str, set[str]]) -> Iterator[str]:
         place = path.parent.relative_to(folder).as_posix()
         try:
             record = results.whole(path.parent)
-            of_result = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=json_objects.unambiguous)["job"]
+            of_result = json.loads(path.read_text(encoding="utf-8"))["job"]
         except (InvalidDocument, *UNREADABLE) as error:
             yield f"{place}: {error}"
             continue

@@ -1,6 +1,7 @@
 """What a guest leaves in its folder comes in through one door: links, pipes, endless files and nonsense stay outside."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,7 @@ def test_a_link_never_moves_what_was_kept_before(work: Path) -> None:
         (b'{"a": "\xed\xa0\x80"}', "decode"),
         (b'{"a": "' + b"x" * (1 << 20) + b'"}', "length <= 65536"),
         (b'{"' + b"x" * (1 << 20) + b'": 1}', "length <= 65536"),
+        (b'{"a": [{"b": 1, "b": 2}]}', "the key 'b' comes twice"),
         (b"", "truncated"),
         (b"\x00\xff", "damaged"),
     ],
@@ -167,3 +169,11 @@ def test_a_file_that_gives_more_than_its_size_is_refused_at_its_limit() -> None:
     """The kernel says that this file is empty, and gives a page of it at each reading."""
     with pytest.raises(door.Refused, match=r"maps has .* bytes; 5,000 are allowed"):
         door.read(Path("/proc/self/maps"), 5000)
+
+
+def test_a_key_that_comes_twice_among_very_many_is_told_at_once() -> None:
+    text = "{" + ",".join(f'"{number}": 1' for number in range(50_000)) + ', "49999": 2}'
+    began = time.monotonic()
+    with pytest.raises(door.Refused, match="the key '49999' comes twice"):
+        door.parse(text.encode())
+    assert time.monotonic() - began < 5, "the time grows with the keys, not with their square"

@@ -163,7 +163,7 @@ def a_job_with_a_key_twice(folder: Path) -> str:
 def a_result_with_a_key_twice(folder: Path) -> str:
     path = sorted(folder.glob("reports/runs/*/result.json"))[1]
     path.write_text(path.read_text().replace('"status": ', '"status": "failed", "status": ', 1))
-    return f"reports/runs/{path.parent.name}: the key 'status' comes twice"
+    return f"reports/runs/{path.parent.name}: damaged result.json: the key 'status' comes twice"
 
 
 def a_job_with_true_for_one(folder: Path) -> str:
