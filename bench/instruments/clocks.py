@@ -19,7 +19,7 @@ from bench.measuring import clock, ranks
 from bench.models import prompts
 
 
-def arguments():
+def arguments(instrument):
     """(Job, path of the result, number of rounds) from a command line JOB OUT [ROUNDS]; the job's model.path holds its checkpoint."""
     parser = argparse.ArgumentParser()
     parser.add_argument("job")
@@ -28,7 +28,7 @@ def arguments():
     typed = parser.parse_args()
     with open(typed.job, encoding="utf-8") as stream:
         job = parse_job(stream.read())
-    fitting.must_be_in_one_process(job)
+    fitting.must_fit(instrument, job)
     return job, typed.out, typed.rounds
 
 

@@ -6,7 +6,7 @@ the two times should be within 3 % of each other.
 
 from time import perf_counter
 
-from bench.instruments import clocks, fitting
+from bench.instruments import clocks
 from bench.models import texts
 
 
@@ -27,8 +27,7 @@ def articles_loop_ms(model, tokenizer, texts_list, new_tokens):
 
 
 def main():
-    job, out, rounds = clocks.arguments()
-    fitting.must((job.form, job.backend) == ("batch", "transformers"), job, "batch-generate, case batch")
+    job, out, rounds = clocks.arguments("clocks_batches")
     import transformers
 
     transformers.logging.set_verbosity_error()

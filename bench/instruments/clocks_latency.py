@@ -94,7 +94,7 @@ def wait_ms(generate, synchronize, calls):
 
 
 def main():
-    job, out, rounds = clocks.arguments()
+    job, out, rounds = clocks.arguments("clocks_latency")
     import torch
     import transformers
 

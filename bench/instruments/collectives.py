@@ -187,7 +187,7 @@ def as_rank(job, out_path):
 
 def main(job, out_path):
     """Start the ranks with torch's records and, where torch keeps any, without; returns the exit code."""
-    fitting.must(job.backend == "deepspeed" and job.device_count > 1, job, "deepspeed on at least 2 GPUs")
+    fitting.must_fit("collectives", job)
     version = metadata.version("torch")
     keeps_records = compat.records_collectives(version)
     parts = []

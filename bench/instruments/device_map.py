@@ -84,7 +84,7 @@ def of_map(job, low_zero):
 
 def main(job_path, out=None):
     job = parse_job(Path(job_path).read_text(encoding="utf-8"))
-    fitting.must(job.device_count > 1 and "device_map" in job.load, job, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs")
+    fitting.must_fit("device_map", job)
     embedding = empty_model(job.model["shape"], job.model["scale"]).get_input_embeddings().weight
     figures = {
         "job": job.id,

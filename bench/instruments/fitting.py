@@ -1,19 +1,62 @@
-"""An instrument refuses a job that it would not examine, or would examine wrongly, in one line and before it loads a model."""
+"""Which jobs an instrument examines. It refuses others in one line: the kit before it makes weights, the instrument before it loads a library."""
 
 import sys
 
 from bench import backends
 from bench.measuring import ranks
 
-
-def must(fits, job, allowed):
-    """End the process where a job does not fit; `allowed` says in words which job does."""
-    if not fits:
-        facts = job.article, job.case, job.backend, job.model["weights"], job.device_count
-        sys.exit("the job is of {}/{} (backend {}, {} weights, GPUS={}); take a job of {}".format(*facts, allowed))
+#: The second article's systems whose model has the `generate` that its benchmark calls.
+TIMED_IN_TOKENS = ("accelerate-fp16", "accelerate-int8", "ds-inference")
 
 
-def must_be_in_one_process(job):
-    """End a process that is alone where the job's backend runs as one for each GPU."""
-    several = job.device_count > 1 and backends.has_ranks(backends.find(job.backend))
-    must(not several or ranks.inside(), job, "one GPU, which is one process")
+def _has_several_deepspeed_ranks(job):
+    return job.backend == "deepspeed" and job.device_count > 1
+
+
+def _has_a_map_of_several_devices(job):
+    return job.device_count > 1 and "device_map" in job.load
+
+
+def _is_random_gptj(job):
+    return (job.model["architecture"], job.model["weights"]) == ("gptj", "random")
+
+
+def _is_in_one_process(job):
+    """A process that is one of several ranks was started by somebody who knows that."""
+    return ranks.inside() or job.device_count == 1 or not backends.has_ranks(backends.find(job.backend))
+
+
+def _is_timed_in_tokens(job):
+    return job.form == "padded-sentences" and job.case in TIMED_IN_TOKENS
+
+
+def _is_timed_in_batches(job):
+    return (job.form, job.backend) == ("batch", "transformers")
+
+
+_ONE_PROCESS = (_is_in_one_process, "one GPU, which is one process")
+#: Of each instrument that does not examine every job: what a job must be, and the same in words.
+MUST = {
+    "clocks_batches": (_ONE_PROCESS, (_is_timed_in_batches, "batch-generate, case batch")),
+    "clocks_latency": (_ONE_PROCESS,),
+    "clocks_tokens": (_ONE_PROCESS, (_is_timed_in_tokens, "deepspeed-inference, case {}".format(" or ".join(TIMED_IN_TOKENS)))),
+    "collectives": ((_has_several_deepspeed_ranks, "deepspeed on at least 2 GPUs"),),
+    "device_map": ((_has_a_map_of_several_devices, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),),
+    "float32_rotary": ((_is_random_gptj, "GPT-J with random weights"),),
+    "layers": (_ONE_PROCESS,),
+}
+
+
+def refusal(instrument, job):
+    """Why an instrument does not examine a job, in one line; "" where it does."""
+    for fits, allowed in MUST.get(instrument, ()):
+        if not fits(job):
+            facts = job.article, job.case, job.backend, job.model["weights"], job.device_count
+            return "the job is of {}/{} (backend {}, {} weights, GPUS={}); take a job of {}".format(*facts, allowed)
+    return ""
+
+
+def must_fit(instrument, job):
+    """End the process where a job does not fit."""
+    if reason := refusal(instrument, job):
+        sys.exit(reason)

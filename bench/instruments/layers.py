@@ -72,7 +72,7 @@ def compare(job):
 def main(job_path, out):
     with open(job_path, encoding="utf-8") as source:
         job = parse_job(source.read())
-    fitting.must_be_in_one_process(job)
+    fitting.must_fit("layers", job)
     answer = compare(job)
     write_whole(out, to_json({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}))
     for mask, relative in answer.items():

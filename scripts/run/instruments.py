@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.instruments import fitting
 from bench.job import InvalidDocument, Job, to_json, write_whole
 from scripts import pins
 from scripts.containers.container import Outcome
@@ -53,6 +54,8 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         image = pins.load().image(planned.case.backend, planned.stack)
         job, prefix = runner.question(planned, options, host_facts.devices(chosen))
         _refuse_without_model(job)
+        if reason := fitting.refusal(name, job):
+            raise UsageError(f"{name} does not examine {planned.title}: {reason}")
         runner.refuse_unwritable(folder)
         host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
         engine = engines.choose(image, chosen, options)

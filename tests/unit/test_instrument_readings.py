@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments import fitting
 from scripts.commands import instrument as command
 from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
 from scripts.machine import signals, temporary_folders
@@ -197,6 +198,13 @@ def test_a_case_without_a_model_is_refused(tmp_path):
     assert not (tmp_path / "instruments").exists()
 
 
+def test_a_case_that_the_instrument_does_not_examine_is_refused_before_weights_are_made(examine, tmp_path, monkeypatch):
+    monkeypatch.setattr(measurement, "with_checkpoint", lambda *_: pytest.fail("weights were made"))
+    with pytest.raises(UsageError, match="collectives does not examine inference-tools/layer-parallel .*; take a job of deepspeed on at least 2 GPUs$"):
+        examine(ANSWER, name="collectives")
+    assert not (tmp_path / "instruments").exists()
+
+
 def test_a_command_removes_what_a_killed_one_left(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with temporary_folders.made(temporary_folders.OF_INSTRUMENTS) as living:
@@ -292,6 +300,7 @@ def test_what_can_be_refused_is_refused_before_the_weights_are_made(examine, tmp
 def test_an_instrument_that_reads_no_checkpoint_waits_for_none(examine, monkeypatch, name):
     assert 'model["path"]' not in (ROOT / f"bench/instruments/{name}.py").read_text(encoding="utf-8")
     monkeypatch.setattr(measurement, "with_checkpoint", lambda *arguments: pytest.fail("weights were made"))
+    monkeypatch.setattr(fitting, "refusal", lambda instrument, job: "")
     assert examine(ANSWER, name=name).exists()
 
 
