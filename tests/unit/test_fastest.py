@@ -57,8 +57,11 @@ def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
 
 def test_a_system_that_is_faster_in_a_smaller_batch_and_did_not_run_in_the_fastest_one_is_named():
     both = [a_row("deepspeed", 1280.0, 128), a_row("deepspeed", 1280.0, 32), a_row("deepspeed", 1280.0, 8)]
-    assert elsewhere(*both, a_row("int8", 640.0, 32, stack="hopper"), a_row("int8", 320.0, 8), batch_size=128) == "in batch 32 int8: 0.156 (deepspeed: 0.312)"
-    assert elsewhere(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8), batch_size=128) == "in batch 8 int8: 0.312 (deepspeed: 1.25)"
+    assert (
+        elsewhere(*both, a_row("int8", 640.0, 32, stack="hopper"), a_row("int8", 320.0, 8), batch_size=128)
+        == "in batch 32 int8: 0.156, 1 run (deepspeed: 0.312, 1 run)"
+    )
+    assert elsewhere(*both, a_row("int8", 1290.0, 32), a_row("int8", 320.0, 8), batch_size=128) == "in batch 8 int8: 0.312, 1 run (deepspeed: 1.25, 1 run)"
     assert not elsewhere(*both, a_row("int8", 640.0, 32), a_row("int8", 1290.0, 128), batch_size=128), "it ran there, and is slower"
     assert not elsewhere(*both[:1], a_row("int8", 640.0, 32), batch_size=128), "both have to have run"
     single = [a_row(case, ms, stack="hopper") for case, ms in (("int8", 640.0), ("deepspeed", 1280.0))]
@@ -101,6 +104,15 @@ def test_a_faster_row_of_another_setting_is_named_beside_the_fastest_of_the_sett
     assert elsewhere(*compared, a_row("int8", 1280.1, stack="hopper")) == "", "it is slower"
     assert elsewhere(*compared, a_row("int8", 640.0, stack="hopper", recipe=1)) == "", "its weights are earlier ones"
     assert elsewhere(*compared, a_row("int8", 6.4, stack="hopper", new_tokens=1)) == "", "its calls make one token"
+
+
+def test_a_faster_row_of_one_run_does_not_hide_a_faster_row_of_five():
+    compared = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
+    two, four = repeated(a_row("int8", 768.0, count=2, stack="hopper")), a_row("int8", 640.0, count=4, stack="hopper")
+    assert elsewhere(*compared, *two, four) == "int8: 6.00, 2 GPUs, 5 runs; int8: 5.00, 4 GPUs, 1 run"
+    assert elsewhere(*compared, *two, *repeated(four)) == "int8: 5.00, 4 GPUs, 5 runs", "the fastest has five runs itself"
+    slower = repeated(a_row("int8", 1281.0, count=2, stack="hopper"))
+    assert elsewhere(*compared, *slower, four) == "int8: 5.00, 4 GPUs, 1 run", "five runs that are slower are no answer"
 
 
 def test_several_answers_to_one_text_are_no_single_text_and_no_batch():

@@ -2,9 +2,9 @@
 
 Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
 tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then the one
-with the fastest row, however many systems it compares; a faster row of another group is named beside it. Of batches those come first that make
-further tokens, then those with such weights, then the fastest; a system that did not run in that batch and is faster in a smaller one is
-named beside it. Several answers to one text are another question.
+with the fastest row, however many systems it compares; a faster row of another group is named beside it, and where it has too few runs also the
+fastest with enough. Of batches those come first that make further tokens, then those with such weights, then the fastest; a system that did not run
+in that batch and is faster in a smaller one is named beside it. Several answers to one text are another question.
 """
 
 import json
@@ -38,7 +38,10 @@ SHARE_NOTE = Markdown(f"*{SHARE}*: the time that a step's reads take at the nomi
 OR = " or "
 OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
 ELSEWHERE = "faster elsewhere"
-ELSEWHERE_NOTE = Markdown(f"*{ELSEWHERE}*: a faster row of another setting, or of a smaller batch, beside the time of the first system there. ")
+ELSEWHERE_NOTE = Markdown(
+    f"*{ELSEWHERE}*: the fastest row of another setting, and before it the fastest of {stats.LEAST_RUNS} runs, where it has fewer; or a row of a "
+    "smaller batch, beside the time of the first system there. "
+)
 NOTE = Markdown(
     f"{SIGNS[NOT_TESTED]} not tested: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* of one "
     "setting; their rows may have run on different GPUs of one model, which the link tells. Lines do not compare GPU models."
@@ -148,8 +151,8 @@ def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
 
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ "in batch 32 vllm-fp16: 0.214 (ds-inference: 0.534)": a system that did not run in the batch of the fastest, and beats it in the largest one that
-    both ran in.
+    """ "in batch 32 vllm-fp16: 0.214, 1 run (ds-inference: 0.534, 3 runs)": a system that did not run in the batch of the fastest, and beats it in the
+    largest one that both ran in.
     """
     best, same = _best(compared), _no_worse(timed, compared)
     ran = {one.row.case for one in same if one.row.batch_size == best.row.batch_size}
@@ -157,8 +160,8 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
         own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
         others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
         if own and others and (other := _best(others)).ms < (beaten := _best(own)).ms:
-            times = link(other.row.case, f"#{other.group.slug}"), stats.significant(other.ms), beaten.row.case, stats.significant(beaten.ms)
-            return Markdown("in batch {} {}: {} ({}: {})").format(size, *times)
+            times = _link(other), stats.significant(other.ms), _runs_in_words(other), beaten.row.case, stats.significant(beaten.ms), _runs_in_words(beaten)
+            return Markdown("in batch {} {}: {}, {} ({}: {}, {})").format(size, *times)
     return Markdown()
 
 
@@ -192,12 +195,28 @@ def _share_of_limit(row: Row) -> str:
 
 
 def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ "deepspeed: 21.1, 2 GPUs, 2 runs", of rows whose calls and weights are no worse; empty where none is faster."""
-    best = _best(_no_worse(timed, compared))
-    if best.ms >= _best(compared).ms:
+    """ "vllm: 3.46, 2 GPUs, 5 runs; vllm: 3.28, 4 GPUs, 1 run", of rows whose calls and weights are no worse: the fastest with enough runs, then the
+    fastest of all; empty where none is faster.
+    """
+    faster = [one for one in _no_worse(timed, compared) if one.ms < _best(compared).ms]
+    if not faster:
         return Markdown()
-    name = link(best.row.case, f"#{best.group.slug}")
-    return Markdown("{}: {}, {}, {}").format(name, stats.significant(best.ms), gpus(best.row.count), counted(_runs(best), "run"))
+    fastest, tested = _best(faster), [one for one in faster if _runs(one) >= stats.LEAST_RUNS]
+    first = [_best(tested)] if tested and _best(tested) is not fastest else []
+    return Markdown("; ").join(map(_row_elsewhere, [*first, fastest]))
+
+
+def _row_elsewhere(one: Timed) -> Markdown:
+    return Markdown("{}: {}, {}, {}").format(_link(one), stats.significant(one.ms), gpus(one.row.count), _runs_in_words(one))
+
+
+def _link(one: Timed) -> Markdown:
+    return link(one.row.case, f"#{one.group.slug}")
+
+
+def _runs_in_words(one: Timed) -> str:
+    """ "5 runs"."""
+    return counted(_runs(one), "run")
 
 
 def _no_worse(timed: Sequence[Timed], compared: Sequence[Timed]) -> Sequence[Timed]:
