@@ -1,6 +1,7 @@
 """How far rows are from their GPUs' limits, when tokens come, what they cost in energy, and the same work with the systems of today."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -422,6 +423,20 @@ def test_a_row_of_which_some_runs_stamp_no_token_tells_its_step_by_the_calls_of_
     groups = row_groups.build([runs[0], synthetic.probed(runs[1], between_ms=5.0), plain], articles.load_all())
     (line,) = cells_of(same_work.section(groups, articles.load_all()["inference-tools"]), "vllm")
     assert (line["runs"], line["ms a step"], line["items/s"]) == ("2", "20.0 with the prompt", "0.391"), "5 ms is of one run, items/s of both"
+
+
+def test_a_row_whose_output_is_wrong_is_left_out_of_the_same_work_and_named_below_it():
+    plain, today = (float16(record(job(case, **CONTROLLED), (ms, 128 * ms), spread=0)) for case, ms in (("transformers", 16.0), ("vllm", 6.0)))
+    wrong = [
+        float16(record(job("vllm", 2, **CONTROLLED), (4.0, 512.0), spread=0, checked=synthetic.check(passed=number < 2), number=number)) for number in (1, 2)
+    ]
+    groups = row_groups.build([plain, today, *wrong], articles.load_all())
+    text = str(same_work.section(groups, articles.load_all()["inference-tools"]))
+    assert [line["GPUs"] for line in cells_of(text, "vllm")] == ["1"]
+    told = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text.splitlines()[-1])
+    assert told == "- left out, as its output is wrong: vllm on 2 × SYNTHETIC GPU, 2-core host (1 of 2 runs)"
+    alone = row_groups.build([*wrong, plain], articles.load_all())
+    assert not same_work.section(alone, articles.load_all()["inference-tools"]), "no table is there that it could stand in"
 
 
 def test_where_torch_tells_no_peak_the_same_work_tells_what_a_gpu_held():

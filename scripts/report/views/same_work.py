@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scripts import pins
 from scripts.articles import Article
-from scripts.report import cells
+from scripts.report import cells, text
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
@@ -141,9 +141,19 @@ def _order(line: Line) -> tuple[str, str, str, int, int, float]:
     return line.row.shape, key.variant, key.model, line.row.batch_size, line.new_tokens, -line.items_per_s
 
 
+def left_out(groups: Sequence[Group], article: Article, shown: Sequence[Line]) -> list[Line]:
+    """The rows of the work that is shown whose output is wrong: a reader who would choose such a system has to know."""
+    work = set(map(_work, shown))
+    wrong = [Line(group, row, article) for group in groups for row in group.rows if _timed(group, row) and row.wrong_runs]
+    return sorted((line for line in wrong if _work(line) in work), key=_order)
+
+
+def _timed(group: Group, row: Row) -> bool:
+    return row.status == "ok" and not row.is_workload and bool(row.new_tokens) and not group.cannot_judge()
+
+
 def _usable(group: Group, row: Row) -> bool:
-    timed = row.status == "ok" and not row.is_workload and bool(row.new_tokens) and not row.unusable(row.new_tokens[-1])
-    return timed and not group.cannot_judge()
+    return _timed(group, row) and not row.unusable(row.new_tokens[-1])
 
 
 def _work(line: Line) -> tuple[object, ...]:
@@ -183,7 +193,16 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
     tables: dict[Markdown, list[Line]] = {}
     for line in found:
         tables.setdefault(_title(line), []).append(line)
-    return blocks(NOTE, above, *(part for title, of_table in tables.items() for part in (title, table(columns, of_table)))) if found else Markdown()
+    told = (part for title, of_table in tables.items() for part in (title, table(columns, of_table)))
+    return blocks(NOTE, above, *told, text.lines(*map(_wrong, left_out(groups, article, found)))) if found else Markdown()
+
+
+def _wrong(line: Line) -> Markdown:
+    """ "- left out, as its output is wrong: vllm-fp16 b32 on 2 × NVIDIA H200, 64-core host (1 of 2 runs)"."""
+    row, key = line.row, line.group.key
+    where = ", ".join(filter(None, (f"{row.count} × {key.model}", key.host)))
+    runs = f"{len(row.wrong_runs)} of {counted(len(row.ok_runs), 'run')}"
+    return Markdown("- left out, as its output is wrong: {} on {} ({})").format(link(row.name, f"#{line.group.slug}"), where, runs)
 
 
 def _title(line: Line) -> Markdown:
