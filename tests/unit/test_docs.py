@@ -231,6 +231,13 @@ def test_the_ratio_that_a_reader_recomputes_from_the_raw_samples_comes_out_as_th
     assert f"which divide to {slower / faster:.2f}." in page
 
 
+def test_the_page_for_evaluators_has_a_command_for_each_tested_claim():
+    tested = set(re.findall(r"^- [^▼] \[(\d\.\d)\]", (ROOT / "reports/REPORT.md").read_text(encoding="utf-8"), re.MULTILINE))
+    page = TEXTS[ROOT / "docs/artifact.md"].split("## Reproduced")[1]
+    commands = re.findall(r"CLAIMS=([\d.,]*\d)|# claims ([\d. and]*\d)", page)
+    assert tested and tested <= set(re.findall(r"\d\.\d", str(commands)))
+
+
 def test_the_readme_names_every_room_and_no_other():
     tree = next(block for block in re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S) if block.startswith("bench/"))
     named, zone = set(), ""
