@@ -16,7 +16,7 @@ import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any, cast
 
 import zstandard
 
@@ -48,6 +48,12 @@ KEYS = {key.casefold(): key for key in ("RepoTags", "manifests", "annotations", 
 
 #: An index lists a few dozen images.
 LARGEST_INDEX_BYTES = 1 << 20
+
+#: What zeros alone shrink to more than this of is no image: the kit's shrink to a half or a third. Small archives are let off.
+MOST_TIMES, SMALL_BYTES = 100, 1 << 30
+
+#: What may be wrong with the bytes of an image archive.
+NO_ARCHIVE = (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KitError)
 
 
 def restore(where: Path, engine: str = "docker") -> None:
@@ -99,9 +105,9 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
     """What is in an image archive, whole or in pieces, beside images of these names, a line each; read from its index, nothing is loaded."""
     path = files[0]
     try:
-        with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
-            archived = {name for kind, index in _indexes(plain).items() for name in _names(kind, index)}
-    except (tarfile.TarError, zstandard.ZstdError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KitError) as error:
+        with _opened(files) as packed:
+            archived = {name for kind, index in _indexes(packed).items() for name in _names(kind, index)}
+    except NO_ARCHIVE as error:
         yield f"{path.name}: no image archive: {error}"
         return
     if not archived:
@@ -109,25 +115,61 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
     yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(archived - names))
 
 
-def _indexes(plain: Any) -> dict[str, Any]:
-    """{name: content} of an image archive's indexes. ValueError where Docker could read other indexes, or write outside of its folder."""
+@contextlib.contextmanager
+def _opened(files: Sequence[Path]) -> Iterator[tarfile.TarFile]:
+    """An image archive, whole or in pieces, to be read once from its beginning to its end."""
+    most_bytes = max(SMALL_BYTES, MOST_TIMES * sum(path.stat().st_size for path in files))
+    with pieces.opened(files) as compressed, zstandard.open(compressed) as plain:
+        limited = unpack.Limited(cast(IO[bytes], plain), most_bytes)
+        with tarfile.open(fileobj=limited, mode="r|", tarinfo=unpack.Header) as packed:
+            yield packed
+
+
+def _indexes(packed: tarfile.TarFile) -> dict[str, Any]:
+    """{name: content} of an image archive's indexes. ValueError where Docker could write outside of its folder, or an index comes twice."""
     indexes: dict[str, Any] = {}
-    with tarfile.open(fileobj=plain, mode="r|", tarinfo=unpack.Header) as packed:
-        for member in packed:
-            place = PurePosixPath(member.name)
-            if member.isdev() or unpack.leads_outside(member):
-                raise ValueError(f"its member {member.name!r} leads outside, or is a device")
-            if place.name in INDEXES:
-                if member.name != place.name or member.name in indexes:
-                    raise ValueError(f"its member {member.name!r} is a second index, or lies elsewhere than an index does")
-                indexes[member.name] = _index(packed, member)
-        if packed.pax_headers:
-            raise ValueError("it has headers for all members, which not every program reads")
-        assert packed.fileobj is not None
-        while rest := packed.fileobj.read(pieces.CHUNK_BYTES):
-            if rest.strip(b"\0"):
-                raise ValueError("it goes on behind its end")
+    for member in _members(packed):
+        place = PurePosixPath(member.name)
+        if place.name in INDEXES:
+            if member.name != place.name or member.name in indexes:
+                raise ValueError(f"its member {member.name!r} is a second index, or lies elsewhere than an index does")
+            indexes[member.name] = _index(packed, member)
+    if packed.pax_headers:
+        raise ValueError("it has headers for all members, which not every program reads")
+    assert packed.fileobj is not None
+    while rest := packed.fileobj.read(pieces.CHUNK_BYTES):
+        if rest.strip(b"\0"):
+            raise ValueError("it goes on behind its end")
     return indexes
+
+
+def _members(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members of an image archive; ValueError for one that leads outside, or is no file, folder or link."""
+    for count, member in enumerate(packed, 1):
+        if count > unpack.MOST_MEMBERS:
+            raise ValueError(f"it has more than {unpack.MOST_MEMBERS:,} members")
+        if unpack.leads_outside(member) or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+            raise ValueError(f"its member {member.name!r} leads outside, or is a device")
+        yield member
+
+
+def packed_anew(files: Sequence[Path]) -> Iterator[bytes]:
+    """An image archive in plain headers, for an engine: of odd ones Docker reads other members than those that were checked. Raises KitError."""
+    try:
+        with _opened(files) as packed:
+            for member in _members(packed):
+                plain = tarfile.TarInfo(member.name)
+                plain.type, plain.mode, plain.linkname = tarfile.REGTYPE if member.isreg() else member.type, member.mode, member.linkname
+                plain.size = member.size if member.isreg() else 0
+                yield plain.tobuf(tarfile.GNU_FORMAT)
+                stream = packed.extractfile(member) if member.isreg() else None
+                while stream and (chunk := stream.read(pieces.CHUNK_BYTES)):
+                    yield chunk
+                if padding := -plain.size % tarfile.BLOCKSIZE:  # an empty chunk would end the request
+                    yield bytes(padding)
+        yield bytes(2 * tarfile.BLOCKSIZE)
+    except NO_ARCHIVE as error:
+        raise KitError(f"{files[0]} cannot be read: {error}; type make restore again, or ARCHIVES=/path/to/another") from error
 
 
 def _index(packed: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
@@ -197,7 +239,7 @@ def _load(client: docker.DockerClient, files: Sequence[Path]) -> None:
     """Let the engine load an archive, whole or in pieces; it tags one image after another. Raises KitError."""
     client.api.timeout = LOAD_S
     try:
-        for line in client.api.load_image(pieces.joined(files)):
+        for line in client.api.load_image(packed_anew(files)):
             if "error" in line:
                 raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
     except (docker.errors.DockerException, *docker_errors.silence()) as error:

@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import IO, Self
 
 from scripts.errors import KitError
 
@@ -38,10 +38,10 @@ class Header(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
 
 
-class _Limited(io.RawIOBase):
+class Limited(io.RawIOBase):
     """A stream that raises KitError after `limit_bytes`: a small archive, or its headers alone, may unpack to more than a disk holds."""
 
-    def __init__(self, source: gzip.GzipFile, limit_bytes: int) -> None:
+    def __init__(self, source: IO[bytes] | gzip.GzipFile, limit_bytes: int) -> None:
         self._source, self._limit_bytes, self._left_bytes = source, limit_bytes, limit_bytes
 
     def readable(self) -> bool:
@@ -62,7 +62,7 @@ def opened(path: Path, limit_bytes: int) -> Iterator[tarfile.TarFile]:
     Raises FileNotFoundError where there is none.
     """
     try:
-        with gzip.open(path) as packed, tarfile.open(fileobj=_Limited(packed, limit_bytes), mode="r|", tarinfo=Header) as archive:
+        with gzip.open(path) as packed, tarfile.open(fileobj=Limited(packed, limit_bytes), mode="r|", tarinfo=Header) as archive:
             yield archive
     except FileNotFoundError:
         raise
@@ -106,7 +106,7 @@ def _inside(member: tarfile.TarInfo) -> PurePosixPath:
 def leads_outside(member: tarfile.TarInfo) -> bool:
     """Does a member lie outside the archive's folder, or is it a link that leads there?"""
     path = PurePosixPath(member.name)
-    if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+    if path.is_absolute() or ".." in path.parts or "\0" in member.name + member.linkname:
         return True
     # A symbolic link starts at its own folder, a hard link at the archive's.
     target = posixpath.normpath(posixpath.join(path.parent if member.issym() else "", member.linkname)) if member.issym() or member.islnk() else ""

@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import zstandard
@@ -135,6 +137,95 @@ def test_a_link_out_of_an_archive_is_refused(tmp_path: Path, target: str) -> Non
     assert "'blobs' leads outside" in line
     inside = members(tmp_path / "b.oci.tar.zst", ("manifest.json", manifest(OURS[0])), ("layers/a", Path("../blobs/a")))
     assert refused(inside) == []
+
+
+def header(name: str, size_bytes: int, kind: bytes = tarfile.REGTYPE, field: slice = slice(0), text: bytes = b"") -> bytes:
+    """A header, with other bytes in a field of it."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.size = kind, size_bytes
+    written = bytearray(entry.tobuf(tarfile.USTAR_FORMAT))
+    written[field] = text
+    written[148:156] = b" " * 8
+    written[148:156] = b"%06o\0 " % sum(written)
+    return bytes(written)
+
+
+def member(name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+    return header(name, len(content), kind) + content + bytes(-len(content) % 512)
+
+
+def tells(key: str, value: str) -> bytes:
+    """A header that tells more of the next member."""
+    record = f" {key}={value}\n"
+    return member("more", f"{len(record) + 2}{record}".encode(), tarfile.XHDTYPE)
+
+
+#: Data to whoever takes the member before it for a file of one block; to others a header whose content is the member behind it.
+COVER = header("cover", 1024)
+HIDDEN = member("manifest.json", json.dumps(manifest("nginx:latest")).encode())
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        tells("path", "harmless") + member("long", b"manifest.json\0", tarfile.GNUTYPE_LONGNAME) + HIDDEN,
+        tells("path", "harmless") + tells("path", "manifest.json") + HIDDEN,
+        tells("path", "") + HIDDEN,
+        tells("size", "") + header("a", 512) + COVER + HIDDEN,
+        header("a", 512, field=slice(124, 136), text=b"\0" + b"1000".zfill(11)) + COVER + HIDDEN,
+        header("a/", 512, tarfile.AREGTYPE) + COVER + HIDDEN,
+    ],
+    ids=["long name", "two names", "no name", "no size", "NUL before the size", "old folder"],
+)
+def test_the_engine_gets_the_members_that_were_checked_and_no_hidden_index(tmp_path: Path, behind: bytes) -> None:
+    path, got, listed = tmp_path / "a.oci.tar.zst", tmp_path / "loaded.tar", tmp_path / "listed"
+    path.write_bytes(zstandard.compress(member("manifest.json", json.dumps(manifest(OURS[0])).encode()) + behind + bytes(2048)))
+    assert refused(path) == [], "Python reads no second index"
+    engine = Mock()
+    engine.api.load_image = lambda chunks: got.write_bytes(b"".join(chunks)) * []  # it complains of nothing
+    restoring._load(engine, [path])
+    listed.mkdir()
+    subprocess.run(["tar", "-xf", got, "-C", listed], check=True, stderr=subprocess.DEVNULL)  # a reader other than Python
+    assert json.loads((listed / "manifest.json").read_text()) == manifest(OURS[0])
+
+
+def test_the_engine_gets_an_archive_with_its_links_folders_and_files_as_they_are(tmp_path: Path) -> None:
+    path, long, packed = tmp_path / "a.oci.tar.zst", "blobs/" + "a" * 120, io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archived:
+        for name, kind, content, target in (
+            ("blobs", tarfile.DIRTYPE, b"", ""),
+            (long, tarfile.REGTYPE, bytes(range(256)) * 9000, ""),
+            ("empty", tarfile.REGTYPE, b"", ""),
+            ("manifest.json", tarfile.REGTYPE, json.dumps(manifest(OURS[0])).encode(), ""),
+            ("layer.tar", tarfile.SYMTYPE, b"", long),
+            ("again", tarfile.LNKTYPE, b"", long),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.size, entry.linkname = kind, len(content), target
+            archived.addfile(entry, io.BytesIO(content))
+    path.write_bytes(zstandard.compress(packed.getvalue()))
+    chunks = list(restoring.packed_anew([path]))
+    assert all(chunks), "an empty chunk ends a request"
+
+    def told(data: bytes) -> list[tuple[str, bytes, int, str, bytes]]:
+        with tarfile.open(fileobj=io.BytesIO(data)) as read:
+            return [(one.name, one.type, one.size, one.linkname, read.extractfile(one).read() if one.isreg() else b"") for one in read]
+
+    assert told(b"".join(chunks)) == told(packed.getvalue())
+
+
+def test_an_archive_that_unpacks_to_far_more_than_an_image_does_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "SMALL_BYTES", 1 << 20)
+    (line,) = refused(members(tmp_path / "zeros.oci.tar.zst", ("manifest.json", manifest(OURS[0])), ("zeros", bytes(16 << 20))))
+    assert "no image archive: the archive unpacks to more than the limit of 1,048,576 bytes" in line
+    random = os.urandom(2 << 20)
+    assert refused(members(tmp_path / "layers.oci.tar.zst", ("manifest.json", manifest(OURS[0])), ("layer", random))) == []
+
+
+def test_an_archive_of_more_members_than_any_image_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring.unpack, "MOST_MEMBERS", 3)
+    three = [(name, b"") for name in "abc"]
+    assert "it has more than 3 members" in refused(members(tmp_path / "a.oci.tar.zst", *three, ("manifest.json", manifest(OURS[0]))))[0]
 
 
 def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
