@@ -36,11 +36,12 @@ KNOWN = (
 )
 
 
-def silence() -> tuple[type[Exception], type[Exception], type[Exception]]:
-    """The errors which show that Docker itself is gone or does not answer."""
+def silence() -> tuple[type[Exception], type[Exception], type[Exception], type[Exception], type[Exception]]:
+    """The errors which show that Docker itself is gone or does not answer. Where it reports line by line, its client hands on those of the library below."""
     from requests import exceptions  # with docker, when it is used
+    from urllib3.exceptions import HTTPError
 
-    return exceptions.ConnectionError, exceptions.Timeout, exceptions.ChunkedEncodingError
+    return exceptions.ConnectionError, exceptions.Timeout, exceptions.ChunkedEncodingError, HTTPError, docker.errors.StreamParseError
 
 
 def explain(error: docker.errors.APIError, image_tag: str) -> KitError:

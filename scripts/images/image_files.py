@@ -209,7 +209,7 @@ def _differences(kind: Kind, image: Image, made: Path, archived: _Archived) -> l
         content["user"] = 0 if user in ("", "0", "root") else 1  # these engines run it as the caller
         history = [{"CreatedBy": step.get("created_by")} for step in archived.config.get("history") or []]
         return verify.differences(image, content, None) + verify.traces({"Config": archived.config["config"]}, history)
-    except (KitError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except verify.UNREADABLE as error:
         return [f"does not say what it holds: {first_line(error)}"]
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.job import write_whole
 from bench.reasons import first_line
+from scripts.containers import docker_errors
 from scripts.containers.container import connect
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
@@ -22,12 +24,20 @@ from scripts.pins import Image
 
 DIGESTS = ROOT / "docker" / "digests.json"
 
+#: By anything else an engine would pull a tag, behind which images change.
+DIGEST = re.compile("sha256:[0-9a-f]{64}")
+
 
 def known(path: Path = DIGESTS) -> dict[str, str]:
-    """{tag: digest} of the images that were pushed; {} where none was."""
+    """{tag: digest} of the images that were pushed; {} where none was. KitError for a damaged file, as a merge may leave it."""
     if not path.exists():
         return {}
-    digests: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        digests: dict[str, str] = dict(json.loads(path.read_text(encoding="utf-8")).items())
+        if wrong := [tag for tag, digest in digests.items() if not DIGEST.fullmatch(digest)]:
+            raise ValueError(f"{digests[wrong[0]][:80]!r} of {wrong[0][:80]!r} is no digest")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise KitError(f"{path} is damaged ({error}); type git checkout {path}, and make push where the images are built") from error
     return digests
 
 
@@ -62,7 +72,7 @@ def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
             if "error" in line:
                 raise KitError(f"{registry} does not take {image.tag}: {line['error'].strip()}; type docker login {registry.partition('/')[0]}")
             digest = line.get("aux", {}).get("Digest", digest)
-    except docker.errors.DockerException as error:
+    except (docker.errors.DockerException, *docker_errors.silence()) as error:
         raise KitError(f"{registry} does not take {image.tag}: {first_line(error)}; look at the registry and type make push again") from error
     finally:
         client.images.remove(f"{repository}:{tag}", noprune=True)
@@ -97,8 +107,11 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
     name = f"{repository}@{digest}"
     try:
-        pulled = client.images.pull(repository, digest)
-    except docker.errors.DockerException as error:
+        for line in client.api.pull(repository, digest, stream=True, decode=True):
+            if "error" in line:
+                raise docker.errors.DockerException(str(line["error"]).strip())
+        pulled = client.images.get(name)
+    except (docker.errors.DockerException, *docker_errors.silence()) as error:
         raise KitError(
             f"{name} cannot be pulled: {first_line(error)}; look at the registry and type make pull again, or make build-{image.backend} STACK={image.stack}"
         ) from error

@@ -241,9 +241,9 @@ def _load(client: docker.DockerClient, files: Sequence[Path]) -> None:
     try:
         for line in client.api.load_image(packed_anew(files)):
             if "error" in line:
-                raise KitError(f"the engine does not load {files[0]}: {line['error'].strip()}")
+                raise docker.errors.DockerException(str(line["error"]).strip())
     except (docker.errors.DockerException, *docker_errors.silence()) as error:
-        raise KitError(f"the engine does not load {files[0]}: {error}") from error
+        raise KitError(f"the engine does not load {files[0]}: {error}; see its log, and type make restore again") from error
 
 
 def _id(client: docker.DockerClient, name: str) -> str:

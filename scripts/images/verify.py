@@ -25,6 +25,9 @@ INSPECTION = paths.ROOT / "docker/inspect_image.py"
 #: Settings of a build or of its machine that an image must not carry in its environment or its history.
 TELLTALE = re.compile(r"\b\w*(?:PIP_|PROXY|CA_BUNDLE|SSL_CERT|TOKEN|PASSWORD)\w*=\S*", re.IGNORECASE)
 
+#: What an answer that is none of docker/inspect_image.py may raise where it is read.
+UNREADABLE = (KitError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
+
 BASE_PACKAGES = ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"]
 
 
@@ -140,7 +143,7 @@ def check_foreign(client: docker.DockerClient, image: Image, name: str = "") -> 
     """As `check`, of an image that another machine made: one that cannot be asked differs too."""
     try:
         return check(client, image, name)
-    except (KitError, docker.errors.DockerException, *docker_errors.silence(), ValueError, KeyError, TypeError, IndexError) as error:
+    except (*UNREADABLE, docker.errors.DockerException, *docker_errors.silence()) as error:
         return [f"does not say what it holds: {first_line(error)}"]
 
 

@@ -54,6 +54,5 @@ def parse(listed: str) -> dict[str, str]:
 
 def compare(folder: Path, digests: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """(missing files, files with another content) of the listed files, sorted."""
-    names = sorted(digests)
-    missing = [name for name in names if not (folder / name).is_file()]
-    return missing, [name for name in names if name not in missing and digest_of(folder / name) != digests[name]]
+    missing = {name for name in digests if not (folder / name).is_file()}
+    return sorted(missing), [name for name in sorted(digests.keys() - missing) if digest_of(folder / name) != digests[name]]
