@@ -45,9 +45,9 @@ class Repository:
         return self._run(*arguments).decode(errors="replace").strip()
 
     def file(self, place: str) -> bytes | None:
-        """A file's content, `place` as in "origin/gh-pages:CNAME"; None where there is none."""
+        """A file's content, `place` as in "refs/heads/gh-pages:CNAME"; None where there is none, or a folder."""
         try:
-            return self._run("show", place)
+            return self._run("cat-file", "blob", place)
         except KitError:
             return None
 
@@ -61,13 +61,24 @@ class Repository:
 def _git_failed(verb: str, remote: str, stderr: str) -> KitError:
     lines = [line for line in stderr.strip().splitlines() if line.startswith(("fatal: ", "error: ", " ! "))]
     reason = (lines or ["failed"])[0].strip(" !")
+    if "non-fast-forward" in reason or "fetch first" in reason:
+        return KitError(without_password(f"git {verb} with {remote}: {reason}: the branch has moved meanwhile; type the same again"))
     return KitError(without_password(f"git {verb} with {remote}: {reason}; type REMOTE=<address of a repository you may push to>"))
 
 
+def _local(branch: str) -> str:
+    """The branch in the clone. Its short name may be that of a tag or of a file of git's own, which git would take in its place."""
+    return f"refs/heads/{branch}"
+
+
+def _of_remote(branch: str) -> str:
+    return f"refs/remotes/origin/{branch}"
+
+
 def must_be_branch(name: str) -> None:
-    """UsageError where git takes a name for no branch."""
+    """UsageError where git takes a name for no branch, or for a commit."""
     done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, cwd="/")
-    if done.returncode != 0 or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", name):
+    if done.returncode != 0 or not re.fullmatch(r"(?![0-9a-f]{40}\Z)[A-Za-z0-9][A-Za-z0-9._/-]*", name):
         raise UsageError(f"BRANCH is {name[:60]!r}, allowed is a branch's name; try BRANCH=gh-pages")
 
 
@@ -76,10 +87,10 @@ def fetch(folder: Path, remote: str, branch: str, take_branch: bool) -> tuple[Re
     repository = Repository(folder, remote)
     repository.git("init", "--quiet")
     repository.git("remote", "add", "--", "origin", remote)
-    there = bool(repository.git("ls-remote", "--heads", "origin", f"refs/heads/{branch}"))
+    there = bool(repository.git("ls-remote", "--heads", "origin", _local(branch)))
     if there:
-        repository.git("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
-        if not take_branch and repository.file(f"origin/{branch}:{MARKER}") is None:
+        repository.git("fetch", "--quiet", "--no-tags", "origin", f"+{_local(branch)}:{_of_remote(branch)}")  # ghp-import gives short names to git
+        if not take_branch and repository.file(f"{_of_remote(branch)}:{MARKER}") is None:
             raise KitError(
                 f"nothing was published: the kit has not written {branch} of {without_password(remote)}, and would replace its files; "
                 "type BRANCH=another, or TAKE_BRANCH=1 if they may go"
@@ -93,18 +104,18 @@ def push(folder: Path, remote: str, branch: str, take_branch: bool = False) -> s
         repository, there = fetch(Path(clone), remote, branch, take_branch)
         (folder / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
         for name in KEPT if there else ():
-            content = repository.file(f"origin/{branch}:{name}")
+            content = repository.file(f"{_of_remote(branch)}:{name}")
             if content is not None:
                 (folder / name).write_bytes(content)
         command = [sys.executable, "-m", "ghp_import", "--no-jekyll", "--remote=origin", f"--branch={branch}", "--message=The report", str(folder.resolve())]
         done = subprocess.run(command, cwd=clone, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             raise KitError(f"the site was not committed: {without_password(programs.last_line(done))}")
-        git = repository.git
-        if there and git("rev-parse", f"{branch}^{{tree}}") == git("rev-parse", f"origin/{branch}^{{tree}}"):
+        git, before, now = repository.git, _of_remote(branch), _local(branch)
+        if there and git("rev-parse", f"{before}^{{tree}}") == git("rev-parse", f"{now}^{{tree}}"):
             return "nothing changed"
-        changes = git("diff", "--shortstat", f"origin/{branch}", branch) if there else git("show", "--shortstat", "--format=", branch)
-        git("push", "--quiet", "origin", f"refs/heads/{branch}:refs/heads/{branch}")  # without force: refused where the branch has moved
+        changes = git("diff", "--shortstat", before, now) if there else git("show", "--shortstat", "--format=", now)
+        git("push", "--quiet", "origin", f"{now}:{now}")  # without force: refused where the branch has moved
         return changes
 
 

@@ -51,6 +51,7 @@ def others_push(tmp_path, remote, name, text):
     git(tmp_path, "clone", "--quiet", str(remote), "other")
     other = tmp_path / "other"
     git(other, "checkout", "--quiet", "-B", "gh-pages", *(["origin/gh-pages"] if git(remote, "branch", "--list") else []))
+    (other / name).parent.mkdir(exist_ok=True)
     (other / name).write_text(text)
     git(other, "add", "."), git(other, "commit", "--quiet", "-m", "theirs"), git(other, "push", "--quiet", "origin", "HEAD:gh-pages")
 
@@ -106,10 +107,51 @@ def test_an_address_with_a_space_is_refused_and_not_repeated(remote):
 
 
 @pytest.mark.slow  # a process for each
-@pytest.mark.parametrize("branch", ["x.lock", "a..b", "-x", "@", "a b", "x/", "HEAD~1", "@{-1}"])
+@pytest.mark.parametrize("branch", ["x.lock", "a..b", "-x", "@", "a b", "x/", "HEAD~1", "@{-1}", "a" * 40])
 def test_a_name_of_no_branch_is_told(branch):
     done = run(REMOTE="/nowhere", BRANCH=branch)
     assert done.returncode == 2 and f"BRANCH is {branch!r}, allowed is a branch's name; try BRANCH=gh-pages" in done.stderr
+
+
+@pytest.mark.parametrize("tag", ["gh-pages", "origin/gh-pages"])
+@pytest.mark.parametrize("age", [1, 2])
+def test_a_tag_with_the_name_of_the_branch_stands_for_nothing(remote, folder, tag, age):
+    for text in ("one", "two"):
+        (folder / "index.html").write_text(text)
+        publish.push(folder, str(remote), "gh-pages")
+    git(remote, "tag", tag, f"refs/heads/gh-pages~{age - 1}")
+    (folder / "index.html").write_text("three")
+    assert "1 file changed" in publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "show", "refs/heads/gh-pages:index.html") == "three"
+
+
+def test_a_branch_with_the_name_of_a_file_of_git_is_published_to(remote, folder):
+    publish.push(folder, str(remote), "FETCH_HEAD")
+    (folder / "index.html").write_text("two")
+    publish.push(folder, str(remote), "FETCH_HEAD")
+    assert git(remote, "show", "refs/heads/FETCH_HEAD:index.html") == "two"
+
+
+def test_a_folder_with_the_name_of_the_kit_s_mark_is_no_mark(remote, folder, tmp_path):
+    others_push(tmp_path, remote, f"{publish.MARKER}/theirs.txt", "theirs")
+    with pytest.raises(KitError, match="nothing was published: the kit has not written gh-pages"):
+        publish.push(folder, str(remote), "gh-pages")
+
+
+def test_a_folder_in_place_of_a_domain_is_no_domain(remote, folder, tmp_path):
+    others_push(tmp_path, remote, "CNAME/theirs.txt", "theirs")
+    publish.push(folder, str(remote), "gh-pages", take_branch=True)
+    assert "CNAME" not in git(remote, "ls-tree", "--name-only", "gh-pages").split()
+
+
+def test_a_branch_that_moves_while_the_site_is_pushed_is_told_and_stays_as_it_is(remote, folder, tmp_path, monkeypatch):
+    publish.push(folder, str(remote), "gh-pages")
+    fetch = publish.fetch
+    monkeypatch.setattr(publish, "fetch", lambda *given: [fetch(*given), others_push(tmp_path, remote, "theirs.txt", "theirs")][0])
+    (folder / "index.html").write_text("two")
+    with pytest.raises(KitError, match=r"gh-pages -> gh-pages .*: the branch has moved meanwhile; type the same again"):
+        publish.push(folder, str(remote), "gh-pages")
+    assert git(remote, "log", "--format=%s", "gh-pages").splitlines() == ["theirs", "The report"]
 
 
 def test_what_others_pushed_stays_in_the_history(remote, folder, tmp_path):
