@@ -71,6 +71,11 @@ def _local(branch: str) -> str:
     return f"refs/heads/{branch}"
 
 
+def _address(remote: str) -> str:
+    """A typed path from here: git runs in a folder of its own, in which "." would be the clone that goes away."""
+    return str(Path(remote).absolute()) if "://" not in remote and Path(remote).is_dir() else remote
+
+
 def _of_remote(branch: str) -> str:
     return f"refs/remotes/origin/{branch}"
 
@@ -86,7 +91,7 @@ def fetch(folder: Path, remote: str, branch: str, take_branch: bool) -> tuple[Re
     """(a clone in `folder`, whether the remote has the branch). KitError where it cannot be reached or the branch is another's."""
     repository = Repository(folder, remote)
     repository.git("init", "--quiet")
-    repository.git("remote", "add", "--", "origin", remote)
+    repository.git("remote", "add", "--", "origin", _address(remote))
     there = bool(repository.git("ls-remote", "--heads", "origin", _local(branch)))
     if there:
         repository.git("fetch", "--quiet", "--no-tags", "origin", f"+{_local(branch)}:{_of_remote(branch)}")  # ghp-import gives short names to git

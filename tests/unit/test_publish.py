@@ -132,6 +132,13 @@ def test_a_branch_with_the_name_of_a_file_of_git_is_published_to(remote, folder)
     assert git(remote, "show", "refs/heads/FETCH_HEAD:index.html") == "two"
 
 
+@pytest.mark.parametrize(("here", "typed"), [(".", "remote.git"), ("remote.git", "."), ("made", "../remote.git")])
+def test_a_relative_path_is_one_from_the_folder_of_the_command(remote, folder, tmp_path, monkeypatch, here, typed):
+    monkeypatch.chdir(tmp_path / here)
+    assert "3 files changed" in publish.push(folder, typed, "gh-pages")
+    assert git(remote, "show", "gh-pages:index.html") == "one"
+
+
 def test_a_folder_with_the_name_of_the_kit_s_mark_is_no_mark(remote, folder, tmp_path):
     others_push(tmp_path, remote, f"{publish.MARKER}/theirs.txt", "theirs")
     with pytest.raises(KitError, match="nothing was published: the kit has not written gh-pages"):
