@@ -31,6 +31,9 @@ PASSING = (408, 429, 500, 502, 503, 504)
 #: The longest wait that the hub may order.
 LONGEST_WAIT_S = 300.0
 
+#: Of a file or a folder: file systems take 255, of which the kit's own endings take some.
+LONGEST_NAME_BYTES = 240
+
 Answer = TypeVar("Answer")
 
 
@@ -44,14 +47,14 @@ def files_of(name: str, revision: str) -> tuple[str, tuple[ModelFile, ...]]:
 
     endpoint, token = surroundings.current().hub_endpoint or None, _token() or False
 
-    def model_info() -> Any:
-        return HfApi(endpoint=endpoint, token=token).model_info(name, revision=revision, files_metadata=True, timeout=30)
+    def answer() -> tuple[str, tuple[ModelFile, ...]]:
+        info = HfApi(endpoint=endpoint, token=token).model_info(name, revision=revision, files_metadata=True, timeout=30)
+        return str(info.sha), tuple(_file_of(sibling) for sibling in info.siblings or ())
 
-    info = _patiently(name, model_info)
-    commit = str(info.sha)
+    commit, listed = _patiently(name, answer)
     if not is_commit(commit) or (is_commit(revision) and commit != revision):
         raise CannotFetch(f"{name}: the hub answered with commit {commit!r:.60}, allowed is {_allowed(revision)}; type HF_ENDPOINT= of another mirror")
-    return commit, tuple(_file_of(sibling) for sibling in info.siblings)
+    return commit, listed
 
 
 def _allowed(revision: str) -> str:
@@ -67,8 +70,14 @@ def _token() -> str:
 
 
 def _file_of(sibling: Any) -> ModelFile:
+    """A file as the hub lists it. ValueError for a name or a size that no file here can have."""
+    name, size_bytes = sibling.rfilename, sibling.size or 0
+    if not isinstance(name, str) or not name.isprintable() or max(len(part.encode()) for part in name.split("/")) > LONGEST_NAME_BYTES:
+        raise ValueError(f"it lists a file with the name {name!r:.80}")
+    if type(size_bytes) is not int or size_bytes < 0:
+        raise ValueError(f"it lists {name:.80} with {size_bytes!r:.20} bytes")
     digest = f"sha256:{sibling.lfs.sha256}" if sibling.lfs else f"git:{sibling.blob_id}"
-    return ModelFile(sibling.rfilename, sibling.size or 0, digest)
+    return ModelFile(name, size_bytes, digest)
 
 
 def download(name: str, commit: str, file: ModelFile, path: Path) -> None:
@@ -88,7 +97,7 @@ def download(name: str, commit: str, file: ModelFile, path: Path) -> None:
         with part.open("ab", buffering=0) as stream:
             done_bytes = stream.seek(0, 2)
             with ByteProgress(f"fetching {file.name}", file.size_bytes, done_bytes) as progress:
-                counted: Any = _Counted(stream, progress)
+                counted: Any = _Counted(stream, progress, file)
                 http_get(url, counted, resume_size=done_bytes, headers=headers, expected_size=file.size_bytes, displayed_filename=file.name)
 
     _patiently(name, fetch_remaining)
@@ -101,12 +110,14 @@ def part_of(path: Path) -> Path:
 
 
 class _Counted:
-    """A file for writing that counts its bytes into a progress."""
+    """A file for writing that counts its bytes into a progress, and takes no more than the file has: a body may have no end."""
 
-    def __init__(self, stream: BinaryIO | Any, progress: ByteProgress) -> None:
-        self.stream, self.progress = stream, progress
+    def __init__(self, stream: BinaryIO | Any, progress: ByteProgress, file: ModelFile) -> None:
+        self.stream, self.progress, self.file = stream, progress, file
 
     def write(self, chunk: bytes) -> None:
+        if self.tell() + len(chunk) > self.file.size_bytes:
+            raise ValueError(f"it sends more than the {self.file.size_bytes:,} bytes of {self.file.name}")
         view = memoryview(chunk)
         while view:
             written = self.stream.write(view)

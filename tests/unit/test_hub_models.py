@@ -217,6 +217,43 @@ def test_a_hub_that_answers_with_another_commit_is_refused(served, tmp_path, mon
     assert served.served_bytes.keys() <= {""} and not model_pins.read_lock(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rfilename": "a\0.json"}, r"it lists a file with the name 'a\\x00.json'"),
+        ({"rfilename": "\x1b[2J.json"}, "it lists a file with the name"),
+        ({"rfilename": "\ud800.json"}, "it lists a file with the name"),
+        ({"rfilename": f"{'x' * 250}.json"}, "it lists a file with the name 'xxx"),
+        ({"rfilename": None}, "it lists a file with the name None"),
+        ({"rfilename": "x.json", "size": "20"}, "it lists x.json with '20' bytes"),
+        ({"rfilename": "x.json", "size": -5}, "it lists x.json with -5 bytes"),
+    ],
+)
+def test_a_hub_that_lists_what_no_file_here_can_be_is_one_line(served, tmp_path, monkeypatch, changes, words):
+    told = served.describe(NAME, FIRST)
+    told["siblings"].append({"size": 2, "blobId": "0" * 40} | changes)
+    monkeypatch.setattr(served, "describe", lambda name, revision: told)
+    with pytest.raises(KitError, match=f"{NAME} cannot be fetched from http.*{words}"):
+        store.provide(model(), tmp_path)
+
+
+def test_a_hub_that_lists_no_files_at_all_is_one_line(served, tmp_path, monkeypatch):
+    told = served.describe(NAME, FIRST)
+    del told["siblings"]
+    monkeypatch.setattr(served, "describe", lambda name, revision: told)
+    with pytest.raises(KitError, match="has no .*safetensors"):
+        store.provide(model(), tmp_path)
+
+
+def test_a_hub_that_sends_more_than_a_file_has_is_stopped_there(served, tmp_path):
+    whole = model_files()["model.safetensors"]
+    served.altered["model.safetensors"] = (whole + bytes(32 << 20), -1)
+    with pytest.raises(KitError, match="it sends more than the 20,000 bytes of model.safetensors"):
+        store.provide(model(), tmp_path)
+    kept = [path.stat().st_size for path in tmp_path.rglob("*model.safetensors*")]
+    assert all(size_bytes <= len(whole) for size_bytes in kept)
+
+
 def test_the_commit_is_known_before_any_file_is_fetched(served, tmp_path):
     assert store.commit_of(model(""), tmp_path) == FIRST
     assert store.commit_of(model(SECOND), tmp_path) == SECOND
