@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import subprocess
 from pathlib import Path
 
 import click
@@ -128,6 +129,37 @@ def test_without_slurm_the_way_out_is_named(monkeypatch, tmp_path):
         client.queue(["llm-repro-1"])
 
 
+def answering(monkeypatch, text):
+    """Let every command of SLURM end well with this output; the commands, as they come."""
+    commands = []
+    monkeypatch.setattr(client, "_run", lambda *command: commands.append(command) or subprocess.CompletedProcess(command, 0, text, ""))
+    return commands
+
+
+@pytest.mark.parametrize("around", ["Welcome to the cluster\n", "\n", "a|b\n", "JOBNAME|1|N/A|RUNNING|n1|None\n"])
+def test_what_a_site_prints_around_its_queue_is_no_task(monkeypatch, around):
+    answering(monkeypatch, f"{around}llm-repro-1|7|0|RUNNING|n1|None\n{around}")
+    assert client.queue(["llm-repro-1"]) == [Job("llm-repro-1", "7", 0, "RUNNING", "n1", "None")]
+
+
+@pytest.mark.parametrize("text", ["1234", "1234;cluster\n", "note: the queue is long\n1234\n"])
+def test_the_number_of_a_job_is_found_whatever_a_site_prints_before_it(monkeypatch, text):
+    answering(monkeypatch, text)
+    assert client.submit(Path("/runs/job.sh"), "llm-repro-1", [0], 1, []) == "1234"
+
+
+def test_a_job_without_a_number_is_one_line(monkeypatch):
+    answering(monkeypatch, "queued for review\n")
+    with pytest.raises(KitError, match="sbatch tells no number of a job, but 'queued for review'; see what `squeue --me` says"):
+        client.submit(Path("/runs/job.sh"), "llm-repro-1", [0], 1, [])
+
+
+def test_a_per_cent_sign_in_the_folder_of_results_is_no_pattern_of_slurm(monkeypatch):
+    commands = answering(monkeypatch, "1234")
+    client.submit(Path("/50%done/job.sh"), "llm-repro-1", [0], 1, [])
+    assert "--output=/50%%done/task-%a.log" in commands[0]
+
+
 @pytest.fixture
 def watched(tmp_path):
     """A task that was submitted from an empty folder of results."""
@@ -187,6 +219,20 @@ def test_a_task_without_a_receipt_is_told_with_what_slurm_and_its_log_say(watche
     watched.submission.log(0).write_text("[1 of 1] …\nerror: no Docker answers\ninterrupted\n")
     more = states.of(watched, []).more
     assert "SLURM knows nothing of it any more" in more and "error: no Docker answers" in more and str(watched.submission.log(0)) in more
+
+
+def test_a_receipt_that_is_damaged_and_a_log_that_is_none_or_huge_are_told_and_not_read_whole(watched, monkeypatch):
+    (watched.submission.folder / "receipt-0.json").write_text("[" * 100_000)
+    assert states.of(watched, []).more.startswith("SLURM knows nothing of it any more, and it left no log")
+    log = watched.submission.log(0)
+    log.mkdir()
+    assert "it left no log" in states.of(watched, []).more
+    log.rmdir()
+    monkeypatch.setattr(tasks, "END_OF_A_LOG_BYTES", 100)
+    log.write_text("error: the first\n" + "x" * 100 + "\nerror: the last\n")
+    assert "; error: the last; its log is" in states.of(watched, []).more
+    log.write_text("error: the first\n" + "x" * 100 + "\n")
+    assert "any more; its log is" in states.of(watched, []).more
 
 
 def test_an_earlier_task_counts_only_where_it_asked_the_same_of_the_same_resources(watched):

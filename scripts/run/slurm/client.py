@@ -55,7 +55,7 @@ def submit(script: Path, name: str, indices: Sequence[int], gpus: int, resources
         "--requeue",
         "--signal=B:TERM@60",
         "--open-mode=append",
-        f"--output={script.parent}/task-%a.log",
+        f"--output={str(script.parent).replace('%', '%%')}/task-%a.log",
         f"--chdir={script.parent}",
         *([f"--dependency=afterany:{after}"] if after else []),
         *resources,
@@ -63,7 +63,11 @@ def submit(script: Path, name: str, indices: Sequence[int], gpus: int, resources
     done = _run("sbatch", "--parsable", *options, str(script))
     if done.returncode != 0:
         raise refused(done.stderr, gpus)
-    return done.stdout.strip().partition(";")[0]
+    numbers = [line.partition(";")[0] for line in done.stdout.splitlines()]  # with the name of the cluster behind it
+    array = next((number for number in reversed(numbers) if number.isdecimal()), "")
+    if not array:
+        raise KitError(f"sbatch tells no number of a job, but {' '.join(done.stdout.split())[:200]!r}; see what `squeue --me` says, and type the same again")
+    return array
 
 
 def refused(message: str, gpus: int) -> KitError:
@@ -90,7 +94,8 @@ def queue(names: Iterable[str]) -> list[Job]:
     if done.returncode != 0:
         raise KitError(f"squeue does not answer ({' '.join(done.stderr.split())}); see what `sinfo` says")
     rows = (line.strip().split("|", 5) for line in done.stdout.splitlines())
-    return [Job(name, array, int(index), state, node, reason) for name, array, index, state, node, reason in rows if index.isdecimal()]
+    tasks = [row for row in rows if len(row) == 6 and row[2].isdecimal()]  # a site's own squeue may greet
+    return [Job(name, array, int(index), state, node, reason) for name, array, index, state, node, reason in tasks]
 
 
 def cancel(jobs: Iterable[Job]) -> None:

@@ -66,7 +66,7 @@ def _without_receipt(watched: Watched, job: Job | None) -> str:
     """Why a task left no receipt, in words."""
     ended = f"SLURM says {job.state}" + (f" on {job.node}" if job.node else "") if job else "SLURM knows nothing of it any more"
     log = watched.submission.log(watched.index)
-    if log.exists():
+    if log.is_file():
         last = tasks.last_error(log)
         return f"{ended}; {last[:300] + '; ' if last else ''}its log is {log}"
     if job and job.state == "CANCELLED":

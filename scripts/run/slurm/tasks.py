@@ -21,6 +21,10 @@ from scripts.units import counted
 OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler", "scheduler", "jobs", *OF_SLURM)
 
 
+#: So much of a log is read for its last error: a program in a task may print without an end.
+END_OF_A_LOG_BYTES = 1 << 20
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """`arguments` are those of `python -m scripts`; `gpus` 0 on a CPU.
@@ -45,14 +49,16 @@ def receipt_in(path: Path) -> dict[str, str] | None:
     """{run: status} of what a task measured, or found measured; None where it came to no end."""
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return {str(run): str(status) for run, status in loaded.items()} if isinstance(loaded, dict) else None
 
 
 def last_error(log: Path) -> str:
-    """The last error that a task printed; "" where its log holds none."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    """The last error that a task printed; "" where the end of its log holds none."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - END_OF_A_LOG_BYTES))
+        lines = stream.read(END_OF_A_LOG_BYTES).decode(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if "error:" in line), "")
 
 
