@@ -64,14 +64,7 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
 
     Where a run is not there a number stays as it is, unless `strict`: whoever measures anew need not keep the runs that a page quotes.
     """
-    rows: dict[str, list[Record]] = {}
-    rows_of_prefix: dict[str, set[str]] = {}
-    for record in records:
-        row = jobs.prefix_of(record)
-        rows.setdefault(row, []).append(record)
-        rows_of_prefix.setdefault(record.id.rpartition("-")[0], set()).add(row)
-    named: dict[str, Sequence[Record]] = {record.id: [record] for record in records}
-    named.update((prefix, [run for row in of_prefix for run in rows[row]]) for prefix, of_prefix in rows_of_prefix.items())
+    named = _named(records)
     if len(BEGIN.findall(text)) != len(NUMBER.findall(text)):
         opened = next(match[0] for match in BEGIN.finditer(text) if not NUMBER.match(text, match.start()))
         raise KitError(f"{page}: no <!-- end --> follows the number of {opened}; try {opened}0<!-- end -->")
@@ -86,6 +79,34 @@ def filled(page: str, text: str, records: Sequence[Record], strict: bool = True)
         return f"<!-- {kind} {words} -->{number}<!-- end -->"
 
     return NUMBER.sub(put, text)
+
+
+def _named(records: Sequence[Record]) -> dict[str, Sequence[Record]]:
+    """{an id of a run, or of a row: the runs that it stands for}."""
+    rows: dict[str, list[Record]] = {}
+    rows_of_prefix: dict[str, set[str]] = {}
+    for record in records:
+        row = jobs.prefix_of(record)
+        rows.setdefault(row, []).append(record)
+        rows_of_prefix.setdefault(record.id.rpartition("-")[0], set()).add(row)
+    named: dict[str, Sequence[Record]] = {record.id: [record] for record in records}
+    named.update((prefix, [run for row in of_prefix for run in rows[row]]) for prefix, of_prefix in rows_of_prefix.items())
+    return named
+
+
+def unfounded(root: Path, records: Sequence[Record]) -> int:
+    """How many numbers of the pages below `root` name a run or a file that is not there: nothing says that they are right."""
+    named = _named(records)
+    pages = [root / page.relative_to(ROOT) for page in PAGES]
+    markers = [match for page in pages if page.is_file() for match in NUMBER.findall(page.read_text(encoding="utf-8"))]
+    return sum(_lacks(root, _marker(kind, words.split()), named) for kind, words, _ in markers)
+
+
+def _lacks(root: Path, marker: "Marker", named: Mapping[str, Sequence[Record]]) -> bool:
+    """Is a run or a file of a number not there?"""
+    if marker.kind in FILE_KINDS:
+        return not all((root / file).is_file() for file in marker.names[::2])
+    return not all(_runs(name, named) for name in marker.names)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,8 +33,10 @@ PATHS = (
 
 
 def holds(name: str) -> bool:
-    """May a bundle hold a file of this place? What the report is made of, and what is made of it."""
+    """May a bundle hold a file of this place? What the report is made of, and what is made of it; no repository, whose settings may name programs for git."""
     path = Path(name)
+    if ".git" in name.casefold().split("/"):
+        return False
     plots = [f"{folder}/plots" for folder in rebuilt.REPORTS]
     return any(path.is_relative_to(place) for place in (*PATHS, ro_crate.NAME, *plots)) or rebuilt.is_page(path)
 

@@ -18,10 +18,12 @@ from scripts import __version__, pins, results
 from scripts.errors import KitError, UsageError
 from scripts.machine import checksums, unpack
 from scripts.paths import ROOT
+from scripts.report import quoted
 from scripts.results import Record, copies
 from scripts.share import BUNDLE, by_hand, meaning, rebuilt, ro_crate
 from scripts.share.bundle import holds
 from scripts.share.meaning import Meaning, Pinned
+from scripts.units import counted
 
 #: A bundle of the committed results unpacks to 35 MB; with the answers of long runs it may come to some hundred.
 LIMIT_BYTES = 1 << 30
@@ -240,14 +242,20 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         "not checked: whether the runs took place as they say; measure a row yourself: its page, which reports/rows.md lists, has the command",
         "not checked: what nothing follows from: the words of FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
     ]
+    if unfounded := quoted.unfounded(folder, [record for of_folder in rebuilt.held(folder).values() for record in of_folder]):
+        lines.append(f"not checked: {counted(unfounded, 'number')} quoted in pages, of runs or files that the bundle does not hold")
     if differing:
         lines.append(f"not checked: the bundle's articles and pins differ from this kit's in {', '.join(sorted(differing))}; compare them yourself")
     return lines
 
 
 def _data(folder: Path) -> set[str]:
-    """The places of articles, tolerances and pins."""
-    return {path.relative_to(folder).as_posix() for pattern in ("bench/**/*.toml", "docker/pins.toml") for path in folder.glob(pattern)}
+    """The places of articles, tolerances, pins and locks."""
+    return {
+        path.relative_to(folder).as_posix()
+        for pattern in ("bench/**/*.toml", "docker/pins.toml", "docker/**/requirements.txt")
+        for path in folder.glob(pattern)
+    }
 
 
 def _content(path: Path) -> bytes | None:

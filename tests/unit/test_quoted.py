@@ -47,6 +47,19 @@ def test_a_number_is_that_of_the_runs_that_its_marker_names(marker, digits):
     assert number(marker) == digits
 
 
+def test_numbers_of_runs_and_files_that_are_not_there_are_counted(tmp_path):
+    (tmp_path / "read.json").write_text("[3]")
+    page = tmp_path / quoted.PAGES[0].relative_to(ROOT)
+    markers = [f"mean_ms {SLOWER}", f"mean_ms {SLOWER}-09", f"ratio {SLOWER}-04..06 {SLOWER}", f"spread {FASTER} tokens=1", "value read.json 0"]
+    page.write_text("".join(f"<!-- {marker} -->1<!-- end -->\n" for marker in [*markers, "value_ratio read.json 0 gone.json 0"]))
+    assert (quoted.unfounded(tmp_path, RUNS), quoted.unfounded(tmp_path, [])) == (3, 5)
+
+
+def test_the_kit_holds_the_runs_and_files_of_each_number_that_its_pages_quote():
+    records = [record for place in (results.RUNS, results.WITHOUT_CONTAINERS) for record in results.load_all(place)[0]]
+    assert quoted.unfounded(ROOT, records) == 0
+
+
 def test_a_row_s_number_is_of_its_undisturbed_runs_as_in_the_report_and_runs_that_are_named_all_count():
     *others, fastest = repeated(SLOW, 5, 0.02)
     disturbed = dataclasses.replace(fastest, host={**fastest.host, "conditions": {"marks": ["hot"], "disturbed": ["hot"]}})

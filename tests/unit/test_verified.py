@@ -56,6 +56,7 @@ def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Pat
     )
     pins_told = r"(\d+) tell differences from their pins and (\d+) are of other pins than the bundle's"
     assert re.search(f"^checked: of these 4 runs, {pins_told}; of the 3 in reports/runs that a verdict may rest on, {pins_told}$", said, re.M)
+    assert re.search(r"^not checked: \d{2,} numbers quoted in pages, of runs or files that the bundle does not hold$", said, re.M), "it holds few of the runs"
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
 
 
@@ -194,10 +195,14 @@ def a_site(folder: Path) -> str:
     return "reports/site/index.html: a file that no bundle holds"
 
 
-def a_repository(folder: Path) -> str:
-    (folder / ".git").mkdir()
-    (folder / ".git/config").write_text("[core]\nfsmonitor = evil\n")
-    return ".git/config: a file that no bundle holds"
+def a_repository(folder: Path, place: str = ".git") -> str:
+    (folder / place).mkdir()
+    (folder / place / "config").write_text("[core]\nfsmonitor = evil\n")
+    return f"{place}/config: a file that no bundle holds"
+
+
+def a_repository_among_the_docs(folder: Path) -> str:
+    return a_repository(folder, "docs/.git")
 
 
 def no_job(folder: Path) -> str:
@@ -239,6 +244,7 @@ OF_THE_REPORT: list[Change] = [
     a_failed_action,
     a_site,
     a_repository,
+    a_repository_among_the_docs,
 ]
 OF_RUNS: list[Change] = [another_report, a_warm_up_less, a_job_with_a_key_twice, a_result_with_a_key_twice]
 OF_NEEDED: list[Change] = [a_lock_less, no_runs]
@@ -337,6 +343,8 @@ def with_code(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[v
     unpacked, ran = bundles.unpack(packed, folder), folder / "ran"
     with (unpacked / "bench/articles/inference-tools.toml").open("a") as stream:
         stream.write("# a comment\n")
+    with (unpacked / "docker/deepspeed/2023-02/requirements.txt").open("a") as stream:
+        stream.write("# another lock\n")
     hostile(unpacked, ("bench/job.py", "bench/sitecustomize.py", "scripts/requirements/stats.py", "docker/__init__.py", "docker/json.so"), ran)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("COST_PER_GPU_HOUR", "2.5")
@@ -349,7 +357,13 @@ def test_no_code_of_a_bundle_runs(with_code: tuple[verified.Verdict, Path]) -> N
 
 
 def test_another_article_than_the_kit_s_is_rebuilt_with_and_named(with_code: tuple[verified.Verdict, Path]) -> None:
-    assert "not checked: the bundle's articles and pins differ from this kit's in bench/articles/inference-tools.toml" in "\n".join(with_code[0].checked)
+    told = next(line for line in with_code[0].checked if line.startswith("not checked: the bundle's articles and pins differ from this kit's in "))
+    assert "bench/articles/inference-tools.toml" in told
+
+
+def test_a_lock_that_differs_from_the_kit_s_is_named(with_code: tuple[verified.Verdict, Path]) -> None:
+    told = next(line for line in with_code[0].checked if line.startswith("not checked: the bundle's articles and pins differ"))
+    assert "docker/deepspeed/2023-02/requirements.txt" in told
 
 
 def test_a_price_of_this_shell_is_no_part_of_a_bundle_s_report(with_code: tuple[verified.Verdict, Path]) -> None:
