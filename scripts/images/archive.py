@@ -19,6 +19,7 @@ from typing import IO, cast
 
 import zstandard
 
+from bench.job import write_whole
 from scripts import pins
 from scripts.containers.container import connect
 from scripts.containers.docker_library import docker
@@ -82,7 +83,7 @@ def write_sums(where: Path) -> None:
     """One line for each file of an archive folder, sorted by name."""
     files = sorted(path for path in where.rglob("*") if path.is_file() and path.name != checksums.NAME and not path.name.startswith("."))
     digests = {path.relative_to(where).as_posix(): checksums.digest_of(path) for path in files}
-    (where / checksums.NAME).write_text(checksums.text(digests), encoding="utf-8")
+    write_whole(where / checksums.NAME, checksums.text(digests))  # half a list would be that of a smaller archive
 
 
 def read_sums(where: Path) -> dict[str, str]:

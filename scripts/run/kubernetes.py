@@ -191,10 +191,11 @@ def _set_up_container(loaded: Pins, commit: str) -> dict[str, Any]:
 
 def _measuring_container(planned: Sequence[Planned], asked: Options, image: Image, reference: str, commit: str) -> dict[str, Any]:
     gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in planned)
+    command = [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)]
     return {
         "name": "measure",
         "image": reference,
-        "command": [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)],
+        "command": [word.replace("$", "$$") for word in command],  # Kubernetes puts a variable in place of $(NAME)
         "workingDir": KIT,
         "env": _environment(commit),
         **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),

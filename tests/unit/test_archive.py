@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -90,6 +91,21 @@ def test_half_a_file_of_an_archive_that_was_cut_off_has_no_checksum(tmp_path):
         (tmp_path / name).write_text("half")
     archive.write_sums(tmp_path)
     assert list(archive.read_sums(tmp_path)) == ["kit.tar"]
+
+
+def test_a_disk_that_is_full_leaves_the_list_of_checksums_as_it_was(tmp_path):
+    for number in range(20):
+        (tmp_path / f"{number}.whl").write_text("")
+    archive.write_sums(tmp_path)
+    before, (_, most) = archive.read_sums(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    (tmp_path / "new.whl").write_text("")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            archive.write_sums(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert archive.read_sums(tmp_path) == before
 
 
 def test_the_kit_of_an_archive_names_no_place_from_which_it_came(tmp_path):

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
@@ -80,6 +81,13 @@ def test_only_models_results_tmp_and_shared_memory_can_be_written_while_it_measu
     assert {place for place, mount in mounts.items() if not mount.get("readOnly")} == {"/models", "/results", "/tmp", "/dev/shm"}
     volumes = {volume["name"]: volume for volume in pod(**TINY)["volumes"]}
     assert volumes[mounts["/dev/shm"]["name"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+
+
+@pytest.mark.parametrize("folder", ["/results/$(KIT_COMMIT)", "/results/$$5", "/results/a 'b' \"c\": - {{d}}\nMODELS=e"])
+def test_a_typed_word_reaches_the_runner_as_it_was_typed(folder):
+    command = pod(**TINY | {"weights": "real", "scale": "full", "device": "cuda", "model_path": Path(folder)})["containers"][0]["command"]
+    seen = [re.sub(r"\$\$|\$\(\w+\)", lambda found: "$" if found[0] == "$$" else "of Kubernetes", word) for word in command]
+    assert seen[seen.index("--model-path") + 1] == folder
 
 
 def test_the_policy_closes_the_network_for_the_pod():
