@@ -95,7 +95,7 @@ def read_sums(where: Path) -> dict[str, str]:
         with path.open("rb") as stream:
             return checksums.parse(stream.read(LARGEST_SUMS_BYTES).decode())
     except (OSError, ValueError) as error:
-        raise KitError(f"{path} is damaged: {error}") from error
+        raise KitError(f"{path} is damaged: {error}; copy the folder again, or type ARCHIVES=/path/to/another") from error
 
 
 def damaged(where: Path, sums: dict[str, str]) -> list[str]:

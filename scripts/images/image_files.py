@@ -166,6 +166,8 @@ def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
         config = parsed(path)
         environment = dict(line.split("=", 1) for line in config["config"].get("Env") or [])
         _check(environment)
+        if not isinstance(config["config"].get("Labels") or {}, dict):
+            raise ValueError("its labels are no table")
         image = _Archived(dict(descriptor), f"sha256:{checksums.digest_of(path)}", config, environment)
         yield name.removeprefix("docker.io/").removeprefix("library/"), image
 

@@ -46,6 +46,9 @@ INDEXES = ("manifest.json", "index.json", "repositories")
 #: The keys of an index by which it names images, by their letters in lower case.
 KEYS = {key.casefold(): key for key in ("RepoTags", "manifests", "annotations", "io.containerd.image.name", "org.opencontainers.image.ref.name")}
 
+#: What is wrong with a folder, a line each, is told up to so many lines.
+MOST_LINES = 20
+
 #: An index lists a few dozen images.
 LARGEST_INDEX_BYTES = 1 << 20
 
@@ -64,14 +67,14 @@ def restore(where: Path, engine: str = "docker") -> None:
     sums, loaded = archive.read_sums(where), pins.load()
     damages = archive.damaged(where, sums)
     if damages:
-        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + "\n  ".join(damages))
+        raise KitError(f"{where} is damaged, so nothing was restored:\n  " + _some(damages) + "\nCopy it again, or type ARCHIVES=/path/to/another.")
     names = sorted({pieces.name_of(name) for name in sums})
     stacks = {name.removesuffix(archive.SUFFIX): [where / file for file in pieces.listed(sums, name)] for name in names if name.endswith(archive.SUFFIX)}
     if not stacks:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
     if foreign:
-        raise KitError(f"{where} holds what is not the kit's, so nothing was restored:\n  " + "\n  ".join(foreign))
+        raise KitError(f"{where} holds what is not the kit's, so nothing was restored:\n  " + _some(foreign) + "\nType ARCHIVES=/path/to/another.")
     client, refused = ENGINES[engine](), list[str]()
     for stack, files in stacks.items():
         images = loaded.images(stack)
@@ -81,6 +84,12 @@ def restore(where: Path, engine: str = "docker") -> None:
             "these images are not what pins and locks say, and were not kept:\n  " + "\n  ".join(refused) + "\nType make build-all for images of your own"
         )
     print("not checked: the files of the base images, and whether an image lies about itself; restore only archives of people you trust")
+
+
+def _some(lines: Sequence[str]) -> str:
+    """The first of many lines: a folder may list a hundred thousand files."""
+    more = [f"and {len(lines) - MOST_LINES:,} more"] if len(lines) > MOST_LINES else []
+    return "\n  ".join([*lines[:MOST_LINES], *more])
 
 
 def foreign_files(sums: Mapping[str, str], loaded: Pins) -> Iterator[str]:

@@ -12,6 +12,9 @@ from scripts.errors import KitError
 
 NAME = "SHA256SUMS"
 
+#: Of a file, and of its place within a folder: file systems of Linux take no longer name, and no path above 4,096 bytes.
+LONGEST_NAME_BYTES, LONGEST_PLACE_BYTES = 255, 2048
+
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
@@ -42,10 +45,12 @@ def parse(listed: str) -> dict[str, str]:
             raise ValueError(f"line {number} is no checksum with a file's name")
         digest, name = match.groups()
         place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts or place.as_posix() != name:
+        if not place.parts or place.is_absolute() or ".." in place.parts or place.as_posix() != name:
             raise ValueError(f"line {number} names {name!r}, allowed are places within the folder")
         if not name.isprintable():
             raise ValueError(f"line {number} names {name!r}, allowed are printable characters")
+        if len(name.encode()) > LONGEST_PLACE_BYTES or max(len(part.encode()) for part in place.parts) > LONGEST_NAME_BYTES:
+            raise ValueError(f"line {number} names {name[:60]!r}…, which is longer than a file's name")
         if name in digests:
             raise ValueError(f"line {number} names {name!r} a second time")
         digests[name] = digest

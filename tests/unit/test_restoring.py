@@ -1,5 +1,6 @@
 """make restore, before Docker is asked: an archive folder may hold only what make archive writes."""
 
+import hashlib
 import io
 import json
 import os
@@ -14,7 +15,7 @@ import zstandard
 
 from scripts import pins
 from scripts.errors import KitError
-from scripts.images import archive, pieces, restoring
+from scripts.images import archive, image_files, pieces, restoring
 from scripts.machine import checksums
 
 LOADED = pins.load()
@@ -298,6 +299,33 @@ def test_a_name_that_a_terminal_cannot_show_is_refused_and_not_shown(tmp_path: P
 def test_a_folder_that_lists_no_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KitError, match="lists no images, so nothing was restored"):
         restoring.restore(folder(tmp_path))
+
+
+def test_of_many_files_that_are_missing_some_are_named_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / checksums.NAME).write_text(checksums.text({f"tools/{number:03d}": "0" * 64 for number in range(100)}))
+    with pytest.raises(
+        KitError, match="damaged, so nothing was restored:\n  tools/000: is missing(.|\n)*and 80 more\nCopy it again, or type ARCHIVES="
+    ) as told:
+        restoring.restore(tmp_path)
+    assert str(told.value).count("is missing") == 20
+
+
+@pytest.mark.parametrize("labels", [[1], "stand-in", 3])
+def test_an_image_whose_labels_are_no_table_is_refused_before_its_file_is_built(tmp_path: Path, labels: object) -> None:
+    def blob(content: object) -> dict[str, str]:
+        data = json.dumps(content).encode()
+        path = tmp_path / "blobs/sha256" / hashlib.sha256(data).hexdigest()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return {"digest": f"sha256:{path.name}"}
+
+    for told in ({}, None, labels):
+        manifest = blob({"config": blob({"config": {"Env": ["A=1"], "Labels": told}})})
+        (tmp_path / "index.json").write_text(json.dumps({"manifests": [manifest | {"annotations": {"io.containerd.image.name": OURS[0]}}]}))
+        if told is not labels:
+            assert [name for name, _ in image_files._images(tmp_path)] == [OURS[0]]
+    with pytest.raises(ValueError, match="its labels are no table"):
+        list(image_files._images(tmp_path))
 
 
 def test_a_place_outside_the_folder_is_refused(tmp_path: Path) -> None:
