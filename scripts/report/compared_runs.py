@@ -57,6 +57,10 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         shallow = (ROOT / ".git" / "shallow").exists()
         better = "git fetch --unshallow first, because this clone is shallow" if shallow else f"{name}=reports/runs"
         raise UsageError(f"{name} is {revision!r}, allowed are {allowed}{cause}; try {better}")
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        unpack.unpack(archive, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+                unpack.unpack(archive, Path(folder))
+        except (tarfile.TarError, KitError) as error:  # a link among its runs; or git's attributes keep all of them back
+            raise KitError(f"{name} is {revision!r}, whose reports/runs cannot be unpacked: {first_line(error)}; try {name}=reports/runs") from error
         return _all_in(name, revision, Path(folder) / "reports" / "runs")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import articles, stats
-from scripts.errors import UsageError
+from scripts.errors import KitError, UsageError
 from scripts.report import compared_runs, compared_verdicts, comparison
 from scripts.verdicts import row_groups
 from tests import synthetic
@@ -327,3 +327,23 @@ def test_a_revision_without_a_repository_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(UsageError, match="A is 'HEAD~1', and there is no git repository here; type a folder: A=reports/runs"):
         compared_runs.of("A", "HEAD~1", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "link", "attributes", "words"),
+    [
+        ("reports/runs", "/etc", "", "the archive's member 'reports/runs' is a link"),
+        ("reports/runs/a", "/etc", "", "the archive's member 'reports/runs/a' is a link"),
+        ("reports/runs/a/b", "", "reports/runs/** export-ignore", "file could not be opened"),
+    ],
+)
+def test_a_revision_whose_runs_cannot_be_unpacked_is_named_with_the_next_step(tmp_path, monkeypatch, place, link, attributes, words):
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).symlink_to(link) if link else (tmp_path / place).write_text("")
+    (tmp_path / ".gitattributes").write_text(attributes)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", tmp_path]
+    for words_of_git in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message=one"]):
+        subprocess.run([*git, *words_of_git], check=True)
+    monkeypatch.setattr(compared_runs, "ROOT", tmp_path)
+    with pytest.raises(KitError, match=f"A is 'HEAD', whose reports/runs cannot be unpacked: {words}.*; try A=reports/runs"):
+        compared_runs.of("A", "HEAD", tmp_path / "none")
