@@ -28,7 +28,7 @@ def used(name: str, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
 
     Raises KitError where there are no weights.
     """
-    top = {file.name: file for file in files if "/" not in file.name and not file.name.startswith(".")}
+    top = {file.name: file for file in files if "/" not in file.name and not file.name.startswith(".") and file.name.isprintable()}
     safetensors = {name for name in top if name.endswith(".safetensors")}
     weights = safetensors or {name for name in top if is_weights(name)}
     if not weights:

@@ -61,8 +61,10 @@ def look(path: Path) -> tuple[int, int] | None:
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where it is missing or cannot be read, so that every file is checked again."""
+    """The manifest of a folder; None where it is missing, cannot be read or names another folder's files, so that every file is checked again."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Manifest)
+        found = msgspec.json.decode((folder / NAME).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError):
         return None
+    # Others may write in a folder of models, and a file that is wrong is moved aside.
+    return None if any("/" in file.name or not file.name.isprintable() for file in found.files) else found

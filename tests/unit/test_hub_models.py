@@ -698,6 +698,23 @@ def test_a_typed_folder_that_nothing_can_be_compared_with_is_known_by_its_digest
     assert second.commit != first.commit and second.weights_sha256 != first.weights_sha256
 
 
+def test_a_name_in_a_typed_folder_that_is_no_text_is_left_out(no_hub, tmp_path):
+    source = folder_of(tmp_path, model_files())
+    (source / os.fsdecode(b"\xff.json")).write_text("{}")
+    assert sorted(held_files(store.provide(model(commit=""), tmp_path / "models", source))) == sorted(model_files())
+
+
+def test_a_manifest_that_leads_out_of_its_folder_counts_as_none_and_nothing_there_is_touched(served, tmp_path):
+    held = store.provide(model(), tmp_path)
+    mine, path = tmp_path / "hub" / "mine.json", held.folder / manifest.NAME
+    mine.write_text("{}")
+    told = json.loads(path.read_text())
+    told["files"].append({"name": "../../mine.json", "size_bytes": 2, "digest": "git:0"})
+    path.write_text(json.dumps(told))
+    assert sorted(held_files(store.provide(model(), tmp_path))) == sorted(model_files())
+    assert sorted(one.name for one in mine.parent.iterdir()) == ["mine.json", held.folder.parent.name] and mine.read_text() == "{}"
+
+
 def test_a_typed_folder_is_read_once(no_hub, tmp_path, monkeypatch):
     theirs = folder_of(tmp_path, model_files())
     read = []
