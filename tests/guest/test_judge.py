@@ -146,3 +146,18 @@ def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, c
     first, again = guest.run(judging), guest.run(judging)
     assert first.check["passed"] and again.check == first.check
     assert "import" in first.phases and set(again.phases) == {"judge", "describe"}
+
+
+#: Four steps whose logits tell them apart, read for answers of so many tokens.
+LATE = """import json, types, torch
+from bench.checking import judge, regret
+logits = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 4.0]])
+regret.read = lambda model, prompt, tokens: logits[:len(tokens)]
+readings = judge.Readings('', lambda dtype: types.SimpleNamespace(model=None, device='cpu'))
+said = {{'late_step': 2, 'forbidden_tokens': []}}
+print(json.dumps([readings.read(said, [5], [1] * count)[1].tolist() for count in {counts}]))"""
+
+
+def test_the_late_step_of_a_shorter_answer_is_its_last(guest):
+    first, second, third = [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]
+    assert guest.code(LATE.format(counts=[4, 3, 2, 1])) == [[first, third], [first, third], [first, second], [first, first]]
