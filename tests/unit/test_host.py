@@ -152,6 +152,12 @@ def test_signals_that_the_runner_survives_are_not_ignored_by_the_job():
     assert outcome.exit_code == 128 + signal.SIGTERM
 
 
+def test_ctrl_c_in_the_terminal_reaches_the_kit_and_not_the_job():
+    outcome, lines = run("import os; print(os.getsid(0), os.getpgid(0))")
+    session, group = map(int, lines[0].split())
+    assert outcome.exit_code == 0 and session != os.getsid(0) and group != os.getpgid(0)
+
+
 def test_a_job_that_kills_its_warden_ends_with_exit_code_137():
     outcome, _ = run("import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)")
     assert (outcome.exit_code, outcome.timed_out) == (137, False)

@@ -795,6 +795,25 @@ def test_results_of_other_weights_are_never_one_row():
     assert {one.job.model["weights_sha256"] for one in row.runs} == {"b" * 64} and len(row.runs) == 2
 
 
+def test_a_link_to_another_file_and_a_copy_make_way_for_the_link_that_is_asked_for(tmp_path):
+    (tmp_path / "stale").symlink_to(tmp_path / "gone")
+    (tmp_path / "copy").write_text("old")
+    for name in ("stale", "copy", "new", "new"):
+        links.link(tmp_path / name, tmp_path / "target")
+        assert (tmp_path / name).readlink() == tmp_path / "target"
+
+
+def test_an_error_above_the_models_folder_is_the_folder_s_and_one_elsewhere_names_its_file(tmp_path):
+    def told(file):
+        with pytest.raises(KitError) as error, place.alone(tmp_path / "models"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return str(error.value)
+
+    for file in (tmp_path, tmp_path / "models", tmp_path / "models" / "hub"):
+        assert told(file) == f"the models' folder {tmp_path / 'models'} cannot be written (Permission denied); type MODELS=/another/folder"
+    assert told(tmp_path / "theirs").startswith(f"{tmp_path / 'theirs'} cannot be read (Permission denied); make it readable")
+
+
 def test_a_container_sees_the_folders_that_links_lead_to(tmp_path):
     mounts = restrictions.Folders(tmp_path, tmp_path, tmp_path, [tmp_path / "cache"]).mounts()
     assert {"Target": str(tmp_path / "cache"), "Source": str(tmp_path / "cache"), "Type": "bind", "ReadOnly": True} in mounts

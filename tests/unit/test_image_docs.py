@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+import types
 
 import pytest
 
@@ -27,6 +28,14 @@ def test_every_advisory_is_one_of_a_package_and_has_a_cure():
 
 def test_the_table_names_the_frozen_torch():
     assert any(line.startswith("| CVE-2025-32434 | torch below 2.6.0 |") and "1.13.1 in 2023-02" in line for line in image_docs.advisory_lines(LOADED))
+
+
+def test_an_advisory_that_concerns_no_image_is_not_in_the_table(tmp_path):
+    text = (paths.ROOT / image_docs.ADVISORIES).read_text()
+    (tmp_path / "docker").mkdir()
+    (tmp_path / image_docs.ADVISORIES).write_text(text + '\n[[advisory]]\nid = "CVE-2026-0001"\npackage = "torch"\nfixed_in = "0.1"\nwhat = "old"\n')
+    with_one_more = types.SimpleNamespace(root=tmp_path, images=LOADED.images)
+    assert image_docs.advisory_lines(with_one_more) == image_docs.advisory_lines(LOADED)
 
 
 def test_a_page_without_markers_says_which_to_put_in():

@@ -112,6 +112,9 @@ def test_members_that_are_larger_than_the_limit_together_are_refused_before_they
     with pytest.raises(KitError, match="'b' exceeds the limit of 10 bytes"):
         unpack.unpack(archive(member("a", b"123456"), member("b", b"123456")), tmp_path, limit_bytes=10)
     assert not (tmp_path / "b").exists()
+    with pytest.raises(KitError, match="'b' exceeds the limit of 11 bytes"):
+        unpack.unpack(archive(member("b", b"123456789012")), tmp_path, limit_bytes=11)
+    unpack.unpack(archive(member("b", b"123456789012")), tmp_path, limit_bytes=12)
 
 
 def test_a_member_s_permissions_do_not_come_along(tmp_path):
