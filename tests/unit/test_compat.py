@@ -72,7 +72,9 @@ def test_the_configuration_of_zero_is_taken_from_where_the_release_has_it(monkey
 
 def test_a_length_that_a_pipeline_would_override_becomes_a_number_of_new_tokens():
     assert compat.pipeline_arguments("4.49.0", {"max_length": 30, "do_sample": True}, 10) == {"do_sample": True, "max_new_tokens": 20}
+    assert compat.TAKEN == {"pipeline_length": "max_new_tokens="}
     assert compat.pipeline_arguments("4.49.0", {"do_sample": True}, 10) == {"do_sample": True}
+    assert compat.TAKEN == {"pipeline_length": "as given"}
 
 
 def test_the_articles_empty_arguments_stay_empty_where_they_still_mean_one_token():

@@ -31,6 +31,10 @@ def test_pins_are_counted_apart_for_the_runs_that_a_verdict_may_rest_on() -> Non
     assert (told.ok, told.other_pins, told.deviating, told.may_judge) == (4, 4, 3, meaning.Pinned(ok=1, other_pins=1, deviating=0))
     good.host["differences"] = early.host["differences"]
     assert meaning.of([good], pins.load()).may_judge.deviating == 1
+    ended = record(job("int8"), 90.0, status="failed", number=4)
+    ended.host["differences"] = early.host["differences"]
+    told = meaning.of([good, ended], pins.load())
+    assert (told.ok, told.failed, told.other_pins, told.deviating) == (1, 1, 1, 1), "a run that failed is counted as that alone"
 
 
 def one_problem(changed: Record) -> str:

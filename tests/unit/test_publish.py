@@ -194,7 +194,8 @@ def test_a_branch_that_refuses_is_told_and_stays_as_it_is(remote, folder):
     ],
 )
 def test_what_is_private_is_found_and_not_repeated(tmp_path, content, what):
-    (tmp_path / "page.html").write_text(content)
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "page.html").write_text(content)
     (found,) = secrets_scan.problems(secrets_scan.files_of(tmp_path), secrets_scan.patterns("bigbox-7.example.org", Path("/srv/people/alice")))
     assert found.endswith(what) and content.strip() not in found
 
