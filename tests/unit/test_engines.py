@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from bench import actions, backends, forms
+from bench import actions, backends, forms, modules
 from bench.backends import Engine, Loaded, compiled
 from scripts import paths, pins
 from scripts.articles import references
@@ -71,6 +71,21 @@ def test_a_module_that_is_no_backend_is_told_before_it_runs(names, said, monkeyp
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with pytest.raises(KitError, match=said):
         references.check_module("mine")
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        (("token",), "NEEDS of bench/forms/mine.py names 'token', allowed are tokens, mask, logits, module, requests"),
+        ("tokens", "NEEDS of bench/forms/mine.py is 'tokens', allowed is a tuple of texts; mind the comma"),
+    ],
+)
+def test_a_form_that_needs_what_no_engine_gives_is_told_when_it_is_found(needs, said, monkeypatch):
+    module = types.ModuleType("bench.forms.mine")
+    module.NEEDS = needs
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(modules.WrongModule, match=said):
+        forms.find("mine")
 
 
 @pytest.mark.parametrize(

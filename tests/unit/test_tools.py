@@ -206,6 +206,22 @@ def test_tools_are_not_replaced_while_a_command_of_the_kit_runs_with_them(of_old
     assert not (of_old_tools / ".venv.lock").exists()
 
 
+def test_an_archive_with_the_tools_of_this_python_takes_the_place_of_the_index_for_what_it_holds(of_old_tools, monkeypatch):
+    archives, sources = of_old_tools / "archives" / "tools", {}
+    monkeypatch.setattr(tools, "_make_environment", lambda lock: None)
+    monkeypatch.setattr(tools, "_fill", lambda lock, disk_mb, source: sources.update({lock.name: source}))
+    archives.mkdir(parents=True)
+    (archives / "numpy-1.0-cp10-cp10-any.whl").touch()
+    assert tools.kept_files() == [], "the archive is of another Python"
+    (archives / f"numpy-1.0-cp{sys.version_info.major}{sys.version_info.minor}-any.whl").touch()
+    monkeypatch.setenv("ARCHIVES", str(archives.parent))
+    monkeypatch.setattr(tools, "ROOT", of_old_tools / "elsewhere")
+    loaded = pins.load()
+    for group in ("run", "dev"):
+        tools._install(group, loaded)
+    assert sources == {"run.txt": ["--no-index", "--find-links", str(archives)], "dev.txt": []}
+
+
 def test_tools_that_are_installed_need_no_lock(of_old_tools, monkeypatch):
     """A kit in a folder that its user cannot write to works, once its tools are there."""
     (of_old_tools / ".venv" / ".run").touch()

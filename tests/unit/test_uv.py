@@ -26,6 +26,11 @@ def test_the_system_s_own_certificates_count_where_it_has_some(system):
     assert uv.trust() == {"UV_SYSTEM_CERTS": "1"}
 
 
+def test_a_system_that_has_its_certificates_in_one_file_has_some(system, monkeypatch):
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile="/etc/pki/tls/cert.pem", capath=None))
+    assert uv.trust() == {"UV_SYSTEM_CERTS": "1"}
+
+
 def test_those_that_pip_was_told_come_first(system, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/proxy.pem")
     assert uv.trust() == {"SSL_CERT_FILE": "/proxy.pem"}
