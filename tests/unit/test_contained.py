@@ -168,6 +168,7 @@ def test_apptainer_itself_does_not_get_what_would_open_the_container(program: Pa
         ("#!/nowhere/sh\n", "cannot be started .*install Apptainer"),
         ("#!/bin/sh\nexec sleep 30\n", "has not answered `exec` within 1 s"),
         ("#!/bin/sh\nprintf '\\377\\376'; exit 5\n", "does not run x.sif"),
+        ("#!/bin/sh\necho first >&2; echo last >&2; exit 5\n", "does not run x.sif: last$"),
         ("#!/bin/sh\nprintf '\\377\\376'\n", "brings no libcuda.so.1"),
     ],
 )
@@ -183,6 +184,13 @@ def test_an_apptainer_that_builds_nothing_and_says_it_did_is_one_line(program: P
     program.write_text("#!/bin/sh\nexit 0\n")
     (tmp_path / "images").mkdir()
     with pytest.raises(KitError, match="built made.sif and left no such file"):
+        sif.build(tmp_path / "images")
+
+
+def test_what_an_apptainer_that_fails_has_built_is_no_image(program: Path, tmp_path: Path) -> None:
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/made.sif; echo no space left >&2; exit 1\n")
+    (tmp_path / "images").mkdir()
+    with pytest.raises(KitError, match="Apptainer builds no SIF: no space left"):
         sif.build(tmp_path / "images")
 
 

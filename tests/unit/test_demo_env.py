@@ -47,6 +47,15 @@ def test_that_the_large_build_comes_is_said_before_it_does_with_the_host_that_di
     assert "PIP_FIND_LINKS=" in way_out and size_mb == 5000 and done.startswith("environment common: ordinary build")
 
 
+def test_uv_gets_the_user_s_index_and_no_folder_of_wheels_which_is_a_way_of_its_own(monkeypatch):
+    of_pip = {"UV_DEFAULT_INDEX": "https://mirror.example", "UV_INDEX": "a", "UV_INDEX_STRATEGY": "b", "UV_FIND_LINKS": "/wheels"}
+    monkeypatch.setattr(demo_environments.uv, "settings_of_pip", lambda python: of_pip)
+    for name in of_pip:
+        monkeypatch.delenv(name, raising=False)
+    given = demo_environments._environment()
+    assert {name: given.get(name) for name in of_pip} == {**dict.fromkeys(of_pip), "UV_DEFAULT_INDEX": "https://mirror.example"}
+
+
 def test_an_environment_for_older_pythons_only_says_so(monkeypatch):
     image = pins.load().image("tensor-parallel", "demo")
     monkeypatch.setitem(image.options, "python", ["3.4"])

@@ -123,6 +123,17 @@ def test_a_model_without_a_pin_keeps_no_other_model_from_being_fetched(with_arti
     assert 'note: a/new-model is left out: docker/pins.toml has no [models."a/new-model"]' in capsys.readouterr().err
 
 
+def test_models_of_an_article_without_hardware_are_fetched_where_it_is_named_only(with_article, monkeypatch):
+    others = article_models.of_articles()
+    with_article("a/new-model", parameters=1)
+    pins = model_pins.load()
+    monkeypatch.setattr(model_pins, "load", lambda: {**pins, "a/new-model": model_pins.ModelPin(FIRST)})
+    assert {model.name for model in article_models.of_articles()} == {model.name for model in others} | {"a/new-model"}
+    every = articles.without_mistakes_told()
+    monkeypatch.setattr(articles, "without_mistakes_told", lambda: {**every, "mine": dataclasses.replace(every["mine"], hardware=None)})
+    assert article_models.of_articles() == others
+
+
 def test_the_models_of_an_article_with_a_mistake_are_left_out_with_a_note(mistaken, capsys):
     its_own = articles.find("batch-generate").model["name"]
     mistaken("batch-generate")

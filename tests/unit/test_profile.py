@@ -3,6 +3,8 @@
 import pytest
 
 from bench import profile
+from scripts.commands import measure
+from tests.synthetic import job, record
 
 
 def kernel(device, name, begin, duration):
@@ -27,3 +29,10 @@ def test_the_summary_counts_by_device_and_names_the_longest_first():
     assert summary["devices"] == {"0": {"kernels": 1, "busy_ms": 1.0}, "1": {"kernels": 2, "busy_ms": 0.7}}
     assert [one["name"] for one in summary["top"]] == ["gemm", "softmax"]
     assert summary["top"][0]["count"] == 2
+
+
+def test_a_profile_is_told_with_its_times_and_a_failed_one_with_its_reason():
+    run = record(job("int8"), 90.0)
+    run.guest.figures["profile"] = {"new_tokens": 16, "wall_ms": 100.0, "profiled_wall_ms": 130.5, "profiler": "torch"}
+    assert measure._profile_line(run) == "16 new tokens in 100.00 ms, 130.50 ms under torch"
+    assert measure._profile_line(record(job("int8"), 90.0, status="failed", reason="no kernels")) == "failed: no kernels"

@@ -537,6 +537,13 @@ def test_the_report_names_its_rules_and_what_earlier_ones_judged_first(of_five_r
     assert "Version 1 of the rules judged 1 of the 2 results first." in page(tmp_path, [one, other])
 
 
+def test_rows_of_an_article_that_is_no_longer_there_come_last() -> None:
+    gone, there = record(dataclasses.replace(job("int8"), article="a-gone-one"), 50.0), record(job("int8"), 50.0)
+    known = articles.load_all()
+    groups = row_groups.build([gone, there], known)
+    assert list(document._by_article(sorted(groups, key=lambda group: group.key.article), known)) == [there.job.article, "a-gone-one"]
+
+
 def test_findings_are_linked_where_there_are_some(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", [record(job("int8"), 50.0)])
     assert "FINDINGS.md" not in document.write(tmp_path / "runs", tmp_path).read_text(encoding="utf-8")

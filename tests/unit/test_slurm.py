@@ -123,6 +123,18 @@ def test_tokens_and_the_options_of_the_command_stay_out_of_the_jobs(monkeypatch)
     assert not set(passed) & {"HF_TOKEN", "SCHEDULER", "PARTITION", "RUNS", "FORCE", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES", "KIT_TYPED"}
 
 
+def test_the_queue_is_what_squeue_says_of_these_names_and_no_queue_where_it_fails(monkeypatch, tmp_path):
+    program = tmp_path / "squeue"
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *--name=one,two*) echo "one|7|0|RUNNING|node1|None"; echo "two|8|1-3|PENDING||Resources";; *) echo "down" >&2; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert client.queue(["one", "two"]) == [Job("one", "7", 0, "RUNNING", "node1", "None")]
+    with pytest.raises(KitError, match=r"squeue does not answer \(down\)"):
+        client.queue(["three"])
+
+
 def test_without_slurm_the_way_out_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KitError, match="this machine has no squeue; type the command on a login node"):

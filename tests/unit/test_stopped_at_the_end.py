@@ -26,6 +26,17 @@ class AnEngine(AnEngineWithoutGpus):
         return "an outcome"
 
 
+@pytest.mark.parametrize("block", [signals.raised, signals.held_back])
+def test_a_signal_that_nohup_ignores_stays_ignored(block: Callable[[], Any]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with block():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 

@@ -371,7 +371,7 @@ def test_a_price_of_this_shell_is_no_part_of_a_bundle_s_report(with_code: tuple[
 
 
 def test_code_where_no_bundle_has_files_is_refused_and_does_not_run(unpacked: Path, tmp_path: Path) -> None:
-    places = ("scripts/stats.py", "click.py", "json.so")
+    places = ("scripts/stats.py", "click.py", "json.so", "reports/json.py")
     hostile(unpacked, places, tmp_path / "ran")
     said = refused(unpacked)
     assert all(f"{place}: a file that no bundle holds" in said for place in places)
