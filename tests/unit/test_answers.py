@@ -274,9 +274,10 @@ def test_a_helping_job_that_failed_names_its_log_which_stays(tmp_path: Path) -> 
             on_line(line)
         return ended(exit_code=1)
 
-    guest = SimpleNamespace(models=tmp_path, gpus=[], run=run)
+    guest, shown = SimpleNamespace(models=tmp_path, gpus=[], run=run), list[str]()
     with pytest.raises(KitError) as error:
-        engines.must_answer(guest, dataclasses.replace(a_job(), kind="weights"), tmp_path, lambda _: None)
+        engines.must_answer(guest, dataclasses.replace(a_job(), kind="weights"), tmp_path, shown.append)
+    assert shown[:2] == ["Traceback", '@{"phase": "load"}'], "its progress is shown"
     first, place, *last = str(error.value).splitlines()
     assert first == "the weights job ended with failed: the guest ended with exit code 1 and wrote no result"
     log = Path(place.removeprefix("its log is "))

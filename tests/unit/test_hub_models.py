@@ -90,6 +90,15 @@ def locked(content, commit=FIRST):
     return LockedModel(commit, files.used(NAME, described))
 
 
+def test_the_digest_of_weights_is_of_their_names_and_contents_and_of_no_other_file():
+    def digest(**more):
+        return files.weights_sha256(locked(model_files(**more)).files)
+
+    weights_line = f"sha256:{hashlib.sha256(model_files()['model.safetensors']).hexdigest()}  model.safetensors\n"
+    assert digest() == digest(**{"tokenizer.json": b"{ }"}) == hashlib.sha256(weights_line.encode()).hexdigest()
+    assert digest() != digest(**{"model.safetensors": b"other"})
+
+
 # ---------------------------------------------------------------- an article's model
 @pytest.fixture
 def with_article(monkeypatch):

@@ -213,6 +213,8 @@ def test_the_states_of_a_task_follow_the_queue_and_its_receipt(watched):
     assert states.of(watched, [job(watched, "PENDING")]).word == states.QUEUED
     assert states.of(watched, [job(watched, "RUNNING")]) == states.State(states.RUNS, "on n1", job(watched, "RUNNING"))
     assert states.of(watched, []).word == states.FAILED
+    of_others = [Job(name, "8", index, "RUNNING", "n2", "None") for name, index in ((watched.submission.name, 1), ("another", 0))]
+    assert states.of(watched, [job(watched, "PENDING"), *of_others]).word == states.QUEUED
     receive(watched, "ok")
     assert states.of(watched, []) == states.State(states.DONE, "1 ok")
     receive(watched, "timeout")
