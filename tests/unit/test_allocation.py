@@ -81,7 +81,7 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are(monkeypatch, named
 
 
 def test_a_job_of_slurm_has_the_numbers_of_the_node(monkeypatch):
-    assert given(monkeypatch, SLURM_JOB_GPUS="1,3") == [1, 3]
+    assert given(monkeypatch, SLURM_JOB_GPUS="1,3") == given(monkeypatch, SLURM_JOB_GPUS="1,3", SLURM_JOB_ID="12") == [1, 3]
     assert given(monkeypatch, SLURM_JOB_GPUS="1-3", SLURM_STEP_GPUS="2") == [2]
 
 

@@ -11,7 +11,7 @@ import pytest
 from bench import forms
 from bench.job import Job
 from scripts import articles, results
-from scripts.errors import UsageError
+from scripts.errors import PreflightError, UsageError
 from scripts.report import document
 from scripts.report.plots import memory_dots, time_dots, token_curves
 from scripts.report.views import VIEWS, claims, matrix, overview, systems, token_table
@@ -851,6 +851,14 @@ def test_neither_calls_nor_figures_is_a_damaged_result(tmp_path: Path) -> None:
 def test_nsight_systems_is_refused_around_a_container() -> None:
     with pytest.raises(UsageError, match="ENGINE is 'docker'.*type ENGINE=host, or PROFILER=torch"):
         nsight.wrapper("docker")
+
+
+def test_nsight_systems_wraps_a_run_on_the_host_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PreflightError, match="nsys is not on the PATH"):
+        nsight.wrapper("host")
+    (tmp_path / "nsys").touch(0o755)
+    assert nsight.wrapper("host")[:2] == [str(tmp_path / "nsys"), "profile"]
 
 
 def test_a_profile_is_shown_with_its_kernels_and_is_no_row(tmp_path: Path) -> None:

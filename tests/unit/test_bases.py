@@ -55,6 +55,13 @@ def test_a_digest_that_is_there_stays(registry):
     assert pins.load(loaded.root).image("int8", "2023-02").base.endswith(DIGEST)
 
 
+def test_no_further_image_is_asked_for_after_one_without_an_answer(registry, monkeypatch):
+    asked = []
+    monkeypatch.setattr(base_digests, "ask", lambda reference: asked.append(reference) or "")
+    base_digests.record(registry("exit 1"))
+    assert len(asked) == 1 < len(base_digests.without_digest((paths.ROOT / "docker/pins.toml").read_text()))
+
+
 @pytest.mark.parametrize("script", ["exit 1", "echo nothing useful", "echo sha256:short"])
 def test_without_an_answer_the_bases_are_named_and_nothing_is_written(registry, script):
     loaded = registry(script)

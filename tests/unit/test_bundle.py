@@ -119,3 +119,8 @@ def test_a_name_that_no_line_of_checksums_can_hold_is_in_no_bundle(kit, tmp_path
     with pytest.raises(KitError, match="cannot stand in SHA256SUMS"):
         bundle.write(tmp_path / "a.tar.gz", kit)
     place.unlink()
+
+
+def test_a_name_that_would_make_two_lines_of_a_list_of_checksums_has_none():
+    with pytest.raises(KitError, match=r"the name 'a\\nb' cannot stand in SHA256SUMS; rename the file, or remove it"):
+        checksums.text({"a": "0" * 64, "a\nb": "0" * 64})

@@ -12,7 +12,7 @@ import pytest
 from scripts import pins
 from scripts.containers import process
 from scripts.errors import KitError, PreflightError, UsageError
-from scripts.run import engines
+from scripts.run import engines, host_facts
 from scripts.run.engines import host
 from scripts.run.options import Options
 from tests.samples import a_result
@@ -36,6 +36,11 @@ def test_a_clock_that_is_set_back_does_not_change_how_long_a_job_ran(monkeypatch
     monkeypatch.setattr(process.time, "time", lambda: next(now, 100.0))
     outcome, _ = run("pass")
     assert outcome.started_at == 5000.0 and 0 < outcome.finished_at - outcome.started_at < 20
+
+
+def test_a_result_says_when_its_job_started_and_after_how_many_seconds_it_ended():
+    ended = process.Outcome(0, False, False, 1_700_000_000.1234, 1_700_000_012.5)
+    assert host_facts.when(ended) == {"started_at": "2023-11-14T22:13:20Z", "began": 1_700_000_000.123, "wall_s": 12.377}
 
 
 def test_a_job_sees_the_chosen_gpus_and_no_secret(monkeypatch):

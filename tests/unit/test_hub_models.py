@@ -815,6 +815,13 @@ def test_results_of_other_weights_are_never_one_row():
     assert {one.job.model["weights_sha256"] for one in row.runs} == {"b" * 64} and len(row.runs) == 2
 
 
+def test_a_linked_folder_that_says_nothing_of_its_files_is_not_verified(tmp_path):
+    for name in ("path-1", "path-2", "other"):
+        (tmp_path / name).mkdir()
+    manifest.Manifest(NAME, FIRST, ()).write(tmp_path / "path-2")
+    assert [folder.name for folder, _ in store._linked(tmp_path)] == ["path-2"]
+
+
 def test_a_link_to_another_file_and_a_copy_make_way_for_the_link_that_is_asked_for(tmp_path):
     (tmp_path / "stale").symlink_to(tmp_path / "gone")
     (tmp_path / "copy").write_text("old")

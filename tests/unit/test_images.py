@@ -258,3 +258,8 @@ def test_a_pair_of_builds_is_made_again_only_where_folders_alone_were_left_out(m
     said = capsys.readouterr().out
     assert said.count("sha256:0") == 2 * len(pairs)
     assert said.count("built once more") == len(pairs) - 1
+
+
+@pytest.mark.parametrize(("labels", "stands_in"), [({"stand-in": "true"}, True), ({"stand-in": "false"}, False), ({}, False)])
+def test_an_image_is_a_stand_in_where_its_label_says_so(labels, stands_in):
+    assert inventory.is_stand_in(types.SimpleNamespace(labels=labels)) is stands_in

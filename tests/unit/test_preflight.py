@@ -187,3 +187,10 @@ def test_a_folder_for_results_that_takes_no_file_is_no_wrong_value(tmp_path, mon
     with pytest.raises(KitError, match="No space left on device.*; type RUNS=/another/folder") as error:
         runner.refuse_unwritable(tmp_path)
     assert error.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "runs"), [("12.2", "12.8", True), ("13.0", "12.8", True), ("11.7", "12.1", False), ("", "12.1", True), ("11.7", "", True)]
+)
+def test_a_driver_runs_every_cuda_of_its_own_main_version_and_of_earlier_ones(driver, cuda, runs):
+    assert preflight.driver_runs(driver, cuda) is runs

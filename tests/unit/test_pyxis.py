@@ -57,6 +57,13 @@ def arguments(tmp_path: Path, models: Path | None = None, **more: object) -> lis
     return (tmp_path / "arguments").read_text().split("\0")[:-1]
 
 
+def test_an_image_for_gpus_is_unpacked_with_a_look_for_their_driver(program: Path, tmp_path: Path) -> None:
+    gpu = Gpu(0, uuid(0), "NVIDIA H200", 1, "9.0")
+    for gpus, look in (([], ["true"]), ([gpu], ["python3", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"])):
+        pyxis.unpack(Path("/sqsh/x.sqsh"), {}, gpus)
+        assert (tmp_path / "arguments").read_text().split("\0")[-len(look) - 1 : -1] == look
+
+
 def test_srun_is_asked_for_one_process_on_the_runners_node_in_the_image(program: Path, tmp_path: Path) -> None:
     asked = arguments(tmp_path)
     assert {"--jobid=17", "--nodelist=node3", "--nodes=1", "--ntasks=1", "--overlap"} < set(asked)

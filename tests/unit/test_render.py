@@ -30,6 +30,14 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+def test_images_of_a_stack_with_one_torch_and_different_files_of_it_share_no_layer_which_is_told(copy: Path) -> None:
+    loaded = pins.load(copy)
+    assert render._torch_problems(loaded) == []
+    edit(loaded.image("tensor-parallel", "2023-05").folder / "torch.txt", "sha256:", "sha256:0")
+    (problem,) = render._torch_problems(loaded)
+    assert problem.startswith("stack 2023-05: one torch but different torch.txt: ") and " | tensor-parallel" in problem
+
+
 def test_what_is_committed_is_what_pins_toml_gives():
     assert render.problems(pins.load()) == []
 

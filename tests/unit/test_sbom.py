@@ -24,6 +24,7 @@ def test_a_bill_names_every_package_with_its_file_and_the_base():
     components = {one["purl"]: one for one in said["components"]}
     assert set(components) == {"pkg:pypi/pyyaml@6.0", "pkg:pypi/torch@1.13.1", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?distro=debian-12"}
     assert components["pkg:pypi/torch@1.13.1"]["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
+    assert "hashes" not in components["pkg:pypi/pyyaml@6.0"], "its file is not known"
     values = [one["value"] for one in said["metadata"]["component"]["properties"]]
     assert {one["ref"]: one.get("dependsOn", []) for one in said["dependencies"]} == {"image": sorted(components), **dict.fromkeys(components, [])}
     assert "python:3.8-slim-bookworm (stand-in)" in values and "gcc-11=11.3.0-12" in values

@@ -123,6 +123,14 @@ def test_tokens_and_the_options_of_the_command_stay_out_of_the_jobs(monkeypatch)
     assert not set(passed) & {"HF_TOKEN", "SCHEDULER", "PARTITION", "RUNS", "FORCE", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES", "KIT_TYPED"}
 
 
+def test_slurm_chooses_the_gpus_of_tasks_itself():
+    asked = {"ARTICLE": "inference-tools", "WEIGHTS": "random", "SCHEDULER": "slurm", "CASES": "deepspeed"}
+    planned = plan.plan(["deepspeed"], chosen(**asked), every=True)
+    assert follow.tasks_of(planned, chosen(**asked)) == split(CASES="deepspeed")
+    with pytest.raises(UsageError, match="GPU_IDS with SCHEDULER=slurm: SLURM chooses the GPUs"):
+        follow.tasks_of(planned, chosen(**asked, GPU_IDS="0,1"))
+
+
 def test_the_queue_is_what_squeue_says_of_these_names_and_no_queue_where_it_fails(monkeypatch, tmp_path):
     program = tmp_path / "squeue"
     program.write_text(
