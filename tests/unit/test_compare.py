@@ -6,13 +6,14 @@ import re
 import statistics
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from scripts import articles, stats
 from scripts.errors import KitError, UsageError
-from scripts.report import compared_runs, compared_verdicts, comparison
+from scripts.report import cells, compared_runs, compared_verdicts, comparison
 from scripts.verdicts import row_groups
 from tests import synthetic
 from tests.synthetic import job, record
@@ -347,3 +348,7 @@ def test_a_revision_whose_runs_cannot_be_unpacked_is_named_with_the_next_step(tm
     monkeypatch.setattr(compared_runs, "ROOT", tmp_path)
     with pytest.raises(KitError, match=f"A is 'HEAD', whose reports/runs cannot be unpacked: {words}.*; try A=reports/runs"):
         compared_runs.of("A", "HEAD", tmp_path / "none")
+
+
+def test_a_verdict_without_rows_has_no_setting():
+    assert compared_verdicts._setting(types.SimpleNamespace(group=None, new_tokens=0)) == cells.NONE

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,3 +159,9 @@ def test_a_mistake_in_an_article_s_file_costs_no_row_its_page(tmp_path: Path, mi
     assert row_pages.of_runs(tmp_path / "runs", "runs") == whole
     mistaken("inference-tools")
     assert row_pages.of_runs(tmp_path / "runs", "runs").texts.keys() == whole.texts.keys()
+
+
+@pytest.mark.parametrize(("status", "passed", "right"), [("ok", True, True), ("ok", False, False), ("failed", True, None), ("failed", False, False)])
+def test_the_output_of_a_row_that_failed_is_not_called_right(status: str, passed: bool, right: bool | None) -> None:
+    line = types.SimpleNamespace(row=types.SimpleNamespace(status=status), check=lambda name: passed)
+    assert data._output_right(line) is right  # type: ignore[arg-type]

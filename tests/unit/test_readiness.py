@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from docker.errors import DockerException
 
-from scripts import articles
+from scripts import articles, results
 from scripts.commands.line import invoke
 from scripts.containers import container
 from scripts.errors import PreflightError
@@ -143,6 +143,13 @@ def test_a_gpu_that_no_stack_has_code_for_is_left_out_beside_others_and_told_alo
 def test_whatever_is_missing_has_its_remedy_and_the_demo_is_what_still_works(ready, given, about, words):
     missing, command = ready(**given)
     assert list(missing) == [about] and words in missing[about] and command.startswith("make demo")
+
+
+@pytest.mark.parametrize(("typed", "runs"), [([], results.RUNS), (["--runs", "/elsewhere/runs"], Path("/elsewhere/runs"))])
+def test_the_command_looks_at_the_folder_of_results_that_is_typed(typed, runs, monkeypatch):
+    asked = []
+    monkeypatch.setattr(readiness, "look", lambda models, runs, mistakes: asked.append(runs) or ([], "make demo"))
+    assert invoke(["doctor", *typed]) == 0 and asked == [runs]
 
 
 def test_the_command_ends_with_3_where_something_is_missing(ready, capsys):

@@ -11,7 +11,7 @@ import pytest
 
 from scripts import articles, pins
 from scripts.commands import measure
-from scripts.commands.line import command_line
+from scripts.commands.line import command_line, invoke
 from scripts.errors import KitError, UsageError
 from scripts.run import plan
 from scripts.run.slurm import client, follow, site, states, submissions, tasks
@@ -227,6 +227,19 @@ def test_the_states_of_a_task_follow_the_queue_and_its_receipt(watched):
     assert states.of(watched, []) == states.State(states.DONE, "1 ok")
     receive(watched, "timeout")
     assert states.of(watched, []).word == states.FAILED
+
+
+def test_a_failed_task_that_was_submitted_again_is_shown_there_alone(watched, monkeypatch, capsys):
+    monkeypatch.setattr(client, "queue", lambda names: [])
+    typed = ["status", "--runs", str(watched.runs)]
+    invoke(typed)
+    assert f"{watched.submission.name}, " in capsys.readouterr().out
+    with submissions.one_at_a_time(watched.runs):
+        again = submissions.prepare(watched.submission.tasks, site.Site(partition="gpu", setup=["echo it's loaded"]), watched.runs)
+    monkeypatch.setattr(client, "queue", lambda names: [Job(name, "8", 0, "PENDING", "", "Priority") for name in names if name == again.name])
+    invoke(typed)
+    told = capsys.readouterr().out
+    assert watched.submission.name not in told and told.splitlines()[1] == f"  {again.tasks[0].title}: {states.QUEUED} (Priority)"
 
 
 def test_a_result_that_was_removed_makes_its_task_run_again(watched):

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from scripts import results
+from scripts.commands.line import invoke
 from scripts.errors import UsageError
+from scripts.report import document
 from scripts.run.options import Options
 from tests import reports
 from tests.typed import chosen
@@ -70,3 +72,17 @@ def test_runs_of_a_named_folder_are_reported_beside_it(tmp_path):
     )
     assert done.returncode == 0 and "int8" in reports.text_of(tmp_path / "trials"), done.stderr
     assert "trials/runs: 1 run; judging" in done.stderr and "1 of 1 rows agree with plain transformers" in done.stdout
+
+
+def test_the_report_that_the_kit_keeps_says_that_trials_are_not_in_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(document, "write", lambda shown, folder, with_rows: folder / "REPORT.md")
+    for folder in ("trials", "kept"):
+        (tmp_path / folder / "one").mkdir(parents=True)
+        (tmp_path / folder / "one" / "result.json").touch()
+    monkeypatch.setattr(results, "RUNS", tmp_path / "kept")
+    told = {}
+    for trials, typed in (("trials", []), ("none", []), ("trials", ["--runs", str(tmp_path / "kept")])):
+        monkeypatch.setattr(results, "TRIALS", tmp_path / trials)
+        invoke(["report", *typed])
+        told[trials, len(typed)] = "trials are not in this report" in capsys.readouterr().err
+    assert told == {("trials", 0): True, ("none", 0): False, ("trials", 2): False}
