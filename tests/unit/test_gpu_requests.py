@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from scripts.containers import gpu_requests, restrictions
+from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from tests.fakes import cdi
 
@@ -52,6 +53,12 @@ def test_without_a_spec_for_every_gpu_the_toolkit_is_asked_by_uuid(tmp_path: Pat
 
 def test_the_mode_can_be_forced(tmp_path: Path) -> None:
     assert asked(with_spec(tmp_path), 1, mode="nvidia") == [("", [cdi.uuid(1)], [["gpu"]])]
+
+
+def test_a_spec_that_is_forced_and_names_no_such_gpu_is_an_error(tmp_path: Path) -> None:
+    assert asked(with_spec(tmp_path), 1, mode="cdi") == [("cdi", ["nvidia.com/gpu=1"], [])]
+    with pytest.raises(PreflightError, match="GPU_MODE=cdi: no CDI spec names GPU 4; .* or GPU_MODE=nvidia"):
+        asked(with_spec(tmp_path), 4, mode="cdi")
 
 
 def test_no_gpus_ask_for_nothing() -> None:

@@ -123,6 +123,23 @@ def test_tokens_and_the_options_of_the_command_stay_out_of_the_jobs(monkeypatch)
     assert not set(passed) & {"HF_TOKEN", "SCHEDULER", "PARTITION", "RUNS", "FORCE", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES", "KIT_TYPED"}
 
 
+def test_an_array_is_submitted_with_its_gpus_and_what_it_waits_for_and_a_refusal_is_told(monkeypatch, tmp_path):
+    program, cancelled = tmp_path / "sbatch", tmp_path / "scancel"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncase "$*" in *gpu:9*) echo "sbatch: error: too many" >&2; exit 1;; esac\necho "41;cluster"\n')
+    cancelled.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/cancelled\n')
+    for one in (program, cancelled):
+        one.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert client.submit(tmp_path / "script", "name", [0, 2], 2, ["--partition=gpu"], after="40") == "41"
+    assert {"--job-name=name", "--array=0,2", "--gres=gpu:2", "--dependency=afterany:40", "--partition=gpu"} <= set((tmp_path / "asked").read_text().split())
+    with pytest.raises(KitError, match="SLURM refuses the job: too many"):
+        client.submit(tmp_path / "script", "name", [0], 9, [])
+    client.cancel([])
+    assert not (tmp_path / "cancelled").exists(), "scancel without a job is an error"
+    client.cancel([Job("name", "41", index, "RUNNING", "n1", "None") for index in (0, 2)])
+    assert (tmp_path / "cancelled").read_text() == "41_0 41_2\n"
+
+
 def test_slurm_chooses_the_gpus_of_tasks_itself():
     asked = {"ARTICLE": "inference-tools", "WEIGHTS": "random", "SCHEDULER": "slurm", "CASES": "deepspeed"}
     planned = plan.plan(["deepspeed"], chosen(**asked), every=True)

@@ -1,9 +1,11 @@
 """Ctrl-C between the end of a job and its result: what was measured is stored first. Ctrl-C where Python drops exceptions: the command stops all the same."""
 
+import dataclasses
 import os
 import signal
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,15 @@ def test_a_signal_that_nohup_ignores_stays_ignored(block: Callable[[], Any]) -> 
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(("kind", "reference"), [("measure", "/guest/right.npz"), ("profile", None)])
+def test_the_right_answer_is_made_for_a_job_that_is_checked(kind: str, reference: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measurement, "with_checkpoint", lambda job, *_: job)
+    monkeypatch.setattr(measurement.checkpoints, "reference", lambda *_: tmp_path / "right.npz")
+    engine = types.SimpleNamespace(guest_path=lambda path, work: f"/guest/{path.name}")
+    job = dataclasses.replace(a_job(), kind=kind)
+    assert measurement._with_weights(job, engine, tmp_path, types.SimpleNamespace(line=print)).reference == reference  # type: ignore[arg-type]
 
 
 def ctrl_c() -> None:
