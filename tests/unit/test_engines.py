@@ -113,6 +113,16 @@ def test_a_load_that_returns_no_engine_is_named_with_what_it_returned(monkeypatc
         actions.load(types.SimpleNamespace(backend="mine"), None, phases, "")
 
 
+def test_an_engine_is_closed_however_its_calls_end(monkeypatch):
+    closed = []
+    monkeypatch.setattr(actions, "load", lambda *_: types.SimpleNamespace(close=lambda: closed.append(True)))
+    with actions.opened(None, None, None, ""):
+        assert not closed
+    with pytest.raises(MemoryError), actions.opened(None, None, None, ""):
+        raise MemoryError
+    assert closed == [True, True]
+
+
 def test_an_engine_without_a_method_names_the_method():
     with pytest.raises(NotImplementedError, match="the engine Engine has no method end_tokens, which docs/adding.md describes"):
         Engine().end_tokens()

@@ -222,6 +222,16 @@ def test_an_archive_with_the_tools_of_this_python_takes_the_place_of_the_index_f
     assert sources == {"run.txt": ["--no-index", "--find-links", str(archives)], "dev.txt": []}
 
 
+def test_a_python_that_makes_no_environment_is_told_before_anything_is_fetched(of_old_tools, monkeypatch):
+    ran, codes = [], iter([1, 0, 0])
+    monkeypatch.setattr(tools.installs, "run", lambda title, *_: ran.append(title) or subprocess.CompletedProcess([], next(codes), "", ""))
+    with pytest.raises(PreflightError, match="cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv"):
+        tools._make_environment(Path("installer.txt"))
+    assert ran == ["making .venv"]
+    tools._make_environment(Path("installer.txt"))
+    assert ran == ["making .venv", "making .venv", "fetching uv"]
+
+
 def test_tools_that_are_installed_need_no_lock(of_old_tools, monkeypatch):
     """A kit in a folder that its user cannot write to works, once its tools are there."""
     (of_old_tools / ".venv" / ".run").touch()
