@@ -9,6 +9,7 @@ import pytest
 
 from bench import actions, backends, forms, modules
 from bench.backends import Engine, Loaded, compiled
+from bench.forms import continuous
 from scripts import paths, pins
 from scripts.articles import references
 from scripts.articles.model import ARTICLES, Case, load_all, tolerances
@@ -121,6 +122,28 @@ def test_an_engine_is_closed_however_its_calls_end(monkeypatch):
     with pytest.raises(MemoryError), actions.opened(None, None, None, ""):
         raise MemoryError
     assert closed == [True, True]
+
+
+def a_manager(results, running=True):
+    answers = iter(results)
+    return types.SimpleNamespace(
+        get_result=lambda timeout: next(answers), is_running=lambda: running, background_thread_status=types.SimpleNamespace(fatal_error="out of blocks")
+    )
+
+
+def test_continuous_batching_is_waited_for_while_it_runs_and_a_request_that_failed_ends_it():
+    done = types.SimpleNamespace(error=None, is_finished=lambda: True)
+    begun, failed = types.SimpleNamespace(error=None, is_finished=lambda: False), types.SimpleNamespace(error="too long")
+    assert list(continuous._answers(a_manager([None, begun, done, None, done]), 2)) == [done, done]
+    with pytest.raises(RuntimeError, match="continuous batching stopped with 1 requests left: out of blocks"):
+        list(continuous._answers(a_manager([done, None], running=False), 2))
+    with pytest.raises(RuntimeError, match="a request failed: too long"):
+        list(continuous._answers(a_manager([failed]), 1))
+
+
+def test_the_cache_of_continuous_batching_holds_whole_blocks_for_each_text():
+    for longest, each in ((continuous.BLOCK_TOKENS, 1), (continuous.BLOCK_TOKENS + 1, 2)):
+        assert continuous.settings_of(3, longest)["num_blocks"] == 3 * each + 1
 
 
 def test_an_engine_without_a_method_names_the_method():
