@@ -258,6 +258,14 @@ def test_a_child_that_was_killed_for_memory_in_a_job_that_ended_well_is_no_oom(t
     assert answered(tmp_path, good(status="failed", reason="a rank died"), ended(oom_killed=True))[0] == "oom"
 
 
+@pytest.mark.parametrize(
+    "form", ["batch", "fixed-kernel", "generate", "padded-sentences", "padding", "transformers-pipeline", "transformers-pipeline-sequences"]
+)
+def test_every_form_that_times_the_runs_of_its_job_is_refused_a_timed_call_too_few(tmp_path: Path, form: str) -> None:
+    _, reason = answered(tmp_path, good(**calls(timed_ms=[1.0] * 9)), job=dataclasses.replace(a_job(), form=form))
+    assert "asked for were [(1, 2, 10)]" in reason
+
+
 def test_a_guest_that_says_itself_that_it_failed_is_believed(tmp_path: Path) -> None:
     assert answered(tmp_path, {"schema": good()["schema"], "id": "run-01", "status": "oom", "reason": "CUDA out of memory"}) == ("oom", "CUDA out of memory")
 
