@@ -181,7 +181,9 @@ HIDDEN = member("manifest.json", json.dumps(manifest("nginx:latest")).encode())
 def test_the_engine_gets_the_members_that_were_checked_and_no_hidden_index(tmp_path: Path, behind: bytes) -> None:
     path, got, listed = tmp_path / "a.oci.tar.zst", tmp_path / "loaded.tar", tmp_path / "listed"
     path.write_bytes(zstandard.compress(member("manifest.json", json.dumps(manifest(OURS[0])).encode()) + behind + bytes(2048)))
-    assert refused(path) == [], "Python reads no second index"
+    if told := refused(path):  # Python 3.13 ends an archive at such a header, and sees that something is behind it
+        assert told == ["a.oci.tar.zst: no image archive: it goes on behind its end"]
+        return
     engine = Mock()
     engine.api.load_image = lambda chunks: got.write_bytes(b"".join(chunks)) * []  # it complains of nothing
     restoring._load(engine, [path])
