@@ -153,12 +153,14 @@ def _indexes(packed: tarfile.TarFile) -> dict[str, Any]:
 
 
 def _members(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members of an image archive; ValueError for one that leads outside, or is no file, folder or link."""
+    """The members of an image archive; ValueError for one that leads outside, or is no file, folder or link, or a file with holes."""
     for count, member in enumerate(packed, 1):
         if count > unpack.MOST_MEMBERS:
             raise ValueError(f"it has more than {unpack.MOST_MEMBERS:,} members")
         if unpack.leads_outside(member) or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             raise ValueError(f"its member {member.name!r} leads outside, or is a device")
+        if member.issparse():  # its zeros stand in no archive, so no limit counts them
+            raise ValueError(f"its member {member.name!r} has holes, as no engine writes them")
         yield member
 
 

@@ -225,6 +225,18 @@ def test_an_archive_that_unpacks_to_far_more_than_an_image_does_is_refused(tmp_p
     assert refused(members(tmp_path / "layers.oci.tar.zst", ("manifest.json", manifest(OURS[0])), ("layer", random))) == []
 
 
+def test_a_file_with_holes_whose_zeros_no_limit_counts_is_refused(tmp_path: Path) -> None:
+    path, packed = tmp_path / "a.oci.tar.zst", io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archived:
+        entry = tarfile.TarInfo("layer")
+        entry.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 40)}
+        archived.addfile(entry)
+    path.write_bytes(zstandard.compress(packed.getvalue()))
+    assert "its member 'layer' has holes" in refused(path)[0]
+    with pytest.raises(KitError, match="its member 'layer' has holes"):
+        next(restoring.packed_anew([path]))
+
+
 def test_an_archive_of_more_members_than_any_image_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoring.unpack, "MOST_MEMBERS", 3)
     three = [(name, b"") for name in "abc"]
