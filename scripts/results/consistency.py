@@ -9,18 +9,16 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from bench import forms
 from bench.job import Result
 from scripts.results import answers
 
 if TYPE_CHECKING:
     from scripts.results.store import Record
 
-#: Forms whose timed calls are the batches of a workload: as many as its texts give.
-WORKLOAD_FORMS = ("workload", "continuous", "engine-queue")
-
 
 def problems(record: "Record") -> Iterator[str]:
-    """The contradictions of a result; none of its calls where the kit does not have the form of its job, as of a newer kit."""
+    """The contradictions of a result. Where the kit does not have the form of its job, as of a newer kit, it says nothing of the number of calls."""
     told = list(_of_parts(record))
     yield from told or filter(None, [_refused(record)])
 
@@ -33,9 +31,10 @@ def _refused(record: "Record") -> str:
     memory_bytes = [gpu["memory_total_bytes"] for gpu in host.get("gpus") or []]
     resumed = bool((guest.figures.get("workload") or {}).get("resumed"))
     try:
-        return answers.disagreement(job, _before_the_judge(guest), answers.Seen(0, host.get("wall_s") or math.inf, memory_bytes, resumed))
-    except Exception:  # the form is of another kit, or its module is in somebody's hands
-        return answers.contradiction(job, guest) if record.status == "ok" else ""
+        forms.find(job.form)
+    except Exception:  # it is of another kit, or somebody is writing it
+        return answers.contradiction(job, guest) if guest.status == "ok" else ""
+    return answers.disagreement(job, _before_the_judge(guest), answers.Seen(0, host.get("wall_s") or math.inf, memory_bytes, resumed))
 
 
 def _before_the_judge(guest: Result) -> Result:
@@ -48,16 +47,10 @@ def _before_the_judge(guest: Result) -> Result:
 
 
 def _of_parts(record: "Record") -> Iterator[str]:
-    guest, job = record.guest, record.job
+    guest = record.guest
     if guest and record.status == "ok" and guest.status != "ok":
         yield f"it is ok, and its guest says {guest.status}"
-    for measured in guest.measurements if guest and record.status == "ok" else ():
-        warm, timed, calls = len(measured.get("warmup_ms") or []), len(measured["timed_ms"]), f"calls of {measured['new_tokens']} new tokens"
-        if warm != job.warmup_runs:
-            yield f"{calls}: {warm} warm-ups in place of the {job.warmup_runs} of its job"
-        if timed != job.timed_runs and job.form not in WORKLOAD_FORMS:
-            yield f"{calls}: {timed} timed calls in place of the {job.timed_runs} of its job"
-    yield from _of_the_check((guest.check if guest else None) or {}, job.tolerance)
+    yield from _of_the_check((guest.check if guest else None) or {}, record.job.tolerance)
     yield from _of_the_host(record)
 
 

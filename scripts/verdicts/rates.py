@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from scripts import stats
-from scripts.results import Record, consistency
+from scripts.results import Record
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import series
 
 #: Forms whose calls are as many items as the batch has.
 CALL_FORMS = ("transformers-pipeline", "batch")
-WORKLOAD_FORMS = consistency.WORKLOAD_FORMS
+#: Their timed calls are the batches of a workload: as many as its texts give.
+WORKLOAD_FORMS = ("workload", "continuous", "engine-queue")
 #: The articles give the time of this number of items.
 ITEMS = 10_000
 

@@ -46,10 +46,19 @@ def test_a_warm_up_or_a_timed_call_too_few_is_told() -> None:
     run = record(job("deepspeed", 2), 12.0)
     assert not list(meaning.problems(run))
     run.guest.measurements[0]["warmup_ms"].pop()
-    assert one_problem(run) == "calls of 1 new tokens: 1 warm-ups in place of the 2 of its job"
+    assert one_problem(run) == "(new tokens, warm-up calls, timed calls) are [(1, 1, 10)], asked for were [(1, 2, 10)]"
     run = record(job("deepspeed", 2), 12.0)
     run.guest.measurements[0]["timed_ms"].pop()
-    assert one_problem(run) == "calls of 1 new tokens: 9 timed calls in place of the 10 of its job"
+    assert one_problem(run) == "(new tokens, warm-up calls, timed calls) are [(1, 2, 9)], asked for were [(1, 2, 10)]"
+
+
+@pytest.mark.parametrize("form", ["workload", "continuous", "engine-queue", "pipeline-parallel"])
+def test_a_form_of_other_calls_than_its_job_s_runs_contradicts_nothing(tmp_path: Path, form: str) -> None:
+    run = record(dataclasses.replace(job("deepspeed", 2), form=form), 12.0)
+    run.guest.measurements[0].update(warmup_ms=[], timed_ms=[12.0] * 3)
+    assert not list(meaning.problems(run)), "as the host lets it through"
+    synthetic.write(tmp_path, [run])
+    assert [one.id for one in results.load_runs(tmp_path)[0]] == [run.id]
 
 
 def test_an_output_that_is_called_right_against_its_own_error_is_told() -> None:

@@ -176,11 +176,16 @@ def a_job_with_true_for_one(folder: Path) -> str:
 def a_warm_up_less(folder: Path) -> str:
     path = a_run(folder) / "result.json"
     told = json.loads(path.read_text())
-    measured = told["guest"]["measurements"][0]
-    measured["warmup_ms"].pop()
+    asked = counts_of(told)
+    told["guest"]["measurements"][0]["warmup_ms"].pop()
+    made = counts_of(told)
     path.write_text(json.dumps(told))
-    left = len(measured["warmup_ms"])
-    return f"reports/runs/{a_run(folder).name}: calls of {measured['new_tokens']} new tokens: {left} warm-ups in place of the {left + 1} of its job"
+    return f"reports/runs/{a_run(folder).name}: (new tokens, warm-up calls, timed calls) are {made}, asked for were {asked}"
+
+
+def counts_of(told: dict) -> list[tuple[int, int, int]]:
+    """(new tokens, warm-up calls, timed calls) of each series of a result."""
+    return [(calls["new_tokens"], len(calls["warmup_ms"]), len(calls["timed_ms"])) for calls in told["guest"]["measurements"]]
 
 
 def a_failed_action(folder: Path) -> str:
