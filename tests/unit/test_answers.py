@@ -396,13 +396,14 @@ def test_a_figure_that_took_longer_than_the_process_lived_fails(tmp_path: Path, 
 
 def test_the_seconds_of_a_workload_are_those_of_its_batches(tmp_path: Path) -> None:
     counts = {"items": 3, "new_tokens": 3, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "resumed": False}
-    job = a_job(form="workload", options={"items": 3})
 
-    def told(seconds: float) -> str:
+    def told(seconds: float, backend: str = "layer-parallel") -> str:
+        job = a_job(form="workload", options={"items": 3}, backend=backend)
         return answered(tmp_path, good(figures={"workload": {**counts, "seconds": seconds}}, **calls(timed_ms=[1500.0, 2500.0])), job=job)[1]
 
-    assert told(4.0) == ""
-    assert "its workload took 0.400 s by its figure, and 4.000 s by its batches" in told(0.4)
+    assert told(4.0) == told(3.9, "deepspeed") == "", "of several ranks the batches are those of the slowest, the figure is that of the first"
+    for seconds, backend in ((0.4, "layer-parallel"), (3.9, "layer-parallel"), (4.1, "layer-parallel"), (0.4, "deepspeed"), (4.1, "deepspeed")):
+        assert f"its workload took {seconds:.3f} s by its figure, and 4.000 s by its batches" in told(seconds, backend)
 
 
 def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path) -> None:
