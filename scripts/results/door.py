@@ -136,20 +136,25 @@ def parse(data: bytes, name: str = "result.json") -> Any:
 def _place(data: bytes) -> str:
     """ ", found guest.load_s: 1e+18": the first number or text beyond the limits, whose keys msgspec does not tell; "" where none is found."""
     try:
-        todo = [("", json.loads(data))]
+        return next(_beyond_limits(json.loads(data), ""), "")
     except (ValueError, RecursionError):
         return ""
-    while todo:
-        place, found = todo.pop()
-        if isinstance(found, dict):
-            todo += [(f"{place}.{key}", one) for key, one in reversed(found.items())]
-        elif isinstance(found, list):
-            todo += [(f"{place}[{number}]", one) for number, one in reversed([*enumerate(found)])]
-        elif isinstance(found, str) and len(found) > LONGEST_TEXT:
-            return f", found {_line(place)}: {len(found):,} characters"
-        elif isinstance(found, int | float) and not abs(found) < LARGEST_NUMBER:
-            return f", found {_line(place)}: {found!r:.20}"
-    return ""
+
+
+def _beyond_limits(found: Any, place: str) -> Iterator[str]:
+    """The words of each number or text beyond the limits. One after the other: a file may hold tens of millions, and a list of their places 8 GB."""
+    if isinstance(found, dict | list):
+        for key, one in found.items() if isinstance(found, dict) else enumerate(found):
+            if isinstance(one, dict | list):
+                yield from _beyond_limits(one, _below(place, key))
+            elif isinstance(one, str) and len(one) > LONGEST_TEXT:
+                yield f", found {_line(_below(place, key))}: {len(one):,} characters"
+            elif isinstance(one, int | float) and not abs(one) < LARGEST_NUMBER:
+                yield f", found {_line(_below(place, key))}: {one!r:.20}"
+
+
+def _below(place: str, key: str | int) -> str:
+    return f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}"
 
 
 def _line(place: str) -> str:

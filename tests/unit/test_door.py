@@ -2,6 +2,7 @@
 
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from bench.measuring.timed_tokens import TOKENS
 from scripts import results
 from scripts.results import door
 from scripts.run import judging, measurement, resume
+from scripts.units import MIB
 from tests.samples import a_job, a_result
 
 SECRET = "the secret of the host"
@@ -146,6 +148,17 @@ def test_what_is_refused_is_told_with_its_field_and_its_value(text: str, found: 
         door.parse(text.encode())
     told = str(caught.value)
     assert told.startswith("damaged result.json: ") and f", found {found}" in told and len(told) < 300
+
+
+def test_a_value_beyond_the_limits_behind_many_numbers_is_found_without_a_list_of_their_places() -> None:
+    data = b'{"b":[' + b"0," * 300_000 + b"1e19]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(door.Refused, match=r"found b\[300000\]: 1e\+19"):
+            door.parse(data)
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_checkpoint_with_links_or_pipes_in_it_is_refused(work: Path) -> None:
