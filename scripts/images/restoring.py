@@ -52,7 +52,7 @@ MOST_LINES = 20
 #: An index lists a few dozen images.
 LARGEST_INDEX_BYTES = 1 << 20
 
-#: What zeros alone shrink to more than this of is no image: the kit's shrink to a half or a third. Small archives are let off.
+#: An archive may unpack to so many times its size, or to 1 GiB: beyond that it holds little but zeros. The kit's unpack to two or three times theirs.
 MOST_TIMES, SMALL_BYTES = 100, 1 << 30
 
 #: What may be wrong with the bytes of an image archive.
