@@ -70,7 +70,7 @@ def _of_the_host(record: "Record") -> Iterator[str]:
     image = host.get("image") or {}
     pins_ids = [found for found in (host.get("pins_id"), image.get("pins_id")) if found]
     if len(set(pins_ids)) > 1:
-        yield f"its image is of the pins {pins_ids[1]}, the run names {pins_ids[0]}"
+        yield f"its image is of the pins {pins_ids[1]:.80}, the run names {pins_ids[0]:.80}"
     if image and f"/{job.backend}:{job.stack}-" not in image["tag"]:
         yield f"its image is {image['tag'][:80]!r}, its job asks for {job.backend}:{job.stack}"
     yield from _of_the_gpus(host, job.device_count if job.device == "cuda" else 0)

@@ -84,6 +84,8 @@ def test_an_image_of_other_pins_than_the_run_names_is_told() -> None:
     run = record(job("int8"), 90.0)
     run.host["pins_id"], run.host["image"] = "111111111111", {"tag": "llm-repro/int8:current-0", "pins_id": "000000000000"}
     assert one_problem(run).startswith("its image is of the pins 000000000000, the run names 111111111111")
+    run.host["pins_id"] = "1" * 60_000
+    assert one_problem(run).endswith(f"the run names {'1' * 80}"), "a report shows these words"
 
 
 def calls(run: Record) -> list[dict]:
