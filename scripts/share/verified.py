@@ -7,6 +7,7 @@ throughout, report included, passes: only a signature shows who made it.
 """
 
 import dataclasses
+import itertools
 import json
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
@@ -77,9 +78,10 @@ def verdict(path: Path) -> Verdict:
         if found := list(_problems(unpacked, again)):
             return Verdict(found, [], None)
         folder = unpacked / BUNDLE
-        first, *apart = rebuilt.held(folder).values()
-        told = meaning.of(first, pins.load(folder), [record for of_folder in apart for record in of_folder])
-        return Verdict([], _checked(folder, told), told)
+        first, *others = rebuilt.held(folder).values()
+        apart = list(itertools.chain.from_iterable(others))
+        told = meaning.of(first, pins.load(folder), apart)
+        return Verdict([], _checked(folder, told, quoted.unfounded(folder, [*first, *apart])), told)
 
 
 def _refuse_no_archive(path: Path) -> None:
@@ -221,8 +223,8 @@ def _pins_told(told: Meaning | Pinned) -> str:
     return f"{told.deviating} tell differences from their pins and {told.other_pins} are of other pins than the bundle's"
 
 
-def _checked(folder: Path, told: Meaning) -> list[str]:
-    """In words: what a bundle without problems was checked for, and what nobody can see in it."""
+def _checked(folder: Path, told: Meaning, unfounded: int) -> list[str]:
+    """In words: what a bundle without problems was checked for, and what nobody can see in it; so many quoted numbers are `unfounded`."""
     patterns = ("runs/*/result.json", "*.md", "plots/*.svg")
     runs, pages, plots = (sum(len([*(folder / report).glob(pattern)]) for report in rebuilt.REPORTS) for pattern in patterns)
     count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
@@ -242,7 +244,7 @@ def _checked(folder: Path, told: Meaning) -> list[str]:
         "not checked: whether the runs took place as they say; measure a row yourself: its page, which reports/rows.md lists, has the command",
         "not checked: what nothing follows from: the words of FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
     ]
-    if unfounded := quoted.unfounded(folder, [record for of_folder in rebuilt.held(folder).values() for record in of_folder]):
+    if unfounded:
         lines.append(f"not checked: {counted(unfounded, 'number')} quoted in pages, of runs or files that the bundle does not hold")
     if differing:
         lines.append(f"not checked: the bundle's articles and pins differ from this kit's in {', '.join(sorted(differing))}; compare them yourself")
