@@ -20,7 +20,7 @@ READERS: dict[str, Callable[[str], Any]] = {".json": functools.partial(json.load
 def at(file: str, path: str, root: Path = ROOT) -> float:
     """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`; of a list of numbers the median.
 
-    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element.
+    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element, or `*` for each element.
     Raises FileNotFoundError, and ValueError where the path leads to no number.
     """
     return float(statistics.median(all_at(file, path, root)))
@@ -31,17 +31,24 @@ def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
     place = (root / file).resolve()
     if not place.is_relative_to(root.resolve()):  # a page of a bundle is not trusted
         raise ValueError(f"{file} lies outside of the repository")
-    found = _read(place, place.stat().st_mtime_ns)
+    found = [_read(place, place.stat().st_mtime_ns)]
     steps = path.split("/")
     for taken, step in enumerate(steps):
-        children = _children(found)
-        if step not in children:
-            raise ValueError(f"{file} holds no {'/'.join(steps[: taken + 1])}, there are {_steps(found)}")
-        found = children[step]
-    numbers = found if isinstance(found, list) else [found]
+        found = [child for one in found for child in _taken(one, step, lambda: f"{file} holds no {'/'.join(steps[: taken + 1])}")]
+    numbers = found[0] if len(found) == 1 and isinstance(found[0], list) else found
     if not numbers or not all(_is_number(one) for one in numbers):
-        raise ValueError(f"{file} holds no number at {path}, but a {type(found).__name__}; there are {_steps(found)}")
+        raise ValueError(f"{file} holds no number at {path}, but a {type(found[0]).__name__}; there are {_steps(found[0])}")
     return [float(one) for one in numbers]
+
+
+def _taken(found: Any, step: str, refusal: Callable[[], str]) -> list[Any]:
+    """What a step leads to: one value, or each element of a list."""
+    if step == "*" and isinstance(found, list) and found:
+        return found
+    children = _children(found)
+    if step not in children:
+        raise ValueError(f"{refusal()}, there are {_steps(found)}")
+    return [children[step]]
 
 
 def _is_number(found: Any) -> bool:

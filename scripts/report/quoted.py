@@ -9,7 +9,8 @@ number stands for the runs of its row that count, as in the report's tables, als
 is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
 those in which a kernel ran on the only GPU, a `sets_ratio` the geometric mean of the ratios on each set of GPUs that ran both rows.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the means of two
-lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py).
+lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py). `saved` is what the first has less than the second, as a share of the
+second, and `saved_range` the least and the greatest of these shares for two lists, number by number.
 """
 
 import dataclasses
@@ -44,7 +45,7 @@ OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
     "spread": lambda means_ms: max(means_ms) / min(means_ms),
 }
 #: {what a number of a file is: how many words it needs}.
-FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4}
+FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4, "saved": 4, "saved_range": 4}
 OPTIONS = ("tokens", "decimals", "times", "per")
 #: The most digits of an option, and the most decimals: the pages of a bundle are those of somebody else, and a number of a GB is no number.
 MOST_DIGITS, MOST_DECIMALS = 15, 20
@@ -152,7 +153,7 @@ def _marker(kind: str, words: Sequence[str]) -> Marker:
 def _number(marker: Marker, named: Mapping[str, Sequence[Record]]) -> str:
     """The number in digits; raises ValueError."""
     if marker.kind in FILE_KINDS:
-        return marker.digits(_of_files(marker.kind, marker.names))
+        return " to ".join(map(marker.digits, _of_files(marker.kind, marker.names)))
     rows = _rows(marker, named)
     if marker.kind == "peak_gib":
         return marker.digits(max(_peaks_bytes(rows[0])) / GIB)
@@ -207,20 +208,34 @@ def _runs(name: str, named: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
     return runs if {run.number for run in runs} == {*range(first, last + 1)} else []
 
 
-def _of_files(kind: str, words: Sequence[str]) -> float:
-    """The number that FILE PATH names, or the first over the second of two."""
-    read = _mean_at if kind == "mean_ratio" else file_numbers.at
+def _of_files(kind: str, words: Sequence[str]) -> list[float]:
+    """What a kind makes of the numbers that each FILE PATH names: one number, or the ends of a range."""
     try:
-        first, *others = (read(file, path) for file, path in zip(words[::2], words[1::2], strict=True))
+        firsts, *others = (_numbers(kind, file, path) for file, path in zip(words[::2], words[1::2], strict=True))
     except FileNotFoundError as error:
         raise NoRun(f"there is no file {error.filename}") from error
-    if 0 in others:
+    if not others:
+        return firsts
+    ratios = _ratios(firsts, others[0])
+    if not kind.startswith("saved"):
+        return ratios
+    shares = [1 - ratio for ratio in ratios]
+    return shares if kind == "saved" else [min(shares), max(shares)]
+
+
+def _numbers(kind: str, file: str, path: str) -> list[float]:
+    """All numbers at a path for a range; else the one that stands for them."""
+    if kind == "saved_range":
+        return file_numbers.all_at(file, path)
+    return [statistics.fmean(file_numbers.all_at(file, path)) if kind == "mean_ratio" else file_numbers.at(file, path)]
+
+
+def _ratios(firsts: Sequence[float], seconds: Sequence[float]) -> list[float]:
+    if len(firsts) != len(seconds):
+        raise ValueError(f"the first list has {len(firsts)} numbers, the second {len(seconds)}")
+    if 0 in seconds:
         raise ValueError("the second number is 0")
-    return first / others[0] if others else first
-
-
-def _mean_at(file: str, path: str) -> float:
-    return statistics.fmean(file_numbers.all_at(file, path))
+    return [first / second for first, second in zip(firsts, seconds, strict=True)]
 
 
 def _means_ms(row: Row) -> list[float]:

@@ -32,6 +32,7 @@ def root(tmp_path):
         ("read.json", "rows/1/context_tokens", 256),
         ("read.json", "rows/0/us", 40.0),
         ("read.json", "rows/0/us/1", 55.0),
+        ("read.json", "rows/*/context_tokens", 160),
         ("article.toml", "cases/single/published/minutes_per_10000_items", 420),
         ("article.toml", "cases/single/published/ms_per_token/1", 34.04),
         ("article.toml", "claims/1.5/relations/0/size", 3.83),
@@ -45,6 +46,9 @@ def test_a_path_leads_to_a_number_by_keys_positions_names_and_ids(root, file, pa
     ("file", "path", "words"),
     [
         ("read.json", "rows/2/us", "read.json holds no rows/2, there are 0, 1"),
+        ("read.json", "rows/*/ms", "holds no rows/*/ms, there are context_tokens, us"),
+        ("read.json", "rows/*/us", "holds no number at rows/*/us, but a list; there are 0, 1, 2"),
+        ("read.json", "empty/*", "holds no empty/*, there are no more steps"),
         ("read.json", "rows/0/ms", "holds no rows/0/ms, there are context_tokens, us"),
         ("read.json", "rounds/0", "holds no rounds/0, there are no more steps"),
         ("read.json", "gpu", "holds no number at gpu, but a str"),

@@ -9,7 +9,7 @@ import pytest
 from scripts import results
 from scripts.errors import KitError
 from scripts.paths import ROOT
-from scripts.report import quoted
+from scripts.report import file_numbers, quoted
 from tests.synthetic import busy, job, record, repeated
 
 SLOW = record(job("layer-parallel", 2), 30.0, spread=0.0)
@@ -163,6 +163,21 @@ def test_ratios_of_lists_are_of_their_medians_or_of_their_means():
     assert f"{medians:.5f}" != f"{means:.5f}"
     assert number(f"value_ratio {file} rows/1/us {file} rows/0/us decimals=5", []) == f"{medians:.5f}"
     assert number(f"mean_ratio {file} rows/1/us {file} rows/0/us decimals=5", []) == f"{means:.5f}"
+
+
+def test_a_saved_share_is_of_the_medians_and_its_range_is_over_the_rounds(tmp_path, monkeypatch):
+    read = file_numbers.all_at
+    monkeypatch.setattr(file_numbers, "all_at", lambda file, path, root=None: read(file, path, tmp_path))
+    ways = [{"rounds": [{"ms": ms} for ms in rounds]} for rounds in ([40.0, 20.0, 20.0], [30.0, 21.0, 10.0])]
+    (tmp_path / "read.json").write_text(json.dumps({"ways": ways}))
+    with_all, without = (f"read.json ways/{way}/rounds/*/ms" for way in (0, 1))
+    assert number(f"saved {without} {with_all} times=100 decimals=0", []) == "-5"  # by the medians 21 and 20
+    assert number(f"saved_range {without} {with_all} times=100 decimals=0", []) == "-5 to 50"
+    with pytest.raises(KitError, match="the first list has 1 numbers, the second 3"):
+        number(f"saved_range read.json ways/0/rounds/0/ms {with_all}", [])
+    (tmp_path / "read.json").write_text(json.dumps({"ways": [{"rounds": [{"ms": 0}]}]}))
+    with pytest.raises(KitError, match="the second number is 0"):
+        number(f"saved {with_all} {with_all}", [])
 
 
 @pytest.mark.parametrize(
