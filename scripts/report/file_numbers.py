@@ -34,20 +34,21 @@ def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
     found = [_read(place, place.stat().st_mtime_ns)]
     steps = path.split("/")
     for taken, step in enumerate(steps):
-        found = [child for one in found for child in _taken(one, step, lambda: f"{file} holds no {'/'.join(steps[: taken + 1])}")]
+        here = f"{file} holds no {'/'.join(steps[: taken + 1])}"
+        found = [child for one in found for child in _taken(one, step, here)]
     numbers = found[0] if len(found) == 1 and isinstance(found[0], list) else found
     if not numbers or not all(_is_number(one) for one in numbers):
         raise ValueError(f"{file} holds no number at {path}, but a {type(found[0]).__name__}; there are {_steps(found[0])}")
     return [float(one) for one in numbers]
 
 
-def _taken(found: Any, step: str, refusal: Callable[[], str]) -> list[Any]:
+def _taken(found: Any, step: str, refusal: str) -> list[Any]:
     """What a step leads to: one value, or each element of a list."""
     if step == "*" and isinstance(found, list) and found:
         return found
     children = _children(found)
     if step not in children:
-        raise ValueError(f"{refusal()}, there are {_steps(found)}")
+        raise ValueError(f"{refusal}, there are {_steps(found)}")
     return [children[step]]
 
 
