@@ -8,10 +8,9 @@ The program loads the job's model on its GPUs, one rank each, and decodes with t
     unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start, left out where
                 torch is too old to keep any
 
-The ways of one start take turns, in rounds whose order alternates: a host changes its speed within seconds, and one way after another would
-compare its moments. Of each way it writes the median over the rounds, and every round: the time of a further token, the all-reduces of a token,
-the host's time for one (the call returns before the GPUs have computed it). From torch's profiler comes how long a kernel ran on each rank's
-GPU in a call of a few tokens: also one that waits there for another rank. The slowest rank counts.
+The ways of one start take turns (rounds.py). Of each way it writes the median over the rounds, and every round: the time of a further token,
+the all-reduces of a token, the host's time for one (the call returns before the GPUs have computed it). From torch's profiler comes how long a
+kernel ran on each rank's GPU in a call of a few tokens: also one that waits there for another rank. The slowest rank counts.
 """
 
 import contextlib
@@ -24,13 +23,13 @@ import time
 from importlib import metadata
 
 from bench import backends, compat, profile
-from bench.instruments import fitting
+from bench.instruments import fitting, rounds
 from bench.job import parse_job, to_json, write_whole
 from bench.measuring import measure, ranks
 from bench.models import prompts
 
-#: New tokens of a short and a long call, whose difference is that of further tokens; rounds that count, after one that does not.
-SHORT, LONG, ROUNDS = 1, 33, 5
+#: New tokens of a short and a long call, whose difference is that of further tokens.
+SHORT, LONG = 1, 33
 
 #: DeepSpeed's names for an all-reduce: the second one for inference, in newer versions.
 NAMES = ("all_reduce", "inference_all_reduce")
@@ -102,20 +101,11 @@ def decoded(generate, synchronize, counts, meet):
     }
 
 
-def in_turn(ways, decode):
-    """{way: [what `decode(way)` says in each round]}; the order alternates between rounds, and a first round warms up and is left out."""
-    taken = {way: [] for way in ways}
-    for number in range(ROUNDS + 1):
-        for way in ways if number % 2 else reversed(ways):
-            taken[way].append(decode(way))
-    return {way: rounds[1:] for way, rounds in taken.items()}
-
-
 def slowest(by_rank):
     """The ranks' answers of one way as one: of each round the largest number of each kind, the medians over the rounds, and each rank's GPU."""
-    rounds = [{name: _known(max, (one[name] for one in of_round)) for name in of_round[0]} for of_round in zip(*(one["rounds"] for one in by_rank))]
-    medians = {name: _known(statistics.median, (one[name] for one in rounds)) for name in rounds[0]}
-    return dict(medians, rounds=rounds, gpus=[one["gpu"] for one in by_rank])
+    slowest_of = [{name: _known(max, (one[name] for one in of_round)) for name in of_round[0]} for of_round in zip(*(one["rounds"] for one in by_rank))]
+    medians = {name: _known(statistics.median, (one[name] for one in slowest_of)) for name in slowest_of[0]}
+    return dict(medians, rounds=slowest_of, gpus=[one["gpu"] for one in by_rank])
 
 
 def _known(summary, numbers):
@@ -149,12 +139,12 @@ def run(job, ways):
             with replaced(modules, way, torch.distributed.all_reduce) as counts:
                 return decoded(generate, synchronize, counts, meet)
 
-        for way, rounds in in_turn(ways, decode).items():
+        for way, of_rounds in rounds.in_turn(ways, decode).items():
             with replaced(modules, way, torch.distributed.all_reduce):
                 traced = profile.profile(job, loaded)
             busy = sum(device["busy_ms"] for device in traced["devices"].values())
             gpu = {"busy_ms": busy, "wall_ms": traced["wall_ms"], "kernels": traced["kernels"], "new_tokens": traced["new_tokens"]}
-            found.append(dict(slowest(ranks.gather({"rounds": rounds, "gpu": gpu})), way=way))
+            found.append(dict(slowest(ranks.gather({"rounds": of_rounds, "gpu": gpu})), way=way))
         return found
     finally:
         loaded.close()

@@ -13,6 +13,10 @@ def _has_several_deepspeed_ranks(job):
     return job.backend == "deepspeed" and job.device_count > 1
 
 
+def _has_several_threads(job):
+    return job.backend == "tensor-parallel" and job.device_count > 1
+
+
 def _has_a_map_of_several_devices(job):
     return job.device_count > 1 and "device_map" in job.load
 
@@ -44,6 +48,7 @@ MUST = {
     "device_map": ((_has_a_map_of_several_devices, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),),
     "float32_rotary": ((_is_random_gptj, "GPT-J with random weights"),),
     "layers": (_ONE_PROCESS,),
+    "threads": ((_has_several_threads, "tensor-parallel on at least 2 GPUs"),),
 }
 
 

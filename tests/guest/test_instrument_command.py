@@ -43,3 +43,14 @@ def test_a_case_that_does_not_fit_is_one_line_whatever_its_batches_are(examine, 
     assert done.returncode == 2 and not (tmp_path / "instruments").exists()
     (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
     assert "the job is of inference-tools/transformers (backend transformers, random weights, GPUS=1); take a job of deepspeed on at least 2 GPUs" in line
+
+
+def test_the_threads_of_tensor_parallel_are_timed_in_each_way_by_the_command(examine, tmp_path):
+    done = examine("threads", CASES="tensor-parallel", GPUS="2", BATCH_SIZES="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ((path,),) = [list((tmp_path / "instruments").iterdir())]
+    found = json.loads(path.read_text())["found"]
+    assert (found["rows"], found["gpus"], [way["way"] for way in found["ways"]]) == (2, 2, ["library", "switching", "left-out", "one-thread", "alone"])
+    assert all(len(way["rounds"]) == 5 and way["ms_a_call"] == sorted(way["rounds"])[2] > 0 for way in found["ways"])
+    assert all(way["devices"]["0"]["busy_ms"] > 0 for way in found["ways"])
+    assert "one-thread" in done.stdout

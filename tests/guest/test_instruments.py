@@ -5,7 +5,10 @@ import json
 import pytest
 
 from bench.instruments import compiled_step
+from bench.job import to_json
 from bench.models import offloaded_cache
+from tests.guest.conftest import Guest
+from tests.guest.samples import tiny_job
 
 
 def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(guest, checkpoints):
@@ -17,6 +20,26 @@ def test_the_right_rotation_gives_the_model_s_logits_and_the_kernel_s_does_not(g
     )
     right, in_place = guest.code(code)
     assert right == pytest.approx(0, abs=1e-5) and in_place > 1e-3
+
+
+def test_tensor_parallel_s_ways_leave_out_what_they_say_and_put_it_back(python_tensor_parallel, tmp_path, checkpoints):
+    """Without meetings the first part of the model answers from its own numbers, whoever else works beside it."""
+    job = tiny_job("bloom", checkpoints["bloom"], backend="tensor-parallel", device_count=2)
+    guest = Guest(python_tensor_parallel, tmp_path)
+    (tmp_path / "asked.json").write_text(to_json(job))
+    code = (
+        "import importlib, json, torch; from bench import backends; from bench.job import parse_job; from bench.instruments import threads as t; "
+        f"loaded = backends.find('tensor-parallel').load(parse_job(open({str(tmp_path / 'asked.json')!r}).read())); "
+        "modules = [importlib.import_module('tensor_parallel.' + name) for name in ('tensor_parallel', 'communications')]; "
+        "ids = torch.arange(8)[None] + 10; torch.set_grad_enabled(False)\n"
+        "def answer(way):\n"
+        "    with t.done(way, *modules): return loaded.model(ids, attention_mask=torch.ones_like(ids)).logits[0, -1].tolist()\n"
+        "print(json.dumps([answer(way) for way in (*t.WAYS, 'library')]))"
+    )
+    library, switching, left_out, one_thread, alone, again = guest.code(code)
+    assert library == switching == again
+    assert left_out == one_thread == alone
+    assert max(abs(right - wrong) for right, wrong in zip(library, left_out, strict=True)) > 1e-3
 
 
 def test_attention_is_timed_with_and_without_a_mask(guest, tmp_path):

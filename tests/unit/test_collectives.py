@@ -79,13 +79,6 @@ def test_the_slowest_rank_counts_and_each_keeps_its_gpu():
     assert collectives.slowest([rank(1.0, (2.0, None))])["host_us_an_all_reduce"] is None
 
 
-def test_ways_take_turns_in_an_order_that_alternates_and_the_first_round_is_left_out():
-    order = []
-    rounds = collectives.in_turn(("a", "b"), lambda way: order.append(way) or len(order))
-    assert order == ["b", "a", "a", "b"] * 3
-    assert rounds == {"a": [3, 6, 7, 10, 11], "b": [4, 5, 8, 9, 12]}
-
-
 @pytest.mark.parametrize(("torch", "refused"), [("2.1.2", True), ("2.2.0", False), ("2.11.0+cu130", False)])
 def test_a_torch_that_keeps_no_records_cannot_leave_them_out(monkeypatch, torch, refused):
     monkeypatch.setattr(deepspeed.metadata, "version", lambda name: torch)

@@ -30,6 +30,8 @@ def refusal(tmp_path, instrument, job):
         ("float32_rotary", "transformers", 1, "GPT-J with random weights"),
         ("clocks_tokens", "transformers", 1, "deepspeed-inference, case accelerate-fp16 or accelerate-int8 or ds-inference"),
         ("clocks_batches", "transformers", 1, "batch-generate, case batch"),
+        ("threads", "layer-parallel", 2, "tensor-parallel on at least 2 GPUs"),
+        ("threads", "tensor-parallel", 1, "tensor-parallel on at least 2 GPUs"),
         ("layers", "deepspeed", 2, "one GPU, which is one process"),
         ("clocks_latency", "deepspeed", 2, "one GPU, which is one process"),
     ],
