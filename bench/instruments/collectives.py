@@ -10,7 +10,8 @@ The program loads the job's model on its GPUs, one rank each, and decodes with t
 
 The ways of one start take turns (rounds.py). Of each way it writes the median over the rounds, and every round: the time of a further token,
 the all-reduces of a token, the host's time for one (the call returns before the GPUs have computed it). From torch's profiler comes how long a
-kernel ran on each rank's GPU in a call of a few tokens: also one that waits there for another rank. The slowest rank counts.
+kernel ran on each rank's GPU in a call of a few tokens, with its prompt: also one that waits there for another rank. The slowest rank counts, and
+each rank's own times stand beside its GPU: without all-reduces no rank waits for another, so their times may differ.
 """
 
 import contextlib
@@ -102,10 +103,14 @@ def decoded(generate, synchronize, counts, meet):
 
 
 def slowest(by_rank):
-    """The ranks' answers of one way as one: of each round the largest number of each kind, the medians over the rounds, and each rank's GPU."""
+    """The ranks' answers of one way as one: of each round the largest number of each kind, the medians over the rounds, and each rank's GPU and times."""
     slowest_of = [{name: _known(max, (one[name] for one in of_round)) for name in of_round[0]} for of_round in zip(*(one["rounds"] for one in by_rank))]
     medians = {name: _known(statistics.median, (one[name] for one in slowest_of)) for name in slowest_of[0]}
-    return dict(medians, rounds=slowest_of, gpus=[one["gpu"] for one in by_rank])
+    return dict(medians, rounds=slowest_of, gpus=[dict(one["gpu"], ms_a_further_token=_each_ms(one["rounds"])) for one in by_rank])
+
+
+def _each_ms(of_rank):
+    return [one["ms_a_further_token"] for one in of_rank]
 
 
 def _known(summary, numbers):
