@@ -758,7 +758,7 @@ def test_no_place_is_named_where_nothing_was_measured() -> None:
 
 def test_a_claim_is_told_with_the_length_of_its_calls() -> None:
     of_one = judging.judge_article(row_groups.build(rows(10.0, 38.3), {ARTICLE.slug: ARTICLE}), ARTICLE)
-    assert str(overview.claim_lines(of_one)).startswith("Judged by calls of 1 new token, which is the time of the prompt and no speed of generation.\n\n- ")
+    assert str(overview.claim_lines(of_one)).startswith("Judged by calls of 1 new token: they time the prompt (prefill), not generation.\n\n- ")
     assert str(overview.claim_lines(judging.judge_article([], ARTICLE))).startswith("- ")
 
 

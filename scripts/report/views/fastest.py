@@ -29,22 +29,24 @@ LARGEST = 128
 
 LEAD = Markdown("The fastest system of one setting for each model, GPU and batch:")
 TIMES = Markdown(
-    f"The batch is 1, or of those that ran, up to {LARGEST}, the one with the least time a token. "
-    "Times are those of whole calls, over the tokens of all their sequences. "
+    f"Each model and GPU has a line for batch 1 and one for the batch, of those that ran up to {LARGEST}, with the least time per token. "
+    "ms/token is the time of a whole call over the new tokens of all its sequences. "
 )
 SHARE = "% of the memory's rate"
-SHARE_NOTE = Markdown(f"*{SHARE}*: the time that a step's reads take at the nominal rate, over the step's time; 100 % is the limit. ")
+SHARE_NOTE = Markdown(
+    f"*{SHARE}*: the time in which the GPU could read a decode step's data at its nominal rate, over the time of the step; 100 % is the limit. "
+)
 #: Between the names of a cell.
 OR = " or "
 OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
 ELSEWHERE = "faster elsewhere"
 ELSEWHERE_NOTE = Markdown(
-    f"*{ELSEWHERE}*: the fastest row of another setting, and before it the fastest of {stats.LEAST_RUNS} runs, where it has fewer; or a row of a "
-    "smaller batch, beside the time of the first system there. "
+    f"*{ELSEWHERE}*: the fastest row of another setting; if it has fewer than {stats.LEAST_RUNS} runs, the fastest row that has them stands before it. "
+    "Or a faster row of a smaller batch, beside the time there of the line's fastest system. "
 )
 NOTE = Markdown(
     f"{SIGNS[NOT_TESTED]} not tested: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* of one "
-    "setting; their rows may have run on different GPUs of one model, which the link tells. Lines do not compare GPU models."
+    "setting; their rows may have run on different GPUs of one model, as the linked page shows. Lines do not compare GPU models."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."

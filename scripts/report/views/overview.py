@@ -58,7 +58,7 @@ def _calls(verdicts: ArticleVerdicts) -> Markdown:
     counts = sorted({claim.headline.new_tokens for claim in verdicts.claims if claim.headline.verdict.has_rows})
     if not counts:
         return Markdown()
-    beside = ", which is the time of the prompt and no speed of generation" if counts == [1] else ""
+    beside = ": they time the prompt (prefill), not generation" if counts == [1] else ""
     return Markdown("Judged by calls of {} new token{}{}.").format(" or ".join(map(str, counts)), "s" * (counts != [1]), beside)
 
 
