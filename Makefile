@@ -54,23 +54,23 @@ help: ## Print this help
 	@echo
 	@echo "variables of bench-% and article-%:"
 	@echo "  GPUS=n | GPU_IDS=a,b    how many free GPUs, or which           (default: as many as the article)"
-	@echo "  STACK=article|<stack>   whose versions                         (default: the article's)"
+	@echo "  STACK=article|<stack>   set of pinned versions                 (default: the article's)"
 	@echo "  VARIANT=published|controlled                                   (default: published, where there is one; article-%: both)"
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
 	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu                    (default: full cuda)"
 	@echo "  ENGINE=docker|podman|apptainer|pyxis|host  what a job runs in  (default: docker)"
-	@echo "  ARTICLE=<slug>          FORCE=1 runs again what is there       TIMEOUT_S=seconds of one job (3600)"
+	@echo "  ARTICLE=<slug>          FORCE=1 measures stored runs again     TIMEOUT_S=seconds of one job (3600)"
 	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
 	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=  other folders"
-	@echo "  MODEL_PATH=/folder      has the real weights already: they are checked, and not copied"
-	@echo "  BATCH_SIZES=1,8,64      in place of the article's own batch sizes"
+	@echo "  MODEL_PATH=/folder      a folder that holds the real weights: they are checked, not copied"
+	@echo "  BATCH_SIZES=1,8,64      batch sizes in place of the article's"
 	@echo "  CASES=<case>,<case>     only these of an article's cases       ITEMS=n  texts of a workload (10000)"
 	@echo "  CLAIMS=2.6,2.7          only the rows that these claims of the article compare; a verdict needs REPEATS=5"
-	@echo "  TIMED_RUNS=n            in place of the article's own; verdicts count REPEATS"
+	@echo "  TIMED_RUNS=n            timed calls of a run, in place of the article's; verdicts count REPEATS"
 	@echo "  REPEATS=n               runs of each row, a fresh process each, in alternating order (default: 1)"
 	@echo "  JOBS=n                  cases at once, each on GPUs (or cores) of its own; their runs judge nothing"
 	@echo "  SCHEDULER=slurm         on a cluster; PARTITION= ACCOUNT= QOS= TIME= CONSTRAINT=, as docs/clusters.md says"
-	@echo "  PLAN=1                  prints rows, runs there and to go, and the expected time; starts nothing"
+	@echo "  PLAN=1                  prints rows, stored and missing runs, and the expected time; starts nothing"
 
 .venv/.%: scripts/requirements/%.txt
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: the kit needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); type make PYTHON=/path/to/python3.11" >&2; exit 3; }
@@ -111,7 +111,7 @@ article-%: $(RUN) always ## Run all cases of an article in all variants: make ar
 	@$(PY) -m scripts article "$$KIT_NAME"
 
 .PHONY: status
-status: $(RUN) ## Show how far the tasks of SCHEDULER=slurm are, from SLURM's queue and the results
+status: $(RUN) ## Show which tasks of SCHEDULER=slurm wait, run or failed, from SLURM's queue and the results
 	@$(PY) -m scripts status
 
 manifest-%: $(RUN) always ## Print a Kubernetes Job that runs a backend's cases: make manifest-deepspeed GPUS=2 REGISTRY=host/name
@@ -212,7 +212,7 @@ test-site: $(DEV) ## Open the site of the committed results in a headless Chromi
 	@KIT_NEEDS_BROWSER=1 $(PY) -m pytest -c tests/pytest.ini tests/site
 
 .PHONY: chaos
-chaos: $(DEV) ## Let faults happen to whole runs, a user's next command after each, and count what was lost (SEED= FAULTS= KIND=)
+chaos: $(DEV) ## Inject faults into whole runs, type a user's next command after each, and count what was lost (SEED= FAULTS= KIND=)
 	@$(PY) -m tests.chaos
 
 .PHONY: doctor
@@ -224,7 +224,7 @@ clocks: $(RUN) ## Time tiny models by the articles' own loops and by the kit, in
 	@$(PY) -m scripts clocks
 
 .PHONY: calibrate
-calibrate: $(RUN) ## Time nothing and a fixed kernel on this machine, five processes each; print the noise floor (DEVICE= ENGINE= STACK=)
+calibrate: $(RUN) ## Time an empty call and a fixed kernel on this machine, in five processes each; print the noise floor (DEVICE= ENGINE= STACK=)
 	@$(PY) -m scripts calibrate
 
 .PHONY: clean

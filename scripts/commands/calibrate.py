@@ -25,9 +25,9 @@ STACK_OF_HOST = "demo"
 @click.command
 @measuring
 def calibrate(slug: str, asked: Options) -> int:
-    """Time nothing and a fixed kernel, in five fresh processes each; print the noise floor of this machine.
+    """Time an empty call and a fixed kernel, in five fresh processes each; print the noise floor of this machine.
 
-    With JOBS=n the kernel then runs n times at once: how much longer it takes is what other jobs cost here.
+    With JOBS=n the kernel then runs n times at once; how much longer it takes shows what other jobs cost here.
     """
     _refuse_what_it_ignores(asked)
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack

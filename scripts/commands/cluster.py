@@ -21,7 +21,7 @@ from scripts.run.slurm.states import Watched
 @click.command
 @RUNS
 def status(runs: Path | None) -> None:
-    """Show how far the tasks of SCHEDULER=slurm are, from SLURM's queue and the results.
+    """Show which tasks of SCHEDULER=slurm wait, run or failed, from SLURM's queue and the results.
 
     A failed task that was submitted again is shown only there.
     """

@@ -232,7 +232,7 @@ def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> lis
     present = list_gpus()
     if not present:
         raise NothingRuns(
-            f"{typed}: this machine shows no NVIDIA GPU; install the driver until `nvidia-smi` lists one, or type make demo, which runs tiny models on the CPU"
+            f"{typed}: this machine shows no NVIDIA GPU; install its driver, so that `nvidia-smi` lists the GPU, or type make demo, for tiny models on the CPU"
         )
     ours = given()
     if not ours:

@@ -78,7 +78,7 @@ def _gpus() -> Gpus:
     except KitError as error:
         return Gpus([], Finding("GPUs", "", str(error)))
     if not present:
-        return Gpus([], Finding("GPUs", "this machine shows no NVIDIA GPU", "install the driver until `nvidia-smi` lists one"))
+        return Gpus([], Finding("GPUs", "this machine shows no NVIDIA GPU", "install its driver, so that `nvidia-smi` lists the GPU"))
     if not given:
         return Gpus([], Finding("GPUs", "", str(allocation.refuse_none("GPUS"))))
     stacks = {capability: stacks_of(capability, driver.get("cuda_driver", "")) for capability in dict.fromkeys(gpu.compute_capability for gpu in given)}
@@ -159,7 +159,7 @@ def _room(models: Path, runs: Path) -> list[Finding]:
     weights_bytes = 2 * max((model.get("parameters", 0) for model in known), default=0)
     machine, needed_bytes = preflight.this_machine([], "", models, runs), weights_bytes + preflight.IMAGE_BYTES
     memory = f"{machine.memory_available_bytes / GIB:.0f} GiB are free, loading needs about {weights_bytes / GIB:.0f}"
-    disk = f"{machine.models_free_bytes / GIB:.0f} GiB are free, a model and its image need about {needed_bytes / GIB:.0f} unless they are there"
+    disk = f"{machine.models_free_bytes / GIB:.0f} GiB are free, a model and its image need about {needed_bytes / GIB:.0f} if they are not there yet"
     return [
         *(
             Finding(name, "", f"{there} is a file in place of a folder; type {name}=/another/folder")
