@@ -70,14 +70,14 @@ def _pushed(client: docker.DockerClient, image: Image, registry: str) -> str:
         digest = ""
         for line in client.api.push(repository, tag, stream=True, decode=True):
             if "error" in line:
-                raise KitError(f"{registry} does not take {image.tag}: {line['error'].strip()}; type docker login {registry.partition('/')[0]}")
+                raise KitError(f"{registry} refused {image.tag}: {line['error'].strip()}; type docker login {registry.partition('/')[0]}")
             digest = line.get("aux", {}).get("Digest", digest)
     except (docker.errors.DockerException, *docker_errors.silence()) as error:
-        raise KitError(f"{registry} does not take {image.tag}: {first_line(error)}; look at the registry and type make push again") from error
+        raise KitError(f"{registry} refused {image.tag}: {first_line(error)}; look at the registry and type make push again") from error
     finally:
         client.images.remove(f"{repository}:{tag}", noprune=True)
     if not digest:
-        raise KitError(f"{registry} gave no digest of {image.tag}; type make push again")
+        raise KitError(f"{registry} returned no digest for {image.tag}; type make push again")
     return digest
 
 

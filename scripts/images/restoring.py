@@ -74,7 +74,7 @@ def restore(where: Path, engine: str = "docker") -> None:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
     if foreign:
-        raise KitError(f"{where} holds what is not the kit's, so nothing was restored:\n  " + _some(foreign) + "\nType ARCHIVES=/path/to/another.")
+        raise KitError(f"{where} holds what `make archive` does not write, so nothing was restored:\n  " + _some(foreign) + "\nType ARCHIVES=/path/to/another.")
     client, refused = ENGINES[engine](), list[str]()
     for stack, files in stacks.items():
         images = loaded.images(stack)
@@ -148,7 +148,7 @@ def _indexes(packed: tarfile.TarFile) -> dict[str, Any]:
     assert packed.fileobj is not None
     while rest := packed.fileobj.read(pieces.CHUNK_BYTES):
         if rest.strip(b"\0"):
-            raise ValueError("it goes on behind its end")
+            raise ValueError("data follow after its end")
     return indexes
 
 
@@ -160,7 +160,7 @@ def _members(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         if unpack.leads_outside(member) or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             raise ValueError(f"its member {member.name!r} leads outside, or is a device")
         if member.issparse():  # its zeros stand in no archive, so no limit counts them
-            raise ValueError(f"its member {member.name!r} has holes, as no engine writes them")
+            raise ValueError(f"its member {member.name!r} is sparse, and no engine writes sparse members")
         yield member
 
 

@@ -16,7 +16,7 @@ def build(layout: Path) -> Path:
     words = ["--quiet", "build", "--force", "--disable-cache", "--mksquashfs-args", COMPRESSION, str(made), f"oci:{layout}"]
     done = apptainer.call(words, APPTAINER_TMPDIR=str(layout.parent))  # a node's own /tmp often has no room for an image
     if done.returncode != 0:
-        raise KitError(f"Apptainer builds no SIF: {programs.last_line(done)}")
+        raise KitError(f"Apptainer could not build the SIF: {programs.last_line(done)}")
     if not made.is_file():
         raise KitError(f"Apptainer says that it built {made.name} and left no such file; see `apptainer version`, the kit needs 1.4 or newer")
     return made

@@ -67,7 +67,7 @@ def build(layout: Path) -> Path:
     words = ["mksquashfs", str(root), str(made), *OPTIONS]
     done = programs.call(words, surroundings.current().variables, "install squashfs-tools, which enroot needs too")
     if done.returncode != 0 or not made.is_file():
-        raise KitError(f"mksquashfs builds no {made.name}: {programs.last_line(done)}")
+        raise KitError(f"mksquashfs could not build {made.name}: {programs.last_line(done)}")
     return made
 
 
@@ -112,7 +112,7 @@ def _lay(layer: Path, digest: str, root: Path, budget: _Budget) -> None:
             while hashed.read(1 << 20):
                 pass
     if f"sha256:{hashed.sha256.hexdigest()}" != digest:
-        raise ValueError(f"the layer {layer.name[:12]}… holds something else than the image's configuration says")
+        raise ValueError(f"the layer {layer.name[:12]}… does not have the digest that the image's configuration names")
 
 
 def apply(archive: tarfile.TarFile, root: Path, budget: _Budget | None = None) -> None:

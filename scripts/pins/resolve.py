@@ -131,7 +131,7 @@ def _compile(request: Request, output: Path, constraints: Path) -> None:
     environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
     done = subprocess.run(command, input="\n".join(request.requirements), env=environment, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
-        raise KitError(f"no lock for {request.path}: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
+        raise KitError(f"{request.path} cannot be locked: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
 
 
 def _header(request: Request) -> str:

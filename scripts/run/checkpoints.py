@@ -64,7 +64,7 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
             finally:
                 removal.remove(work)
     except door.Refused as error:
-        raise KitError(f"a guest left what is not let in: {error}") from error
+        raise KitError(f"the guest left a file that the kit does not accept: {error}") from error
     except OSError as error:
         elsewhere = error.filename is not None and not Path(os.fsdecode(error.filename)).is_relative_to(root)
         if error.errno not in place.OF_THE_FOLDER or elsewhere:

@@ -33,7 +33,7 @@ def claimed(prefix: str, runs: Path, measured: Callable[[], Record | None], anew
             with locks.held(runs / CLAIM):
                 folder = measured() or _claim(prefix, runs, anew, held)
         except OSError as error:
-            raise KitError(f"{runs} gives no lock ({error.strerror or error}); type RUNS=/another/folder, on a disk of this machine") from error
+            raise KitError(f"no file in {runs} can be locked ({error.strerror or error}); type RUNS=/another/folder, on a disk of this machine") from error
         yield folder
 
 

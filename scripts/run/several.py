@@ -84,7 +84,7 @@ def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] =
     waiting, free = split(planned, asked), _places(asked, _at_once(planned, asked))
     for task in waiting:
         if task.gpus > len(free):
-            raise PreflightError(f"{task.title} needs {task.gpus} GPUs, JOBS has {len(free)}; type GPUS=n with fewer, or leave JOBS out")
+            raise PreflightError(f"{task.title} needs {task.gpus} GPUs, but JOBS may use only {len(free)}; type GPUS=n with fewer, or leave JOBS out")
     running: list[Running] = []
     ended: list[Running] = []
     with temporary_folders.made(temporary_folders.OF_JOBS) as folder:

@@ -62,7 +62,7 @@ def verify(path: Path) -> list[str]:
     """What was checked of a bundle and what was not, a line each. Raises KitError with every problem of it."""
     found = verdict(path)
     if found.problems:
-        raise KitError(f"{path} is not what it says:\n  " + "\n  ".join(found.problems))
+        raise KitError(f"{path} failed these checks:\n  " + "\n  ".join(found.problems))
     return found.checked
 
 

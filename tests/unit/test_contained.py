@@ -190,7 +190,7 @@ def test_an_apptainer_that_builds_nothing_and_says_it_did_is_one_line(program: P
 def test_what_an_apptainer_that_fails_has_built_is_no_image(program: Path, tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/made.sif; echo no space left >&2; exit 1\n")
     (tmp_path / "images").mkdir()
-    with pytest.raises(KitError, match="Apptainer builds no SIF: no space left"):
+    with pytest.raises(KitError, match="Apptainer could not build the SIF: no space left"):
         sif.build(tmp_path / "images")
 
 

@@ -89,6 +89,21 @@ def test_what_an_engine_complains_of_in_the_middle_is_told(engine, tmp_path: Pat
         does(engine(b'{"error": "filesystem layer verification failed for digest sha256:0"}\n'), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([{"error": "denied "}], "localhost:5000/kit refused .*: denied; type docker login localhost:5000"),
+        ([{"status": "pushed"}], "localhost:5000/kit returned no digest for .*; type make push again"),
+    ],
+    ids=["refused", "no digest"],
+)
+def test_a_registry_that_keeps_no_image_is_one_line(lines: list[dict], words: str) -> None:
+    client = Mock()
+    client.api.push.return_value = iter(lines)
+    with pytest.raises(KitError, match=words):
+        registry._pushed(client, IMAGE, "localhost:5000/kit")
+
+
 @pytest.mark.parametrize("text", ["<<<<<<< HEAD\n{}", "[]", '{"TAG": 1}', '{"TAG": "latest"}', f'{{"TAG": "{DIGEST}\\n"}}', "[" * 100_000])
 def test_a_file_of_digests_that_holds_anything_else_is_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "digests.json"

@@ -273,8 +273,8 @@ def hollow(plain: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("packed", "said"),
     [
-        (layer(("a", b"2")).fileobj.getvalue(), "holds something else than the image's configuration says"),
-        (hollow(layer(("a", b"1"), ("b", b"1")).fileobj.getvalue()), "holds something else|unexpected end"),
+        (layer(("a", b"2")).fileobj.getvalue(), "does not have the digest that the image's configuration names"),
+        (hollow(layer(("a", b"1"), ("b", b"1")).fileobj.getvalue()), "does not have the digest|unexpected end"),
         (b"rubbish", "truncated|invalid|empty|bad"),
     ],
     ids=["another layer", "half a layer", "rubbish"],

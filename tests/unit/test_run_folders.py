@@ -193,6 +193,20 @@ def test_a_lock_goes_with_its_run_and_another_user_may_open_it_meanwhile(tmp_pat
     assert list(folder.iterdir()) == [] and [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
+def test_a_folder_whose_files_cannot_be_locked_is_named_with_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def without_locks(path: Path) -> Iterator[None]:
+        raise OSError(37, "No locks available")
+        yield
+
+    monkeypatch.setattr(run_folders.locks, "held", without_locks)
+    with (
+        pytest.raises(KitError, match=f"no file in {tmp_path} can be locked .No locks available.; type RUNS=/another/folder"),
+        run_folders.claimed(PREFIX, tmp_path, lambda: [], anew=True),
+    ):
+        pytest.fail("nothing is measured without a lock")
+
+
 def test_runs_of_tiny_models_or_on_a_cpu_are_trials_and_those_without_containers_lie_apart() -> None:
     apart = {("full", "cuda", "host"): WITHOUT_CONTAINERS, ("full", "cuda", "docker"): RUNS, ("tiny", "cuda", "docker"): TRIALS}
     for asked, place in {**apart, ("full", "cpu", "docker"): TRIALS, ("full", "cpu", "host"): TRIALS}.items():

@@ -341,5 +341,5 @@ def test_what_jobs_cannot_do_is_refused(monkeypatch, asked) -> None:
     one = Options(article="inference-tools", jobs=2, weights="random")
     monkeypatch.setattr(gpus, "given", lambda: [gpus.Gpu(0, "GPU-0", "x", 1, "9.0")])
     monkeypatch.setattr(gpus, "foreign_use", lambda gpu: None)
-    with pytest.raises(PreflightError, match="needs 2 GPUs, JOBS has 1"):
+    with pytest.raises(PreflightError, match="needs 2 GPUs, but JOBS may use only 1"):
         several.perform(plan.plan(["layer-parallel"], one, every=False), one)

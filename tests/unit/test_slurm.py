@@ -187,7 +187,7 @@ def test_the_number_of_a_job_is_found_whatever_a_site_prints_before_it(monkeypat
 
 def test_a_job_without_a_number_is_one_line(monkeypatch):
     answering(monkeypatch, "queued for review\n")
-    with pytest.raises(KitError, match="sbatch tells no number of a job, but 'queued for review'; see what `squeue --me` says"):
+    with pytest.raises(KitError, match="sbatch printed no job id, but 'queued for review'; see what `squeue --me` says"):
         client.submit(Path("/runs/job.sh"), "llm-repro-1", [0], 1, [])
 
 

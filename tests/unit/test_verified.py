@@ -313,7 +313,7 @@ def test_a_folder_beside_that_of_the_bundle_is_named(unpacked: Path, tmp_path: P
     with tarfile.open(path, "w:gz") as archive:
         archive.add(unpacked, BUNDLE)
         archive.add(unpacked / "docs", "extra")
-    with pytest.raises(KitError, match="  extra: beside the folder llm-repro-bundle"):
+    with pytest.raises(KitError, match="bad.tar.gz failed these checks:\n  extra: beside the folder llm-repro-bundle"):
         verified.verify(path)
 
 

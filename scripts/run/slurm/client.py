@@ -66,7 +66,7 @@ def submit(script: Path, name: str, indices: Sequence[int], gpus: int, resources
     numbers = [line.partition(";")[0] for line in done.stdout.splitlines()]  # with the name of the cluster behind it
     array = next((number for number in reversed(numbers) if number.isdecimal()), "")
     if not array:
-        raise KitError(f"sbatch tells no number of a job, but {' '.join(done.stdout.split())[:200]!r}; see what `squeue --me` says, and type the same again")
+        raise KitError(f"sbatch printed no job id, but {' '.join(done.stdout.split())[:200]!r}; see what `squeue --me` says, and type the same again")
     return array
 
 

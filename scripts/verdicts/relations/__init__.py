@@ -26,7 +26,7 @@ def of(table: Mapping[str, Any]) -> Relation:
     kind = next((kind for kind in KINDS if kind.KEY in table), None)
     if kind is None:
         known = ", ".join(kind.KEY for kind in KINDS)
-        raise KitError(f"a relation of {', '.join(sorted(table))} is of no kind; each has one of {known}, as inference-tools.toml shows")
+        raise KitError(f"a relation with the keys {', '.join(sorted(table))} has none of {known}; give it one, as inference-tools.toml shows")
     if table[kind.KEY] is False:
         raise KitError(f"the relation {dict(table)}: `{kind.KEY}` is false, allowed is true; leave the relation out")
     try:
