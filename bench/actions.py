@@ -13,7 +13,7 @@ from bench import backends, forms, profile
 from bench.checking import check, judge
 from bench.measuring import clock, longer, measure, ranks, roof, timed_tokens, token_times
 from bench.measuring.clock import Stamp
-from bench.models import pickles, prompts, token_texts, weights
+from bench.models import generate_arguments, pickles, prompts, token_texts, weights
 
 
 def say(**event):
@@ -74,6 +74,9 @@ def import_libraries():
 
 def load(job, result, phases, folder):
     """The engine of the job, loaded on its devices, with the prompt and the folder; the loading is timed."""
+    import transformers
+
+    generate_arguments.check(job, transformers, forms.asks_pipeline(forms.find(job.form)))
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))

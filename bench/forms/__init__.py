@@ -23,6 +23,8 @@ A form is a module with
                                 a function of nothing that makes one call as the clock times it, with all that the form does beside
                                 `generate`; what it returns is the form's own. On a GPU further calls fill the windows of slow counters
                                 (bench/measuring/longer.py; optional)
+    PIPELINE                    True where the arguments of the runs go to transformers' text-generation pipeline, which has some beside those
+                                of `generate` (optional)
     TIMES_RUNS                  True where the measurements are those of the job's runs, with the job's numbers of warm-up and timed
                                 calls: the host then refuses other numbers (optional)
 
@@ -60,6 +62,11 @@ def leaves_tokens(module: types.ModuleType, job: Job) -> bool:
 def stops(module: types.ModuleType) -> bool:
     """Does an end token end an answer of this form before its length?"""
     return getattr(module, "STOPS", False)
+
+
+def asks_pipeline(module: types.ModuleType) -> bool:
+    """Do the arguments of the runs go to a text-generation pipeline?"""
+    return getattr(module, "PIPELINE", False)
 
 
 def makes_further_calls(module: types.ModuleType) -> bool:

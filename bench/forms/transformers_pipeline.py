@@ -4,6 +4,7 @@ from bench.measuring import recorder
 from bench.models import texts
 
 TIMES_RUNS = True
+PIPELINE = True
 OPTIONS = texts.OPTIONS
 
 call = texts.generate

@@ -10,6 +10,7 @@ from bench import compat
 from bench.measuring import measure, recorder
 
 TIMES_RUNS = True
+PIPELINE = True
 OPTIONS = {"seed": ()}
 
 
