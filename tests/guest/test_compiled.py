@@ -350,8 +350,10 @@ for padding, split in (([0], False), ([0], True), ([0, 3, 5], False)):
     plain = both(mask, max_new_tokens=20, eos_token_id=2**31 - 1)
     middle = sorted({{int(row[3]) for row in plain}})  # every row ends at its fourth token or before
     ends = [int(plain[0, 4]), int(plain[-1, 7])]
+    last_new = max(place for place, token in enumerate(plain[0].tolist()) if token not in plain[0, :place].tolist())
     for given in (mask, None):
         both(given, max_new_tokens=1)
+        both(given, max_new_tokens=20, min_new_tokens=last_new + 1, eos_token_id=int(plain[0, last_new]))  # forbidden where it comes first
         both(given, max_new_tokens=20, min_new_tokens=20, eos_token_id=ends)
         both(given, max_length=25, min_length=25, eos_token_id=ends)
         both(given, max_new_tokens=20, eos_token_id=ends[0])
@@ -391,7 +393,7 @@ from bench.job import parse_job
 from bench.backends import compiled
 loaded = compiled.load(parse_job({job!r}))
 reasons = []
-for asked in (dict(do_sample=True, max_new_tokens=2), dict(repetition_penalty=1.5, max_new_tokens=2), dict(), dict(max_new_tokens=99)):
+for asked in (dict(do_sample=True, max_new_tokens=2), dict(repetition_penalty=1.5, max_new_tokens=2), dict(), dict(max_new_tokens=41)):
     try:
         loaded.generate(__import__("torch").ones((3, 8), dtype=int), **asked)
         reasons.append("")
@@ -406,7 +408,7 @@ def test_the_loop_refuses_what_it_cannot_follow(guest, checkpoints):
         "the loop cannot follow tokens that are sampled or searched",
         "the loop cannot follow repetition_penalty in the arguments or in the model's generation config",
         "the loop cannot follow no length in the arguments",
-        "prompt and answer have 107 tokens, the cache has room for 48: give the case load.cache_tokens = 107",
+        "prompt and answer have 49 tokens, the cache has room for 48: give the case load.cache_tokens = 49",
     ]
 
 

@@ -128,6 +128,8 @@ def test_an_answer_may_end_early_by_the_model_s_own_end_token(guest, checkpoints
     job = replace(job, model={**job.model, "path": str(ending)})
     measured = guest.run(job)
     assert measured.status == "ok", measured.reason
+    cycles = measured.figures["cycles"]
+    assert 0 < cycles["real_tokens"] < cycles["counted_tokens"] == 10 * NEW_TOKENS, "what follows an end token is padding"
     judging = replace(job, kind="judge", reference=str(tmp_path / "readings.npz"), options={"dtype": "float32", "floors": FLOORS})
     check = guest.run(judging).check
     assert check["passed"] and check["steps"] < 3 * NEW_TOKENS and check["plain"]["regret_max"] < 1e-3, check

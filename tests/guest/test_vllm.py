@@ -329,16 +329,17 @@ CLOSED = """
 import gc, weakref
 import torch._dynamo
 loaded = backends.find("vllm").load(job)
-model = loaded.llm.model
+model, ended = loaded.llm.model, []
+loaded.llm.llm_engine.engine_core.shutdown = lambda: ended.append(True)
 torch._dynamo.convert_frame.register_bytecode_hook(types.MethodType(lambda self, old, new: None, model))
 gone = weakref.ref(model)
 del model
 loaded.close()
 gc.collect()
-print(json.dumps(gone() is None))
+print(json.dumps([gone() is None, ended]))
 """
 
 
 def test_a_closed_engine_gives_its_model_back_although_vllm_left_a_hook_to_it_in_torch(guest, checkpoints):
     """The probes of the GPU need the memory: on an H200 they found none free after vLLM's own clean-up."""
-    assert asked(guest, vllm_job("bloom", checkpoints["bloom"]), CLOSED)
+    assert asked(guest, vllm_job("bloom", checkpoints["bloom"]), CLOSED) == [True, [True]]
