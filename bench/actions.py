@@ -74,9 +74,6 @@ def import_libraries():
 
 def load(job, result, phases, folder):
     """The engine of the job, loaded on its devices, with the prompt and the folder; the loading is timed."""
-    import transformers
-
-    generate_arguments.check(job, transformers, forms.asks_pipeline(forms.find(job.form)))
     backend = backends.find(job.backend)
     began = time.monotonic()
     loaded = phases.run("load", lambda: backend.load(job))
@@ -90,6 +87,13 @@ def load(job, result, phases, folder):
     loaded.prompt_ids, loaded.prompt_mask = loaded.input_ids, None
     result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
     return loaded
+
+
+def check_arguments(job, form):
+    """Raise UnknownArgument where the library does not know an argument of the job's runs: before `load`, which may take many minutes."""
+    import transformers
+
+    generate_arguments.check(job, transformers, forms.asks_pipeline(form))
 
 
 @contextlib.contextmanager
@@ -116,6 +120,7 @@ def run_measure(job, result, phases, folder):
 
 def measure_loaded(job, result, phases, form, folder):
     """All that needs the model. Nothing holds the model any more when this returns."""
+    check_arguments(job, form)
     with opened(job, result, phases, folder) as loaded:
         device = launch_device(job, loaded)
         before = clock.launch_us(device) if device else None
@@ -232,6 +237,7 @@ def run_convert(job, result, phases, folder):
 
 
 def run_profile(job, result, phases, folder):
+    check_arguments(job, forms.find(job.form))
     keep = os.path.join(folder, "trace.json.gz") if ranks.is_first() else None
     with opened(job, result, phases, folder) as loaded:
         result.figures = phases.run("profile", lambda: {"profile": profile.profile(job, loaded, keep)})

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from bench import actions, backends, forms
+from bench import actions, backends
 from bench.forms import engine_queue, kv_offload, padded_sentences, pipeline_stages, workload
 from bench.measuring import clock, longer, measure, roof, token_times
 
@@ -156,10 +156,8 @@ def loading(device, monkeypatch):
     """A job whose backend's engine and whose parts write themselves down."""
     loaded = backends.Engine(device="cuda:0", used={})
     loaded.close = device.does("closed")
-    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace())
-    monkeypatch.setattr(actions.generate_arguments, "check", lambda job, transformers, pipeline: None)
+    monkeypatch.setattr(actions, "check_arguments", device.does("arguments checked"))
     monkeypatch.setattr(backends, "find", lambda name: types.SimpleNamespace(load=device.does("load", loaded)))
-    monkeypatch.setattr(forms, "find", lambda name: types.SimpleNamespace())
     monkeypatch.setattr(actions.prompts, "token_ids", device.does("prompt", Ids()))
     monkeypatch.setattr(actions.time, "monotonic", device.does("clock", 0.0))
     model = {"path": "/nowhere"}
@@ -189,7 +187,8 @@ def test_how_fast_the_host_starts_an_operator_is_told_before_the_first_call_and_
     monkeypatch.setattr(backends.Engine, "memory", lambda self, job: {"devices": [], "peak_rss_bytes": 1})
     job, result, phases = loading
     actions.measure_loaded(job, result, phases, types.SimpleNamespace(), "/nowhere")
-    assert [event for event in device.events if event in ("starts", "calls")] == ["starts", "calls", "starts"]
+    told = [event for event in device.events if event in ("arguments checked", "load", "starts", "calls")]
+    assert told == ["arguments checked", "load", "starts", "calls", "starts"]
     assert result.launch_us == {"before": 1.0, "after": 2.0}
 
 
