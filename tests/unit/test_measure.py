@@ -104,3 +104,13 @@ def test_a_process_whose_engine_works_in_others_neither_awaits_nor_touches_a_gpu
     assert seen == awaited
     told = environment.gpu_memory(job)
     assert [(one["device"], one["peak_reserved_bytes"]) for one in told] == [(f"cuda:{index}", 7 + index) for index in awaited]
+
+
+def test_each_count_of_a_gpu_s_memory_is_torch_s_own_of_that_name(monkeypatch):
+    counts = {"memory_allocated": 1, "max_memory_allocated": 2, "memory_reserved": 3, "max_memory_reserved": 4}
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 1, **{name: lambda index, count=count: count for name, count in counts.items()}
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    told = environment.gpu_memory(types.SimpleNamespace(device="cuda"))
+    assert told == [{"device": "cuda:0", "allocated_bytes": 1, "peak_allocated_bytes": 2, "reserved_bytes": 3, "peak_reserved_bytes": 4}]
