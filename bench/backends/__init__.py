@@ -61,10 +61,13 @@ class Engine(types.SimpleNamespace):
         """The logits of the last position [rows, vocabulary] of any number of prompts [rows, tokens], for the output check."""
         raise self._lacks("last_logits")
 
-    def finished(self, requests, ends):
+    def finished(self, requests, ends, coming=None):
         """(name, new tokens) of each request (name, prompt ids, most new tokens) as it finishes: at its length or with a token of `ends`.
 
-        The names are distinct whole numbers; the tokens are greedy. Needed where the backend gives REQUESTS.
+        The names are distinct whole numbers; the tokens are greedy. Needed where the backend gives REQUESTS. `coming` holds requests that arrive
+        over time (bench/forms/arrivals.py): the engine takes `coming.due()` before each step, calls `coming.wait()` only where it has nothing to
+        do, tells `coming.answered(names)` as soon as the last tokens of these are on the host, and ends when `coming.left` is 0 and all is done.
+        It is given only where the job's items arrive over time.
         """
         raise self._lacks("finished")
 

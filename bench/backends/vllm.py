@@ -167,19 +167,29 @@ class Vllm(Engine):
         pad = (self.ends or [0])[0] if pad is None else pad
         return torch.tensor([tokens + [pad] * (longest - len(tokens)) for tokens in made])
 
-    def finished(self, requests, ends):
+    def finished(self, requests, ends, coming=None):
+        engine, numbers = self.llm.llm_engine, {}
+        self._add(requests, ends, numbers)
+        while engine.has_unfinished_requests() or (coming and coming.left):
+            if coming:
+                if not engine.has_unfinished_requests():
+                    coming.wait()
+                self._add(coming.due(), ends, numbers)
+            ended = [(numbers[output.request_id], list(output.outputs[0].token_ids)) for output in engine.step()]
+            if coming:
+                coming.answered([number for number, _ in ended])
+            yield from ended
+
+    def _add(self, requests, ends, numbers):
+        """Give requests to the engine; `numbers` gets {the engine's name of a request: its number}."""
         import vllm
 
-        engine, numbers = self.llm.llm_engine, {}
         for number, ids, most in requests:
             asked = vllm.SamplingParams(temperature=0.0, max_tokens=most, ignore_eos=True, stop_token_ids=list(ends), detokenize=False)
             asked.output_kind = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
             name = "queued-{}".format(next(self.names))
             numbers[name] = number
-            engine.add_request(name, {"prompt_token_ids": ids}, asked)
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                yield numbers[output.request_id], list(output.outputs[0].token_ids)
+            self.llm.llm_engine.add_request(name, {"prompt_token_ids": ids}, asked)
 
     def last_logits(self, input_ids, attention_mask=None):
         import torch

@@ -28,7 +28,8 @@ A form is a module with
     TIMES_RUNS                  True where the measurements are those of the job's runs, with the job's numbers of warm-up and timed
                                 calls: the host then refuses other numbers (optional)
 
-Modules without `run` are helpers: fused_regions of fusion, pipeline_stages of pipeline-parallel, kept_answers of continuous and engine-queue.
+Modules without `run` are helpers: fused_regions of fusion, pipeline_stages of pipeline-parallel, kept_answers of continuous and engine-queue,
+arrivals of workload and engine-queue.
 """
 
 import types

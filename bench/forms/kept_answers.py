@@ -32,13 +32,14 @@ def as_asked(finished, waiting, ends):
         yield number, tokens
 
 
-def keep(finished, outputs, tokenizer, width_of, progress):
+def keep(finished, outputs, tokenizer, width_of, progress, coming=None):
     """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
 
-    The time of a line begins with the line before it, that of the first with this call. Raises RuntimeError where an item of `width_of` does not
+    The time of a line begins with the line before it, that of the first with this call, or with the start of `coming`, the Arrivals of
+    items that come over time: their latencies are written too. Raises RuntimeError where an item of `width_of` does not
     come, or comes twice, or another item comes: the file would count what nobody asked for.
     """
-    written, answers, missing = time.perf_counter(), [], set(width_of)
+    written, answers, missing = coming.began_s if coming else time.perf_counter(), [], set(width_of)
     for count, answer in enumerate(finished, start=1):
         if answer[0] not in missing:
             raise RuntimeError("item {} came, which was not asked for or had come before".format(answer[0]))
@@ -49,6 +50,8 @@ def keep(finished, outputs, tokenizer, width_of, progress):
             continue
         line = _line(answers, tokenizer, width_of)
         line["ms"], written = (now - written) * 1000, now
+        if coming:
+            line["latency_ms"] = [coming.latency_ms[number] for number, _ in answers]
         outputs.add(line)
         progress(len(answers))
         answers = []

@@ -1,20 +1,23 @@
 """A workload of many uneven texts in static batches: each batch begins when the batch before it is answered.
 
 Options: bench/models/texts.py, and `items`, the number of texts; `order`, "naive" (as drawn) or "sorted" (by length, so that texts of
-similar length share a batch). Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
-answer. A timed call is one batch, tokenising and decoding included. Batches of earlier, killed runs of this job count too.
-Figures: see `summary`.
+similar length share a batch); `arrivals_per_s` (bench/forms/arrivals.py, optional): a batch then holds what has arrived when it begins, at
+most the batch size and at least one. Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
+answer. A timed call is one batch, tokenising and decoding included; with arrivals also the wait for them, since the batch before ended.
+Batches of earlier, killed runs of this job count too.
+Figures: see `summary`, and with arrivals `figures` of bench/forms/arrivals.py.
 """
 
 import functools
 import time
 
 from bench import compat
+from bench.forms import arrivals
 from bench.measuring import measure
 from bench.measuring.answers_file import Outputs
 from bench.models import texts
 
-OPTIONS = dict(texts.OPTIONS, items=(), order=())
+OPTIONS = dict(texts.OPTIONS, items=(), order=(), arrivals_per_s=())
 
 ORDERS = ("naive", "sorted")
 
@@ -46,10 +49,10 @@ def summary(job, outputs):
 
 
 def result(job, outputs):
-    """The return value of a workload's form: its batches as the timed calls, and their summary."""
+    """The return value of a workload's form: its batches as the timed calls, their summary, and the latencies of items that arrive over time."""
     outputs.close()
     samples = {"new_tokens": job.runs[0]["new_tokens"], "cold_ms": None, "warmup_ms": [], "timed_ms": [batch["ms"] for batch in outputs.batches]}
-    return [samples], None, {"workload": summary(job, outputs)}
+    return [samples], None, dict(arrivals.figures(job, outputs), workload=summary(job, outputs))
 
 
 class Progress:
@@ -108,10 +111,12 @@ def arguments_of(job, tokenizer):
 
 
 def in_order(job, tokenizer, items):
-    """The items in the order of the batches; raises ValueError for an order that there is not."""
+    """The items in the order of the batches; raises ValueError for an order that there is not, or that arrivals do not have."""
     order = job.options["order"]
     if order not in ORDERS:
         raise ValueError("the order of a workload is {!r}, allowed are {}".format(order, " and ".join(ORDERS)))
+    if arrivals.per_s(job) is not None and order != "naive":
+        raise ValueError("items that arrive over time cannot be {}: their order is naive".format(order))
     return items if order == "naive" else sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
 
 
@@ -128,18 +133,40 @@ def prompts_of(job, tokenizer, items):
     return {item.number: texts.encode(job, tokenizer, [item.text])["input_ids"][0].tolist() for item in items}
 
 
+def answer_over_time(coming, size, call, outputs, progress):
+    """Answer what arrives in batches: `call(items)` returns (its ms, its line of the outputs) once all of it is on the host."""
+    ended_s = 0.0
+    coming.start()
+    while coming.left:
+        coming.wait()
+        batch = coming.due(size)
+        _, line = call(batch)
+        began_s, numbers = ended_s, [item.number for item in batch]
+        ended_s = coming.answered(numbers)
+        outputs.add(dict(line, ms=(ended_s - began_s) * 1000, latency_ms=[coming.latency_ms[number] for number in numbers]))
+        progress(len(batch))
+
+
 def run(job, loaded, say):
     import torch
 
     tokenizer, outputs, waiting = opened(job, loaded)
     arguments, synchronize, size = arguments_of(job, tokenizer), measure.synchronizer(job), job.prompt["batch_size"]
     progress = Progress(say, job, waiting)
+
+    def call(batch):
+        return measure.elapsed_ms(functools.partial(answer, job, loaded, tokenizer, batch, arguments), synchronize)
+
     with torch.no_grad():
         if waiting:  # to compile, choose kernels and allocate before the clock starts; later batches may be longer, in "sorted" they are
             answer(job, loaded, tokenizer, waiting[:size], arguments)
+        coming = arrivals.of(job, {item.number: item for item in waiting}, outputs.resumed)
+        if coming:
+            answer_over_time(coming, size, call, outputs, progress)
+            return result(job, outputs)
         for start in range(0, len(waiting), size):
             batch = waiting[start : start + size]
-            ms, line = measure.elapsed_ms(functools.partial(answer, job, loaded, tokenizer, batch, arguments), synchronize)
+            ms, line = call(batch)
             outputs.add(dict(line, ms=ms))
             progress(len(batch))
     return result(job, outputs)

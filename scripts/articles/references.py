@@ -152,8 +152,20 @@ def _claims(article: "Article", file: str) -> None:
         for relation in claim["relations"]:
             for name in cases_of(relation):
                 _known(name, known, f"{where}: case")
+                _all_at_once(article, name, where)
             for name, size in rows_of(relation):
                 _has_row(article, name, size, claim.get("new_tokens"), where)
+
+
+def _all_at_once(article: "Article", name: str, where: str) -> None:
+    """Raise KitError for a case whose items arrive over time: its rate is that of the arrivals."""
+    case = article.case(name)
+    if (
+        case
+        and "arrivals_per_s" in forms.options(forms.find(case.form))
+        and any(article.options_of(case, variant, "full").get("arrivals_per_s") for variant in article.variants_of(case))
+    ):
+        raise KitError(f"{where}: the items of case {name!r} arrive over time, so its rate is not the system's; name a case without arrivals_per_s")
 
 
 def _has_row(article: "Article", name: str, batch_size: int | None, new_tokens: int | None, where: str) -> None:

@@ -51,6 +51,10 @@ class Line:
         longest = self.new_tokens == (self.row.new_tokens or [0])[-1]
         return rates.items_per_s(self.row) if longest and self.row.record.job.form in (*rates.CALL_FORMS, *rates.WORKLOAD_FORMS) else None
 
+    @property
+    def latency(self) -> Mapping[str, float]:
+        return rates.latency(self.row)
+
     def check(self, name: str) -> Value:
         value = (self.row.check or {}).get(name)
         return value if isinstance(value, (bool, int, float, str)) else None
@@ -110,7 +114,15 @@ COLUMNS = (
     Column("low_ms", "lower end of the 95 % interval over runs; empty for fewer than five runs", lambda line: line.interval.low),
     Column("high_ms", "its upper end", lambda line: line.interval.high),
     Column("published_mean_ms", "the article's mean, where it is of the same calls on as many GPUs", lambda line: line.published_ms),
-    Column("items_per_s", "texts with their answers a second, of forms that answer batches", lambda line: line.items_per_s.value if line.items_per_s else None),
+    Column(
+        "items_per_s",
+        "texts with their answers a second, of forms that answer batches; where offered_per_s stands beside it, of that load and no system's own rate",
+        lambda line: line.items_per_s.value if line.items_per_s else None,
+    ),
+    Column("offered_per_s", "requests that arrive a second, of workloads whose texts arrive over time", lambda line: line.latency.get("arrivals_per_s")),
+    Column("latency_median_ms", "of these, from a request's arrival to its whole answer; the mean over runs", lambda line: line.latency.get("median_ms")),
+    Column("latency_p95_ms", "the linear 95th percentile of the same", lambda line: line.latency.get("p95_ms")),
+    Column("latency_p99_ms", "the linear 99th percentile of the same", lambda line: line.latency.get("p99_ms")),
     Column("load_s", "loading the model; the middle run", lambda line: line.row.load_s),
     Column("cold_ms", "the first call after loading; the middle run", lambda line: line.row.cold_ms),
     Column("gpu_busy_share", "of the calls' time, in which a kernel ran, by NVML; of the least busy GPU with weights, the middle run", _busy_share),

@@ -74,6 +74,7 @@ def contradiction(job: Job, result: Result) -> str:
         _of_cycles(job, figures.get("cycles")),
         _of_padding(figures.get("padding")),
         _of_workload_seconds(job, result),
+        _of_latency(job, figures.get("latency"), figures.get("workload")),
         *map(_of_schedule, figures.get("schedules") or []),
     ]
     faults += [*(_of_window(job, calls) for calls in result.measurements), _of_token_times(figures.get("token_times") or {}), *_of_longer(result)]
@@ -176,6 +177,41 @@ def _of_workload_seconds(job: Job, result: Result) -> str:
     seconds, most_s = figure["seconds"], math.fsum(calls_ms) / 1000
     words = f"its workload took {seconds:.3f} s by its figure, and {most_s:.3f} s by its batches"
     return "" if 0.999 * least_s(job, calls_ms) <= seconds <= 1.001 * most_s else words
+
+
+#: The times of a figure of latencies, in which none is shorter than the one before it.
+LATENCIES = ("median_ms", "p95_ms", "p99_ms", "longest_ms")
+
+
+def _of_latency(job: Job, figure: dict[str, Any] | None, workload: dict[str, Any] | None) -> str:
+    """Items that arrive over time have latencies, of all of them, unless the run went on after a stop."""
+    rate = (job.options or {}).get("arrivals_per_s")
+    if figure is None:
+        return f"its items arrive {rate:g} a second, and it tells no latencies" if rate and workload else ""
+    if figure["arrivals_per_s"] != rate or workload is None:
+        return f"it tells latencies of {figure['arrivals_per_s']:g} arrivals a second, its job has {rate or 'none'}"
+    if figure["items"] != workload["items"]:
+        return f"it tells latencies of {figure['items']} items, its workload has {workload['items']}"
+    if bool(figure.get("reason")) != workload["resumed"]:
+        return "latencies are told exactly where the run did not go on after a stop, by its own words"
+    return "" if workload["resumed"] else _of_latencies(figure, workload["seconds"])
+
+
+def _of_latencies(figure: dict[str, Any], seconds: float) -> str:
+    """The clock of the latencies is that of the workload's seconds, and the last of n arrivals lies near n / rate: n exponential gaps take n ± √n mean gaps."""
+    missing = [name for name in (*LATENCIES, "offered_s", "finished_s") if figure.get(name) is None]
+    if missing:
+        return f"its latencies lack {', '.join(missing)}"
+    times_ms, offered_s, finished_s = [figure[name] for name in LATENCIES], figure["offered_s"], figure["finished_s"]
+    gaps, items = offered_s * figure["arrivals_per_s"], figure["items"]
+    if times_ms != sorted(times_ms):
+        return f"{', '.join(LATENCIES)} are {times_ms}, and none may be shorter than the one before"
+    if abs(gaps - items) > 6 * math.sqrt(items) + 20:
+        return f"the last of its {items} items came after {offered_s:.3f} s, at {figure['arrivals_per_s']:g} a second"
+    if not offered_s <= finished_s or times_ms[-1] > 1001 * finished_s:
+        return f"its last item came after {offered_s:.3f} s, the longest wait was {times_ms[-1] / 1000:.3f} s, and all ended after {finished_s:.3f} s"
+    near = SHARE_OF_PHASE * seconds - CLOCK_S <= finished_s <= 1.001 * seconds
+    return "" if near else f"its last answer came after {finished_s:.3f} s, and its workload took {seconds:.3f} s"
 
 
 def _of_schedule(figure: dict[str, Any]) -> str:

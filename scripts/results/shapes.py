@@ -29,6 +29,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 #: A ms or µs that was measured; a shorter one is damage and overflows in ratios.
 Time = Annotated[float, msgspec.Meta(ge=1e-9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(gt=0)]
 
 #: The most numbers of new tokens of a job, and regions and samples of the form `fusion`. Tables and plots compare each with the others, so a result of
 #: thousands would keep a report busy for minutes; the committed results have at most 2, 32 and 9.
@@ -198,6 +199,7 @@ class Options(Shape):
     items: AtLeastOne | None = None
     rows: AtLeastOne | None = None
     tokens_times_ranks: bool | None = None
+    arrivals_per_s: Rate | None = None
 
 
 class Job(Shape):
@@ -292,6 +294,20 @@ class Workload(Shape):
     decode_rows: Count
     seconds: Time
     resumed: bool
+
+
+class Latency(Shape):
+    """Of the items of a workload that arrived over time (bench/forms/arrivals.py), or the reason why no time is told."""
+
+    arrivals_per_s: Rate
+    items: AtLeastOne
+    median_ms: Time | None = None
+    p95_ms: Time | None = None
+    p99_ms: Time | None = None
+    longest_ms: Time | None = None
+    offered_s: Time | None = None
+    finished_s: Time | None = None
+    reason: str | None = None
 
 
 class PaddingSide(Shape):
@@ -457,6 +473,7 @@ class Figures(Shape):
 
     calls: list[TokensOfCalls] | None = None
     workload: Workload | None = None
+    latency: Latency | None = None
     padding: Padding | None = None
     cycles: Cycles | None = None
     pipeline: Pipeline | None = None

@@ -58,6 +58,18 @@ def _workloads(row: Row) -> list[dict[str, Any]]:
     return [done for run in runs if run.guest and (done := run.guest.figures.get("workload"))]
 
 
+def latency(row: Row) -> dict[str, float]:
+    """{name: number} of a row whose items arrived over time: the mean of each number over its runs, without those that tell a reason instead.
+
+    {} for another row. Its items/s are those of the load that was offered, and not of the system: no table of the fastest and no claim takes it up.
+    """
+    runs = row.counted_runs if figure(row, "latency") else ()
+    told = [one for run in runs if run.guest and (one := run.guest.figures.get("latency"))]
+    timed = [one for one in told if not one.get("reason")] or told
+    names = [name for name, value in timed[0].items() if isinstance(value, int | float)] if timed else []
+    return {name: statistics.fmean(one[name] for one in timed) for name in names}
+
+
 def tokens_per_s(row: Row) -> float | None:
     """New tokens a second, those after an answer's end not counted."""
     workloads = _workloads(row)

@@ -11,11 +11,14 @@ import time
 
 import pytest
 
+from bench.forms import arrivals
 from bench.job import parse_result, to_json
 from bench.measuring import answers_file
 from scripts import articles
+from scripts.results import answers as answers_of_host
 from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
+from tests.unit.test_arrivals import TIMES_S
 
 ARTICLE = articles.find("batch-generate")
 GREEDY = {"do_sample": False}
@@ -104,10 +107,14 @@ def workload(checkpoints, form="workload", **options):
     )
 
 
+def lines_of(folder):
+    """The lines of the file that a job left, without its head."""
+    return [json.loads(line) for line in (folder / answers_file.NAME).read_text().splitlines()][1:]
+
+
 def answers_of(folder):
     """{number: (new tokens, text)} of the file that a job left; every item is there once."""
-    lines = [json.loads(line) for line in (folder / answers_file.NAME).read_text().splitlines()][1:]
-    items = [item for line in lines for item in line["items"]]
+    items = [item for line in lines_of(folder) for item in line["items"]]
     assert len({number for number, *_ in items}) == len(items)
     return {number: tuple(rest) for number, *rest in items}
 
@@ -133,6 +140,32 @@ def test_static_and_continuous_batches_give_each_text_the_same_answer(guest, che
     assert {one["prompt_tokens"] for one in facts.values()} == {facts["one"]["padded_prompt_tokens"]}
     assert facts["naive"]["padded_prompt_tokens"] > facts["sorted"]["padded_prompt_tokens"] > facts["one"]["padded_prompt_tokens"]
     assert facts["naive"]["decode_rows"] > facts["one"]["decode_rows"] == facts["continuous"]["decode_rows"]
+
+
+def test_texts_that_arrive_over_time_get_the_same_answers_and_each_has_its_latency(guest, checkpoints, tmp_path):
+    all_at_once = guest.run(workload(checkpoints))
+    answers = answers_of(tmp_path)
+    (tmp_path / answers_file.NAME).unlink()
+    asked = workload(checkpoints, arrivals_per_s=20)
+    result = guest.run(asked)
+    assert (all_at_once.status, result.status) == ("ok", "ok"), result.reason
+    assert answers_of(tmp_path) == answers and "latency" not in all_at_once.figures
+    figure, lines, arrive_s = result.figures["latency"], lines_of(tmp_path), arrivals.times_s(asked)
+    latency_ms = {item[0]: ms for line in lines for item, ms in zip(line["items"], line["latency_ms"], strict=True)}
+    assert sorted(latency_ms) == list(range(22)) and min(latency_ms.values()) > 0 and figure["longest_ms"] == max(latency_ms.values())
+    ended_s = list(itertools.accumulate(line["ms"] / 1000 for line in lines))
+    for line, began_s, now_s in zip(lines, [0.0, *ended_s], ended_s, strict=False):
+        batch = [item[0] for item in line["items"]]
+        assert len(batch) <= 4 and [arrive_s[number] + latency_ms[number] / 1000 for number in batch] == pytest.approx([now_s] * len(batch))
+        assert all(arrive_s[number] < now_s for number in batch) and (len(batch) == 1 or arrive_s[batch[0]] < began_s + 0.1)
+    assert figure["offered_s"] == arrive_s[-1] < figure["finished_s"] == pytest.approx(result.figures["workload"]["seconds"])
+    assert answers_of_host.contradiction(asked, result) == ""
+
+
+def test_a_load_is_the_same_for_the_same_seed_in_every_python(either, checkpoints, tmp_path):
+    (tmp_path / "job.json").write_text(to_json(workload(checkpoints, arrivals_per_s=4)))
+    code = "import json; from bench import job; from bench.forms import arrivals; print(json.dumps(arrivals.times_s(job.parse_job(open({!r}).read()))[:3]))"
+    assert either.code(code.format(str(tmp_path / "job.json"))) == pytest.approx(TIMES_S, abs=1e-6)
 
 
 def test_no_answer_of_a_workload_is_longer_than_the_run_allows(guest, checkpoints, tmp_path):

@@ -3,12 +3,13 @@
 import pytest
 
 from bench.backends import vllm as backend
-from bench.job import to_json
+from bench.job import Result, to_json
 from bench.measuring import answers_file
 from bench.models import weights
+from scripts.results import answers as answers_of_host
 from tests.guest.conftest import SHAPES
 from tests.guest.samples import tiny_job
-from tests.guest.test_batch import answers_of
+from tests.guest.test_batch import answers_of, lines_of
 
 GREEDY = {"do_sample": False, "num_beams": 1}
 BATCH = {"text": "the quick brown fox", "tokens": 32, "batch_size": 3}
@@ -45,16 +46,16 @@ class Engine:
         vllm.events.append("1 queued")
         assert params.output_kind != Kind.CUMULATIVE and name not in [one[0] for one in self.waiting]
         self.kind = params.output_kind
-        self.waiting.append([name, self.llm.tokens(prompt, params)[0], len(self.waiting)])
+        self.waiting.append([name, self.llm.tokens(prompt, params)[0], len(self.waiting), self.at])
     def has_unfinished_requests(self):
-        return any(tokens for _, tokens, _ in self.waiting)
+        return any(one[1] for one in self.waiting)
     def step(self):
         self.at += 1
         if self.kind == Kind.FINAL_ONLY:
-            ended = [one for one in self.waiting if len(one[1]) == self.at]
+            ended = [one for one in self.waiting if len(one[1]) == self.at - one[3]]
             self.waiting = [one for one in self.waiting if one not in ended]
             self.at = self.at if self.waiting else 0
-            return [output(name, tokens) for name, tokens, _ in ended]
+            return [output(one[0], one[1]) for one in ended]
         ready = [one for one in self.waiting if one[1] and self.at > one[2]]
         return [output(one[0], (one[1].pop(0),)) for one in ready]
 
@@ -270,6 +271,25 @@ def test_a_workload_through_the_engine_s_own_queue_gives_each_text_the_answer_of
     assert answers_of(tmp_path) == answers and sorted(answers) == list(range(9)) and len({made for made, _ in answers.values()}) > 2
     assert figures["workload"]["new_tokens"] == plain.figures["workload"]["new_tokens"] == figures["workload"]["decode_rows"]
     assert figures["workload"]["prompt_tokens"] == figures["workload"]["padded_prompt_tokens"] == plain.figures["workload"]["prompt_tokens"]
+
+
+def test_requests_that_arrive_over_time_get_the_same_answers_from_the_queue_as_in_static_batches(guest, checkpoints, references, tmp_path):
+    lengths = {"median": 3, "sigma": 0.8, "least": 1, "most": 6}
+    options = {"templated": False, "items": 9, "order": "naive", "seed": 0, "prompt_tokens": lengths, "answer_tokens": lengths, "terminators": []}
+    runs = [{"new_tokens": 6, "arguments": {"do_sample": False}}]
+    asked_of = {"options": dict(options, arrivals_per_s=20), "runs": runs, "reference": references["llama"], "warmup_runs": 0}
+    plain = guest.run(tiny_job("llama", checkpoints["llama"], form="workload", prompt=BATCH, **asked_of))
+    answers = answers_of(tmp_path)
+    (tmp_path / answers_file.NAME).unlink()
+    queued = vllm_job("llama", checkpoints["llama"], form="engine-queue", load={"dtype": "float32", "cache_tokens": 64}, **asked_of)
+    status, reason, figures, _ = asked(guest, queued, QUEUE.format(folder=str(tmp_path)))
+    assert (status, reason) == ("ok", "") and plain.status == "ok", plain.reason
+    assert answers_of(tmp_path) == answers and sorted(answers) == list(range(9))
+    assert figures["latency"]["offered_s"] == plain.figures["latency"]["offered_s"], "the same load for both"
+    latencies_ms = [ms for line in lines_of(tmp_path) for ms in line["latency_ms"]]
+    assert len(latencies_ms) == 9 and max(latencies_ms) == figures["latency"]["longest_ms"]
+    for result in (plain, Result(queued.id, "ok", measurements=[{"timed_ms": [line["ms"] for line in lines_of(tmp_path)], "new_tokens": 6}], figures=figures)):
+        assert answers_of_host.contradiction(queued, result) == ""
 
 
 REFUSED = """

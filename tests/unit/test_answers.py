@@ -406,6 +406,66 @@ def test_the_seconds_of_a_workload_are_those_of_its_batches(tmp_path: Path) -> N
         assert f"its workload took {seconds:.3f} s by its figure, and 4.000 s by its batches" in told(seconds, backend)
 
 
+#: 400 requests at four a second, as an honest guest tells of them.
+LATENCY = {
+    "arrivals_per_s": 4.0,
+    "items": 400,
+    "median_ms": 900.0,
+    "p95_ms": 2000.0,
+    "p99_ms": 3000.0,
+    "longest_ms": 3500.0,
+    "offered_s": 99.0,
+    "finished_s": 100.0,
+}
+RESUMED = {"arrivals_per_s": 4.0, "items": 400, "reason": "it went on after a stop"}
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        (LATENCY, ""),
+        ({**LATENCY, "offered_s": 66.0}, ""),
+        ({**LATENCY, "median_ms": 3500.0, "p95_ms": 3500.0, "p99_ms": 3500.0}, ""),
+        (None, "its items arrive 4 a second, and it tells no latencies"),
+        ({**LATENCY, "arrivals_per_s": 5.0}, "it tells latencies of 5 arrivals a second, its job has 4.0"),
+        ({**LATENCY, "items": 399}, "it tells latencies of 399 items, its workload has 400"),
+        ({**LATENCY, "p95_ms": None}, "its latencies lack p95_ms"),
+        ({**LATENCY, "finished_s": None}, "its latencies lack finished_s"),
+        ({**LATENCY, "median_ms": 2001.0}, "none may be shorter than the one before"),
+        ({**LATENCY, "p99_ms": 3501.0}, "none may be shorter than the one before"),
+        ({**LATENCY, "offered_s": 64.0}, "the last of its 400 items came after 64.000 s, at 4 a second"),
+        ({**LATENCY, "offered_s": 136.0}, "the last of its 400 items came after 136.000 s, at 4 a second"),
+        ({**LATENCY, "offered_s": 100.1}, "its last item came after 100.100 s"),
+        ({**LATENCY, "longest_ms": 101_000.0}, "the longest wait was 101.000 s, and all ended after 100.000 s"),
+        ({**LATENCY, "finished_s": 102.0}, "its last answer came after 102.000 s, and its workload took 100.000 s"),
+        ({**LATENCY, "offered_s": 70.0, "finished_s": 80.0}, "its last answer came after 80.000 s, and its workload took 100.000 s"),
+        (RESUMED, "latencies are told exactly where the run did not go on after a stop"),
+    ],
+)
+def test_latencies_agree_with_their_job_their_workload_and_each_other(tmp_path: Path, figure: dict | None, said: str) -> None:
+    status, reason = served(tmp_path, figure, resumed=False)
+    assert said in reason and (status == "ok") == (said == ""), reason
+
+
+def served(folder: Path, figure: dict | None, resumed: bool, **options: object) -> tuple[str, str]:
+    """(status, reason) of a workload of 400 items in 100 s whose guest tells these latencies."""
+    counts = {"items": 400, "new_tokens": 400, "prompt_tokens": 400, "padded_prompt_tokens": 400, "decode_rows": 400, "seconds": 100.0, "resumed": resumed}
+    figures = {"workload": counts, **({"latency": figure} if figure else {})}
+    answer = good(figures=figures, **calls(timed_ms=[100_000.0]))
+    asked = a_job(form="workload", options={"items": 400, "arrivals_per_s": 4.0, **options})
+    return answered(folder, answer, ended(wall_s=200.0), asked, resumed)
+
+
+def test_a_run_that_went_on_after_a_stop_tells_why_it_has_no_latencies(tmp_path: Path) -> None:
+    assert served(tmp_path, RESUMED, resumed=True) == ("ok", "")
+    assert "latencies are told exactly where" in served(tmp_path, LATENCY, resumed=True)[1]
+
+
+def test_a_workload_whose_items_are_all_there_tells_no_latencies(tmp_path: Path) -> None:
+    assert served(tmp_path, None, resumed=False, arrivals_per_s=None) == ("ok", "")
+    assert "its job has none" in served(tmp_path, LATENCY, resumed=False, arrivals_per_s=None)[1]
+
+
 def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path) -> None:
     counts = {"items": 3, "new_tokens": 48, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
     runs = [{"new_tokens": tokens, "arguments": {}} for tokens in (16, 1)]

@@ -219,6 +219,17 @@ def test_a_claim_may_name_any_batch_size_of_a_sweep_until_memory_runs_out(copy):
         model.load("inference-tools", copy)
 
 
+@pytest.mark.parametrize(("named", "where"), [("serving-static", ""), ("workload-naive", "[options]\narrivals_per_s = 4")])
+def test_a_claim_may_not_compare_a_case_whose_items_arrive_over_time(copy, named, where):
+    path = copy / "batch-generate.toml"
+    text = path.read_text().replace("[options]", where or "[options]", 1)
+    path.write_text(text)
+    assert "batch-generate" in articles.load_all(copy), "its claims are on forms that read no such option"
+    path.write_text(text.replace('{ single = "single", batched = "batch", size = 60 }', f'{{ single = "single", batched = "{named}" }}', 1))
+    with pytest.raises(KitError, match=f"claim 3.1: the items of case '{named}' arrive over time, so its rate is not the system's; name a case without"):
+        articles.load_all(copy)
+
+
 def test_of_two_mistakes_the_first_is_named_with_its_own_key(copy):
     text = (copy / "inference-tools.toml").read_text()
     later = text.replace("new_tokens = 128, arguments", "new_tokens = -1, arguments").replace('text = "DeepSpeed-Inference', 'text = 1 # "')

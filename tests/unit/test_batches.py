@@ -1,5 +1,6 @@
 """The third article's rows: rates, hours, tables, plot and verdicts, on made-up runs."""
 
+import csv
 import dataclasses
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,7 +10,7 @@ import pytest
 from scripts import articles, results, stats
 from scripts.report import document
 from scripts.report.plots import throughput
-from scripts.report.views import claims, overview, padding
+from scripts.report.views import claims, fastest, overview, padding, same_work, workload
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import judging, rates, relations, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
@@ -338,6 +339,81 @@ def test_a_workload_tells_its_padding_and_what_it_decoded_in_vain(page: str) -> 
     around = next(line for line in page.split("Around the calls")[1].splitlines() if line.startswith("| workload-naive b256 |"))
     assert around.endswith("| — | — | — | — |"), "parts of a workload are no calls that can drift"
     assert "| workload-continuous b256 | 256 | 2,000 | 50.0 | 5000 | 3.33 min | 0.0 | 0.0 | yes |" in page
+
+
+LATENCY = {
+    "arrivals_per_s": 4,
+    "items": 400,
+    "median_ms": 1000.0,
+    "p95_ms": 3000.0,
+    "p99_ms": 4000.0,
+    "longest_ms": 5000.0,
+    "offered_s": 99.0,
+    "finished_s": 100.0,
+}
+SERVED = {"workload": {**WORKLOAD, "items": 400, "seconds": 100.0, "resumed": False}, "latency": LATENCY}
+
+
+def serving(case: str = "serving-static", number: int = 1, **latency: object) -> results.Record:
+    """A run whose items arrived over time; only these latencies differ."""
+    one = a_run(case, 12_500.0, 64, figures={**SERVED, "latency": {**LATENCY, **latency}}, number=number)
+    return dataclasses.replace(one, job=dataclasses.replace(one.job, options={"arrivals_per_s": 4}))
+
+
+OVER_TIME_HEADS = "| requests/s offered | latency, s: median / p95 / p99 |"
+
+
+def test_what_arrived_over_time_tells_its_load_and_its_latencies(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "runs", [*whole(), serving(), serving(number=2, median_ms=2000.0)])
+    document.write(tmp_path / "runs", tmp_path)
+    text = reports.text_of(tmp_path)
+    assert OVER_TIME_HEADS in text and str(workload.OVER_TIME) in text
+    assert line_of(text, "| serving-static b64 | 64 | 400 | 4.00 | 2000 | — |").endswith("| 4 | 1.50 / 3.00 / 4.00 |"), (
+        "of two runs the mean; no time of 10,000"
+    )
+    assert line_of(text, "| workload-naive b256 | 256 |").endswith("| — | — |")
+    rows = {line["case"]: line for line in csv.DictReader((tmp_path / "results.csv").open())}
+    names = ("items_per_s", "offered_per_s", "latency_median_ms", "latency_p95_ms", "latency_p99_ms")
+    assert [rows["serving-static"][name] for name in names] == ["4.0", "4.0", "1500.0", "3000.0", "4000.0"]
+    assert [rows["workload-naive"][name] for name in names] == ["20.0", "", "", "", ""]
+
+
+def test_where_nothing_arrives_over_time_no_column_says_so(page: str) -> None:
+    assert OVER_TIME_HEADS not in page and str(workload.OVER_TIME) not in page
+
+
+def test_a_run_that_went_on_after_a_stop_has_its_load_and_no_latencies() -> None:
+    stopped = serving()
+    stopped.guest.figures["latency"] = {"arrivals_per_s": 4, "items": 400, "reason": "it went on after a stop"}
+    assert str(workload.section(group_of([stopped]), ARTICLE)).splitlines()[-1].endswith("| 4 | — |")
+    both = str(workload.section(group_of([stopped, serving(number=2)]), ARTICLE)).splitlines()[-1]
+    assert both.endswith("| 4 | 1.00 / 3.00 / 4.00 |"), "the other run's"
+
+
+def test_a_row_whose_items_arrived_over_time_wins_no_table_and_no_claim() -> None:
+    """Its rate is that of its arrivals: here it would be far ahead of every batch."""
+    others = [run for one in (a_run("single", 6400.0), *sweep(0.156, 0.31)) for run in synthetic.repeated(one, 5, 0.002)]
+    today = [run for case in ("batch-compiled", "batch-vllm") for run in synthetic.repeated(by_its_backend(a_run(case, 6000.0, 2)), 5, 0.002)]
+    ahead = [run for case in ("serving-static", "serving-vllm") for number in range(1, 6) for run in [fast(case, number)]]
+    without, beside = ([*others, *today], [*others, *today, *ahead])
+
+    def told(records: list[results.Record]) -> list[str]:
+        groups = row_groups.build(records, {"batch-generate": ARTICLE})
+        verdicts = [(one.headline.claim["id"], one.headline.verdict) for one in judging.judge_article(groups, ARTICLE).claims]
+        return [str(fastest.section(groups)), str(same_work.section(groups, ARTICLE)), rate_view.section(groups[0], ARTICLE), str(verdicts)]
+
+    assert rates.items_per_s(row_of(*ahead[:5])).value == 400
+    assert told(beside) == told(without) and "batch" in told(without)[0] and "batch-vllm" in told(without)[1]
+
+
+def fast(case: str, number: int) -> results.Record:
+    """400 items a second."""
+    one = a_run(case, 100.0, 2, figures={**SERVED, "workload": {**SERVED["workload"], "seconds": 1.0}}, number=number)
+    return by_its_backend(dataclasses.replace(one, job=dataclasses.replace(one.job, options={"arrivals_per_s": 4})))
+
+
+def by_its_backend(one: results.Record) -> results.Record:
+    return dataclasses.replace(one, job=dataclasses.replace(one.job, backend=ARTICLE.case(one.job.case).backend))
 
 
 def test_padding_on_both_sides_stands_beside_the_text_alone(page: str) -> None:

@@ -27,7 +27,7 @@ def _tokens_per_s(row: Row) -> str:
 
 
 def _duration(row: Row) -> str:
-    rate = rates.items_per_s(row)
+    rate = None if rates.latency(row) else rates.items_per_s(row)  # more items would arrive as slowly
     return rates.duration(rates.hours(rate.value)) if rate else NONE
 
 

@@ -1,6 +1,6 @@
 """What each way through the same uneven texts makes of its time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scripts.articles import Article
@@ -19,6 +19,11 @@ WORDS = Markdown(
     "Rates are those of all runs:"
 )
 
+OVER_TIME = Markdown(
+    "Where requests arrive over time, items/s are those served over the whole time, waiting included: no system is faster by them. A latency is the time "
+    "from a request's arrival to its answer's last token, in a static batch to the end of the batch; of several runs the mean of each percentile."
+)
+
 
 def _of(cell: Callable[[Mapping[str, Any]], object]) -> Callable[[Row], object]:
     """A cell of a row's figure."""
@@ -28,6 +33,23 @@ def _of(cell: Callable[[Mapping[str, Any]], object]) -> Callable[[Row], object]:
 def missing_share(part: float, whole: float) -> str:
     """Which part of a whole is missing, in %."""
     return f"{100 * (1 - part / whole):.1f}" if whole else NONE
+
+
+def _latencies(row: Row) -> str:
+    """ "3.12 / 6.40 / 7.01"."""
+    told = rates.latency(row)
+    return cells.beside(*(cells.significant(told[name] / 1000) for name in ("median_ms", "p95_ms", "p99_ms"))) if "median_ms" in told else NONE
+
+
+def _offered(row: Row) -> str:
+    told = rates.latency(row)
+    return f"{told['arrivals_per_s']:g}" if told else NONE
+
+
+def over_time(rows: Sequence[Row]) -> list[Column[Row]]:
+    """The columns of items that arrive over time, where any do."""
+    any_do = any(map(rates.latency, rows))
+    return [Column("requests/s offered", _offered, when=any_do), Column("latency, s: median / p95 / p99", _latencies, when=any_do)]
 
 
 COLUMNS: list[Column[Row]] = [
@@ -43,8 +65,10 @@ COLUMNS: list[Column[Row]] = [
 
 def section(group: Group, article: Article | None) -> Markdown:
     rows = [row for row in rates.rows_of(group, rates.WORKLOAD_FORMS) if rates.figure(row, "workload")]
-    columns = [Column[Row]("workload", cells.case, words=True), devices(group, rows), *COLUMNS]
-    return blocks(WORDS, table(columns, rows)) if rows else Markdown()
+    latencies = over_time(rows)
+    columns = [Column[Row]("workload", cells.case, words=True), devices(group, rows), *COLUMNS, *latencies]
+    words = [WORDS, OVER_TIME] if latencies[0].when else [WORDS]
+    return blocks(*words, table(columns, rows)) if rows else Markdown()
 
 
 VIEW = View("workload", section, summary="Workloads of uneven texts")
