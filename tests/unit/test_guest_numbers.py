@@ -1,5 +1,6 @@
 """Numbers that the guest hands out: what is counted, of which call, and in which order. Without torch, whose part stand-ins take."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -47,11 +48,9 @@ def test_the_judge_gets_the_tokens_of_the_timed_calls_and_of_no_call_before_them
 
 
 def test_the_time_of_a_batch_of_a_workload_is_that_of_the_whole_batch(monkeypatch):
-    import contextlib
-
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(no_grad=contextlib.nullcontext))
     kept, items = [], [types.SimpleNamespace(number=number) for number in range(4)]
-    monkeypatch.setattr(workload, "opened", lambda job, loaded: (None, types.SimpleNamespace(add=kept.append), items))
+    monkeypatch.setattr(workload, "opened", lambda job, loaded: (None, types.SimpleNamespace(add=kept.append, resumed=False), items))
     monkeypatch.setattr(workload, "arguments_of", lambda job, tokenizer: {})
     monkeypatch.setattr(workload, "answer", lambda *arguments: {})
     monkeypatch.setattr(workload.measure, "elapsed_ms", lambda action, synchronize: (8.0, action()))

@@ -91,7 +91,7 @@ def test_each_batch_of_a_workload_is_timed_from_an_idle_gpu_until_it_is_done_aft
     device.torch.no_grad = lambda: contextlib.nullcontext()
     items = [types.SimpleNamespace(number=number, new_tokens=1) for number in range(3)]
     kept = []
-    outputs = types.SimpleNamespace(add=kept.append)
+    outputs = types.SimpleNamespace(add=kept.append, resumed=False)
     monkeypatch.setattr(workload, "opened", lambda job, loaded: (None, outputs, items))
     monkeypatch.setattr(workload, "arguments_of", lambda job, tokenizer: {})
     monkeypatch.setattr(workload, "answer", lambda job, loaded, tokenizer, batch, arguments: device.events.append(len(batch)) or {"of": len(batch)})
@@ -104,7 +104,7 @@ def test_each_batch_of_a_workload_is_timed_from_an_idle_gpu_until_it_is_done_aft
 
 def test_an_engine_s_queue_is_timed_after_its_warm_up_of_turned_prompts_is_done(device, monkeypatch):
     items, prompts = [types.SimpleNamespace(number=number, new_tokens=5) for number in range(3)], {0: [1, 2], 1: [3, 4], 2: [5, 6]}
-    monkeypatch.setattr(engine_queue, "opened", lambda job, loaded: (None, None, items))
+    monkeypatch.setattr(engine_queue, "opened", lambda job, loaded: (None, types.SimpleNamespace(resumed=False), items))
     monkeypatch.setattr(engine_queue, "arguments_of", lambda job, tokenizer: {"eos_token_id": [9]})
     monkeypatch.setattr(engine_queue, "prompts_of", lambda job, tokenizer, waiting: prompts)
     monkeypatch.setattr(engine_queue, "keep", lambda finished, *rest: list(finished))
