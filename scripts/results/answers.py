@@ -188,12 +188,16 @@ def _of_latency(job: Job, figure: dict[str, Any] | None, workload: dict[str, Any
     rate = (job.options or {}).get("arrivals_per_s")
     if figure is None:
         return f"its items arrive {rate:g} a second, and it tells no latencies" if rate and workload else ""
-    if figure["arrivals_per_s"] != rate or workload is None:
+    if workload is None:
+        return "it tells latencies, and no workload"
+    if figure["arrivals_per_s"] != rate:
         return f"it tells latencies of {figure['arrivals_per_s']:g} arrivals a second, its job has {rate or 'none'}"
     if figure["items"] != workload["items"]:
         return f"it tells latencies of {figure['items']} items, its workload has {workload['items']}"
     if bool(figure.get("reason")) != workload["resumed"]:
-        return "latencies are told exactly where the run did not go on after a stop, by its own words"
+        return (
+            "its run went on after a stop, and it tells latencies" if workload["resumed"] else "its run did not go on after a stop, and it tells no latencies"
+        )
     return "" if workload["resumed"] else _of_latencies(figure, workload["seconds"])
 
 

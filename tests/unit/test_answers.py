@@ -439,7 +439,7 @@ RESUMED = {"arrivals_per_s": 4.0, "items": 400, "reason": "it went on after a st
         ({**LATENCY, "longest_ms": 101_000.0}, "the longest wait was 101.000 s, and all ended after 100.000 s"),
         ({**LATENCY, "finished_s": 102.0}, "its last answer came after 102.000 s, and its workload took 100.000 s"),
         ({**LATENCY, "offered_s": 70.0, "finished_s": 80.0}, "its last answer came after 80.000 s, and its workload took 100.000 s"),
-        (RESUMED, "latencies are told exactly where the run did not go on after a stop"),
+        (RESUMED, "its run did not go on after a stop, and it tells no latencies"),
     ],
 )
 def test_latencies_agree_with_their_job_their_workload_and_each_other(tmp_path: Path, figure: dict | None, said: str) -> None:
@@ -458,7 +458,13 @@ def served(folder: Path, figure: dict | None, resumed: bool, **options: object) 
 
 def test_a_run_that_went_on_after_a_stop_tells_why_it_has_no_latencies(tmp_path: Path) -> None:
     assert served(tmp_path, RESUMED, resumed=True) == ("ok", "")
-    assert "latencies are told exactly where" in served(tmp_path, LATENCY, resumed=True)[1]
+    assert "its run went on after a stop, and it tells latencies" in served(tmp_path, LATENCY, resumed=True)[1]
+
+
+def test_latencies_without_a_workload_are_of_nothing(tmp_path: Path) -> None:
+    asked = a_job(options={"items": 400, "arrivals_per_s": 4.0})
+    status, reason = answered(tmp_path, good(figures={"latency": LATENCY}), job=asked)
+    assert status == "failed" and "it tells latencies, and no workload" in reason
 
 
 def test_a_workload_whose_items_are_all_there_tells_no_latencies(tmp_path: Path) -> None:
