@@ -385,9 +385,10 @@ def test_where_nothing_arrives_over_time_no_column_says_so(page: str) -> None:
 def test_a_run_that_went_on_after_a_stop_has_its_load_and_no_latencies() -> None:
     stopped = serving()
     stopped.guest.figures["latency"] = {"arrivals_per_s": 4, "items": 400, "reason": "it went on after a stop"}
-    assert str(workload.section(group_of([stopped]), ARTICLE)).splitlines()[-1].endswith("| 4 | — |")
-    both = str(workload.section(group_of([stopped, serving(number=2)]), ARTICLE)).splitlines()[-1]
-    assert both.endswith("| 4 | 1.00 / 3.00 / 4.00 |"), "the other run's"
+    alone, both = (str(workload.section(group_of(runs), ARTICLE)) for runs in ([stopped], [stopped, serving(number=2)]))
+    assert line_of(alone, "| serving-static b64 |").endswith("| 4 | — |")
+    assert line_of(both, "| serving-static b64 |").endswith("| 4 | 1.00 / 3.00 / 4.00 |"), "the other run's"
+    assert both.index(str(workload.WORDS)) < both.index("| serving-static b64 |") < both.index(str(workload.OVER_TIME)), "the first words end in a colon"
 
 
 def test_a_row_whose_items_arrived_over_time_wins_no_table_and_no_claim() -> None:

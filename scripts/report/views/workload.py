@@ -20,8 +20,8 @@ WORDS = Markdown(
 )
 
 OVER_TIME = Markdown(
-    "Where requests arrive over time, items/s are those served over the whole time, waiting included: no system is faster by them. A latency is the time "
-    "from a request's arrival to its answer's last token, in a static batch to the end of the batch; of several runs the mean of each percentile."
+    "Where requests arrive over time, items/s count the time without requests too, so they do not tell which system is faster. A latency is the time "
+    "from a request's arrival to its answer's last token, in a static batch to the end of the batch; of several runs the table has the mean of each percentile."
 )
 
 
@@ -67,8 +67,8 @@ def section(group: Group, article: Article | None) -> Markdown:
     rows = [row for row in rates.rows_of(group, rates.WORKLOAD_FORMS) if rates.figure(row, "workload")]
     latencies = over_time(rows)
     columns = [Column[Row]("workload", cells.case, words=True), devices(group, rows), *COLUMNS, *latencies]
-    words = [WORDS, OVER_TIME] if latencies[0].when else [WORDS]
-    return blocks(*words, table(columns, rows)) if rows else Markdown()
+    words = OVER_TIME if latencies[0].when else Markdown()
+    return blocks(WORDS, table(columns, rows), words) if rows else Markdown()
 
 
 VIEW = View("workload", section, summary="Workloads of uneven texts")
