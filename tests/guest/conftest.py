@@ -27,6 +27,12 @@ def python_tensor_parallel():
     return demo_environments.ensure("tensor-parallel")
 
 
+@pytest.fixture(scope="session", params=["transformers 5", "transformers 4"])
+def either(request, tmp_path_factory):
+    """A guest with current transformers, and one near those of the articles' time, which DeepSpeed's kernels still know."""
+    return Guest(request.getfixturevalue("python" if request.param.endswith("5") else "python_tensor_parallel"), tmp_path_factory.mktemp("either"))
+
+
 @functools.cache
 def warm(python):
     """The interpreter of warm.py, whose processes have torch imported already; it ends with this process."""

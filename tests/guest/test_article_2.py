@@ -16,12 +16,6 @@ SENTENCES = ["DeepSpeed is a machine learning framework", "He has a", "In the fa
 HUNDRED = {"max_new_tokens": 5, "do_sample": False}
 
 
-@pytest.fixture(scope="session", params=["transformers 5", "transformers 4"])
-def either(request, tmp_path_factory):
-    """A guest with current transformers, and one with those that DeepSpeed's kernels still know."""
-    return Guest(request.getfixturevalue("python" if request.param.endswith("5") else "python_tensor_parallel"), tmp_path_factory.mktemp("either"))
-
-
 def cycles_job(path, **changes):
     prompt = {"text": SENTENCES[0], "texts": SENTENCES, "tokens": 6, "batch_size": 4}
     fields = {"form": "padded-sentences", "backend": "layer-parallel", "load": {"dtype": "float32", "device_map": "auto"}, "prompt": prompt}

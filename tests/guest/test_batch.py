@@ -40,12 +40,6 @@ def job(checkpoints, form, batch_size=1, new_tokens=6, run=None, **options):
     )
 
 
-@pytest.fixture(scope="session", params=["transformers 5", "transformers 4"])
-def either(request, tmp_path_factory):
-    """A guest with current transformers, and one near those of the article's time."""
-    return Guest(request.getfixturevalue("python" if request.param.endswith("5") else "python_tensor_parallel"), tmp_path_factory.mktemp("either"))
-
-
 @pytest.fixture(scope="module")
 def answer(python, checkpoints, tmp_path_factory):
     """Plain transformers' answer to the article's prompt."""

@@ -3,13 +3,7 @@
 import pytest
 
 from scripts import articles
-from tests.guest.conftest import Guest
 from tests.guest.samples import tiny_job
-
-
-@pytest.fixture(params=["transformers 5", "transformers 4"])
-def either(request, tmp_path):
-    return Guest(request.getfixturevalue("python" if request.param.endswith("5") else "python_tensor_parallel"), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["measure", "profile"])

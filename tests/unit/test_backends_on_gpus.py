@@ -1,5 +1,6 @@
 """What backends ask of libraries that need a GPU, and what they tell of it: on stand-ins of the libraries."""
 
+import contextlib
 import os
 import sys
 import types
@@ -247,8 +248,6 @@ def test_lengths_of_prompt_and_answer_together_become_vllm_s_of_the_answer_alone
 
 
 def test_the_new_tokens_of_an_answer_that_ended_early_hold_nothing_of_the_prompt(monkeypatch):
-    import contextlib
-
     import numpy
 
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(no_grad=contextlib.nullcontext))
