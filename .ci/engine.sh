@@ -1,5 +1,5 @@
 #!/bin/bash
-# A private Docker engine with eight make-believe GPUs, for a throwaway CI machine: Debian 12, root, no GPU needed.
+# A private Docker engine with eight simulated GPUs, for a throwaway CI machine: Debian 12, root, no GPU needed.
 #
 #   eval "$(.ci/engine.sh start)"    install what is missing, start dockerd, print `export DOCKER_HOST=…`
 #   .ci/engine.sh stop               stop it; images are kept

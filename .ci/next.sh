@@ -45,7 +45,7 @@ entered() { # COMMAND…
     mount --bind "$tree" "$tree"
     mount -t tmpfs -o mode=755 tmpfs "$tree/run"
     mkdir "$tree/run/person" && chown $person:$person "$tree/run/person"
-    # This machine's devices, FUSE open to every user as Debian has it, and the make-believe GPUs, which rootless Podman takes by their own names.
+    # This machine's devices, FUSE open to every user as Debian has it, and the simulated GPUs, which rootless Podman takes by their own names.
     mkdir "$upper" "$tree/run/work"
     mknod -m 666 "$upper/fuse" c 10 229
     for name in $(seq 0 $((${FAKE_GPUS:-8} - 1))); do mknod -m 666 "$upper/nvidia$name" c 1 3; done

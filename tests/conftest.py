@@ -82,7 +82,7 @@ def environment_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the make-believe libnvidia-ml.so.1: put it on the LD_LIBRARY_PATH of a child process."""
+    """A folder with the simulated libnvidia-ml.so.1: put it on the LD_LIBRARY_PATH of a child process."""
     folder = tmp_path_factory.mktemp("fake-nvml")
     compiler = os.environ.get("CC", "cc")
     library = folder / "libnvidia-ml.so.1"

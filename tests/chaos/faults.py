@@ -253,5 +253,5 @@ KINDS = (*ON_HOST, *IN_DOCKER, *OF_REAL_MODELS, *ON_GPU)
 
 #: Faults that the campaign has no kind for, and why.
 NEVER_TRIED = {
-    "an Xid or ECC error of a GPU": "only a broken GPU has it; tests/unit/test_conditions.py lets a make-believe driver count errors of ECC",
+    "an Xid or ECC error of a GPU": "only a broken GPU has it; tests/unit/test_conditions.py lets a simulated driver count errors of ECC",
 }

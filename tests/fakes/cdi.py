@@ -1,4 +1,4 @@
-"""Write a CDI spec of make-believe GPUs: `python3 tests/fakes/cdi.py COUNT FILE [--uuid]`.
+"""Write a CDI spec of simulated GPUs: `python3 tests/fakes/cdi.py COUNT FILE [--uuid]`.
 
 Each GPU is /dev/null under the name /dev/nvidia<index>, so that a test can see from inside a container which GPUs
 it was given. Device names are indices, with --uuid also the UUIDs of the fake NVML beside this file.

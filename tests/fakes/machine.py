@@ -1,4 +1,4 @@
-"""A machine with make-believe GPUs: child processes that load the make-believe driver (tests/fakes/nvml.c) as they would the real one."""
+"""A machine with simulated GPUs: child processes that load the simulated driver (tests/fakes/nvml.c) as they would the real one."""
 
 import json
 import os
@@ -24,7 +24,7 @@ print(json.dumps(answer))
 
 
 class Machine:
-    """A machine with make-believe GPUs; `ask` runs Python lines on it that set `answer`."""
+    """A machine with simulated GPUs; `ask` runs Python lines on it that set `answer`."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self.used, self.broken = folder / "used", folder / "broken"

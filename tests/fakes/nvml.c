@@ -1,4 +1,4 @@
-/* A make-believe libnvidia-ml.so.1: as much of NVML as the kit asks for. Settings come from the environment at each call:
+/* A simulated libnvidia-ml.so.1: as much of NVML as the kit asks for. Settings come from the environment at each call:
  *
  *   FAKE_NVML_GPUS       number of GPUs; 0 or unset: the driver is not loaded
  *   FAKE_NVML_USED       a file whose line N is the used memory of GPU N in bytes; absent lines mean 0

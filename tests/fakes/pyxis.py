@@ -1,4 +1,4 @@
-"""A make-believe pyxis before a real srun: the container part of its options, done with unsquashfs, mount and chroot. Needs root and squashfs-tools.
+"""A simulated pyxis in front of a real srun: the container part of its options, done with unsquashfs, mount and chroot. Needs root and squashfs-tools.
 
 It starts containers as root and separates nothing but files, so it says nothing of the privileges that a job has with the real pyxis.
 
@@ -64,7 +64,7 @@ def mount(*words: str) -> None:
 
 @contextlib.contextmanager
 def job(cluster: Cluster) -> Iterator[dict[str, str]]:
-    """A job of a real SLURM whose srun has the make-believe pyxis: the variables of a process on its node."""
+    """A job of a real SLURM whose srun has the simulated pyxis: the variables of a process on its node."""
     with tempfile.TemporaryDirectory(prefix="llm-repro-test-pyxis-", dir="/tmp") as name:
         folder = Path(name)
         program = folder / "bin/srun"

@@ -1,4 +1,4 @@
-"""A real SLURM on this machine, with make-believe nodes and GPUs: munged, slurmctld and a slurmd for each node, under one folder.
+"""A real SLURM on this machine, with simulated nodes and GPUs: munged, slurmctld and a slurmd for each node, under one folder.
 
 Needs root (device nodes, other users' jobs) and the packages slurmctld, slurmd, slurm-client and munge.
 """
@@ -62,11 +62,11 @@ def missing() -> str:
     absent = [program for program in PROGRAMS if not shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin")]
     if absent:
         return f"there is no {absent[0]}; as root type apt-get install slurmctld slurmd slurm-client munge"
-    return "" if os.getuid() == 0 else "SLURM with make-believe nodes needs root"
+    return "" if os.getuid() == 0 else "SLURM with simulated nodes needs root"
 
 
 class Cluster:
-    """`gpus` make-believe GPUs on each node; the devices are /dev/null under other names."""
+    """`gpus` simulated GPUs on each node; the devices are /dev/null under other names."""
 
     def __init__(self, folder: Path, nodes: int = 2, gpus: int = 4) -> None:
         self.folder, self.nodes, self.gpus = folder, [f"n{number}" for number in range(1, nodes + 1)], gpus

@@ -1,4 +1,4 @@
-"""SCHEDULER=slurm on a real slurmctld with two make-believe nodes: requeue, scancel, Ctrl-C, and the GPUs that SLURM gives."""
+"""SCHEDULER=slurm on a real slurmctld with two simulated nodes: requeue, scancel, Ctrl-C, and the GPUs that SLURM gives."""
 
 import contextlib
 import functools

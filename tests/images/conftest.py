@@ -82,9 +82,9 @@ def image(client: docker.DockerClient) -> str:
 
 @pytest.fixture(scope="session")
 def cdi_gpus(client: docker.DockerClient) -> None:
-    """Eight devices nvidia.com/gpu=0..7, real or make-believe."""
+    """Eight devices nvidia.com/gpu=0..7, real or simulated."""
     if not {str(index) for index in range(8)} <= gpu_requests.cdi_devices(client.info()):
-        not_tested("Docker has no CDI devices nvidia.com/gpu=0 to 7; .ci/engine.sh starts a Docker with make-believe ones")
+        not_tested("Docker has no CDI devices nvidia.com/gpu=0 to 7; .ci/engine.sh starts a Docker with simulated ones")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def differing(client: docker.DockerClient, first: str, second: str) -> list[str]
 
 @pytest.fixture(scope="module")
 def slurm_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables of a process in a job of a real SLURM with a make-believe pyxis."""
+    """The variables of a process in a job of a real SLURM with a simulated pyxis."""
     with slurm.started(tmp_path_factory.mktemp("slurm") / "cluster") as cluster, fake_pyxis.job(cluster) as variables:
         yield variables
 

@@ -27,7 +27,7 @@ PERSON = 4321
 #: run_in_memory  a job may also write /run, which lies in memory and ends with it
 #: network        a job reaches what the node reaches
 #: processes      a job sees the node's processes and devices, and its name
-#: privileges     not known: the make-believe pyxis starts jobs as root
+#: privileges     not known: the simulated pyxis starts jobs as root
 #: at_once        a job that is killed ends some milliseconds after the runner goes on
 EXCEPTIONS = {
     "docker": set(),

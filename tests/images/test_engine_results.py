@@ -1,4 +1,4 @@
-"""One tiny job by Docker, Podman, Apptainer, a make-believe pyxis and the host: five results of one job, equal but for the engine.
+"""One tiny job by Docker, Podman, Apptainer, a simulated pyxis and the host: five results of one job, equal but for the engine.
 
 KIT_TEST_ARCHIVES is a folder of `make archive` with the image of layer-parallel; without it the test archives the image of the stack current.
 """

@@ -437,7 +437,7 @@ def test_a_job_gets_the_chosen_gpus(place: Place, run: Run, monkeypatch: pytest.
 
 @pytest.fixture
 def machine_driver(fake_nvml: Path) -> Iterator[None]:
-    """A make-believe libcuda.so.1 among the libraries of the machine that Apptainer runs on."""
+    """A simulated libcuda.so.1 among the libraries of the machine that Apptainer runs on."""
     target = Path(os.environ["KIT_TEST_CDI"]).parents[1] / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
     shutil.copy2(fake_nvml / "libnvidia-ml.so.1", target)
     ldconfig = [paths.ROOT / ".ci/next.sh", "enter", "ldconfig"]

@@ -46,7 +46,7 @@ def places(models, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def prepared(built, models, tmp_path_factory):
-    """Weights and the right answer are there: a job gets to its first call at once, one with make-believe GPUs as far as torch."""
+    """Weights and the right answer are there: a job gets to its first call at once, one with simulated GPUs as far as torch."""
     for variant in ("published", "controlled"):
         code, output = make("DEVICE=cpu", f"VARIANT={variant}", **folders(models, tmp_path_factory.mktemp(variant)))
         assert code == 0, output
@@ -128,7 +128,7 @@ def on_gpus(fake_nvml, places, *arguments):
 
 @pytest.mark.usefixtures("prepared", "cdi_gpus")
 def test_the_chosen_gpus_are_what_the_container_sees(fake_nvml, places):
-    """The GPUs are make-believe, so torch finds none and the job fails; the device nodes are those that Docker gave it."""
+    """The GPUs are simulated, so torch finds none and the job fails; the device nodes are those that Docker gave it."""
     for arguments, nodes in ((["GPU_IDS=1,3"], ["/dev/nvidia1", "/dev/nvidia3"]), (["GPUS=2", "VARIANT=controlled"], ["/dev/nvidia0", "/dev/nvidia1"])):
         process = on_gpus(fake_nvml, places | {"NCCL_NVLS_ENABLE": "0"}, *arguments)
         output, _ = process.communicate(timeout=PATIENCE_S)

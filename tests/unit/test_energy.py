@@ -93,7 +93,7 @@ def test_the_watch_reads_the_drivers_counter_around_the_timed_calls(fake_nvml: P
     assert of_calls["new_tokens"] == 128 and gpu["code"] == "ok"
     assert computing["new_tokens"] == 128 and computing["gpus"][0]["share"] == pytest.approx(0.18)
     assert gpu["joules"] == pytest.approx(200 * gpu["seconds"], rel=0.1)
-    assert gpu["power_joules"] == pytest.approx(350.5 * gpu["seconds"], rel=0.01), "the make-believe power is another one"
+    assert gpu["power_joules"] == pytest.approx(350.5 * gpu["seconds"], rel=0.01), "the simulated power is another one"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""GPUs against a make-believe driver: a real shared library, loaded as the real one is, in a child process."""
+"""GPUs against a simulated driver: a real shared library, loaded as the real one is, in a child process."""
 
 import json
 import os

@@ -26,7 +26,7 @@ answer = [finding.line for finding in findings] + [next_command]
 
 @pytest.fixture
 def doctor(fake_nvml: Path, tmp_path: Path):
-    """A function: the lines on a machine with so many make-believe GPUs, on which no Docker answers."""
+    """A function: the lines on a machine with so many simulated GPUs, on which no Docker answers."""
     machine = Machine(fake_nvml, tmp_path)
 
     def lines(count: int, **settings: str) -> list[str]:
