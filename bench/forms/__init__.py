@@ -19,6 +19,7 @@ A form is a module with
     LOADS                       False where the form measures without a model: `loaded` is then None, and the job has neither a
                                 checkpoint nor an output check (optional)
     OPTIONS                     {name: names of its keys, () for a plain value}: the `options` of an article that the form reads (optional)
+    mistake_in(options)         what is wrong with the values of a case's options, or "" (optional); the host asks before anything is built
     timed_call(job, loaded, run)
                                 a function of nothing that makes one call as the clock times it, with all that the form does beside
                                 `generate`; what it returns is the form's own. On a GPU further calls fill the windows of slow counters
@@ -98,6 +99,11 @@ def refusal(form: str, backend: str) -> str:
 def unsupported(module: types.ModuleType, job: Job) -> str:
     """Why this form cannot run the job on this machine, or ""."""
     return module.unsupported(job) if hasattr(module, "unsupported") else ""
+
+
+def mistake_in(module: types.ModuleType, values: "dict[str, object]") -> str:
+    """What is wrong with the values of a case's options for this form, or ""."""
+    return module.mistake_in(values) if hasattr(module, "mistake_in") else ""
 
 
 def options(module: types.ModuleType) -> "dict[str, tuple[str, ...]]":

@@ -12,13 +12,24 @@ import collections
 import random
 import time
 
+#: A job waits for its arrivals: less than one in 1000 s is a mistake. Of more than a million a second the clock tells no gap.
+LEAST_PER_S, MOST_PER_S = 0.001, 1_000_000
+
 
 def per_s(job):
-    """The mean number of arrivals a second; None where all items are there from the start."""
-    rate = job.options.get("arrivals_per_s")
-    if rate is not None and not rate > 0:
-        raise ValueError("arrivals_per_s is {!r}, a number above 0 is allowed".format(rate))
-    return rate
+    """The mean number of arrivals a second; None where all items are there from the start. Raises ValueError for a rate that is not allowed."""
+    mistake = mistake_in(job.options)
+    if mistake:
+        raise ValueError(mistake)
+    return job.options.get("arrivals_per_s")
+
+
+def mistake_in(options):
+    """What is wrong with the rate of a case's options, or ""."""
+    rate = options.get("arrivals_per_s")
+    allowed = isinstance(rate, (int, float)) and not isinstance(rate, bool) and LEAST_PER_S <= rate <= MOST_PER_S
+    words = "arrivals_per_s is {!r:.60}, allowed is a number from {:g} to {:,}".format(rate, LEAST_PER_S, MOST_PER_S)
+    return "" if rate is None or allowed else words
 
 
 def times_s(job):

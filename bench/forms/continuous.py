@@ -5,6 +5,7 @@ texts that run at once, as in a static batch. A timed call is the time between t
 """
 
 from bench import compat
+from bench.forms import workload
 from bench.forms.kept_answers import as_asked, keep
 from bench.forms.workload import Progress, arguments_of, opened, prompts_of, result
 from bench.measuring import measure
@@ -14,6 +15,13 @@ OPTIONS = dict(texts.OPTIONS, items=(), order=(), attention=())
 
 #: Tokens of a cache block, and the most tokens of one step, prompts and answers together.
 BLOCK_TOKENS, STEP_TOKENS = 32, 1024
+
+
+def mistake_in(options):
+    """As `workload`; the library gets all texts at once."""
+    rate = options.get("arrivals_per_s")
+    words = "arrivals_per_s is {!r:.60}, in this form all texts are there from the start; allowed with the forms workload and engine-queue".format(rate)
+    return workload.mistake_in(options) if rate is None else words
 
 
 def unsupported(job):

@@ -6,13 +6,15 @@ and gives token ids; tokenising comes before the clock starts, decoding is timed
 """
 
 from bench.backends import LOGITS, REQUESTS
-from bench.forms import arrivals
+from bench.forms import arrivals, workload
 from bench.forms.kept_answers import as_asked, keep
 from bench.forms.workload import Progress, arguments_of, opened, prompts_of, result
 from bench.measuring import measure
 from bench.models import texts
 
 OPTIONS = dict(texts.OPTIONS, items=(), order=(), arrivals_per_s=())
+
+mistake_in = workload.mistake_in
 
 NEEDS = (LOGITS, REQUESTS)
 

@@ -22,6 +22,18 @@ OPTIONS = dict(texts.OPTIONS, items=(), order=(), arrivals_per_s=())
 ORDERS = ("naive", "sorted")
 
 
+def mistake_in(options):
+    """What is wrong with the values of a case's options, or ""; the forms `continuous` and `engine_queue` read the same."""
+    items, order = options.get("items"), options.get("order")
+    if not isinstance(items, int) or isinstance(items, bool) or items < 1:
+        return "items is {!r:.60}, allowed is a whole number from 1".format(items)
+    if order not in ORDERS:
+        return "order is {!r:.60}, allowed are {}".format(order, " and ".join(ORDERS))
+    if options.get("arrivals_per_s") is not None and order != "naive":
+        return "order is {!r}, items that arrive over time have the order 'naive'".format(order)
+    return arrivals.mistake_in(options)
+
+
 def unsupported(job):
     from importlib import metadata
 
@@ -112,12 +124,10 @@ def arguments_of(job, tokenizer):
 
 def in_order(job, tokenizer, items):
     """The items in the order of the batches; raises ValueError for an order that there is not, or that arrivals do not have."""
-    order = job.options["order"]
-    if order not in ORDERS:
-        raise ValueError("the order of a workload is {!r}, allowed are {}".format(order, " and ".join(ORDERS)))
-    if arrivals.per_s(job) is not None and order != "naive":
-        raise ValueError("items that arrive over time cannot be {}: their order is naive".format(order))
-    return items if order == "naive" else sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
+    mistake = mistake_in(job.options)
+    if mistake:
+        raise ValueError(mistake)
+    return items if job.options["order"] == "naive" else sorted(items, key=lambda item: len(tokenizer.encode(item.text)))
 
 
 def opened(job, loaded):

@@ -176,7 +176,7 @@ class Article:
         """The options that the form of a case gets: the case's override the variant's, which override the article's."""
         merged = {**self.options, **self.variants[variant].get("options", {}), **case.options}
         tiny_items = merged.pop("tiny_items", None)
-        return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items else merged
+        return {**merged, "items": tiny_items} if scale == "tiny" and tiny_items is not None else merged
 
     def runs_of(self, case: Case, variant: str, scale: str = "full") -> list[dict[str, Any]]:
         """The timed runs of a case: the case's for this variant, else the case's, else the variant's.

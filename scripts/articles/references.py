@@ -71,6 +71,7 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
     form, backend = _module(forms.find, case.form, where), _module(backends.find, case.backend, where)
     check_form(case, where)
     _options(case.options, [form], file, f"{place}.options")
+    _values(article, case, form, where)
     allowed = backends.arguments(backend)
     if "dtype" not in case.load:
         raise KitError(f"{where}: load names no dtype; allowed are {', '.join(tolerances)}")
@@ -142,6 +143,14 @@ def _options(options: Mapping[str, Any], modules: Iterable[ModuleType], file: st
         for inner in value if isinstance(value, dict) else ():
             if inner not in allowed.get(key, ()):
                 raise toml_tables.unknown(file, f"{place}.{key}", inner, allowed.get(key, ()))
+
+
+def _values(article: "Article", case: "Case", form: ModuleType, where: str) -> None:
+    """Raise KitError for an option's value that the form cannot follow; else only a job would end with it, once its model is loaded."""
+    for variant in article.variants_of(case):
+        for scale in ("full", "tiny"):
+            if mistake := forms.mistake_in(form, article.options_of(case, variant, scale)):
+                raise KitError(f"{where}: {mistake}" + (", at SCALE=tiny" if scale == "tiny" else ""))
 
 
 def _claims(article: "Article", file: str) -> None:

@@ -67,14 +67,18 @@ def test_the_times_follow_from_the_seed_and_are_a_poisson_process() -> None:
     assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) == pytest.approx(mean**2, rel=0.06), "exponential gaps spread as much as their mean"
 
 
-@pytest.mark.parametrize("rate", [0, -4, float("nan")])
+@pytest.mark.parametrize("rate", [0, -4, float("nan"), float("inf"), 0.0009, 1_000_001, 1e-300, True, "4", [4], 10**400])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
-    with pytest.raises(ValueError, match="arrivals_per_s is .*, a number above 0 is allowed"):
+    with pytest.raises(ValueError, match=r"arrivals_per_s is .{1,60}, allowed is a number from 0.001 to 1,000,000$"):
         arrivals.times_s(serving(3, arrivals_per_s=rate))
 
 
+def test_the_slowest_and_the_fastest_rates_are_allowed() -> None:
+    assert [arrivals.per_s(serving(3, arrivals_per_s=rate)) for rate in (0.001, 1_000_000)] == [0.001, 1_000_000]
+
+
 def test_what_arrives_over_time_cannot_be_sorted_first() -> None:
-    with pytest.raises(ValueError, match="items that arrive over time cannot be sorted: their order is naive"):
+    with pytest.raises(ValueError, match="order is 'sorted', items that arrive over time have the order 'naive'"):
         workload.in_order(serving(2, "sorted"), None, [])
     assert workload.in_order(serving(2), None, [1, 2]) == [1, 2]
 

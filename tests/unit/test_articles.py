@@ -1,6 +1,7 @@
 """The articles as data: what is in them is whole and refers to things that exist."""
 
 import dataclasses
+import re
 import shutil
 import tomllib
 
@@ -219,10 +220,45 @@ def test_a_claim_may_name_any_batch_size_of_a_sweep_until_memory_runs_out(copy):
         model.load("inference-tools", copy)
 
 
-@pytest.mark.parametrize(("named", "where"), [("serving-static", ""), ("workload-naive", "[options]\narrivals_per_s = 4")])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("arrivals_per_s = 4", "arrivals_per_s = 0", "cases[serving-static]]: arrivals_per_s is 0, allowed is a number from 0.001 to 1,000,000"),
+        ("arrivals_per_s = 4", "arrivals_per_s = inf", "arrivals_per_s is inf, allowed is"),
+        ("arrivals_per_s = 4", "arrivals_per_s = nan", "arrivals_per_s is nan, allowed is"),
+        ("arrivals_per_s = 4", "arrivals_per_s = true", "arrivals_per_s is True, allowed is"),
+        ("arrivals_per_s = 4", 'arrivals_per_s = "4"', "arrivals_per_s is '4', allowed is"),
+        ("items = 400, tiny_items = 40", "items = 0, tiny_items = 40", "cases[serving-static]]: items is 0, allowed is a whole number from 1"),
+        ("items = 400, tiny_items = 40", "items = true, tiny_items = 40", "items is True, allowed is a whole number from 1"),
+        ("items = 400, tiny_items = 40", "tiny_items = 40", "items is None, allowed is a whole number from 1"),
+        ("items = 400, tiny_items = 40", "items = 400, tiny_items = 0", "items is 0, allowed is a whole number from 1, at SCALE=tiny"),
+        ('order = "naive", arrivals_per_s', 'order = "sorted", arrivals_per_s', "order is 'sorted', items that arrive over time have the order 'naive'"),
+        ('order = "naive", arrivals_per_s', 'order = "shuffled", arrivals_per_s', "order is 'shuffled', allowed are naive and sorted"),
+        ("[options]", "[options]\narrivals_per_s = 4", "cases[workload-sorted]]: order is 'sorted', items that arrive over time have the order 'naive'"),
+        ('order = "naive", attention', 'order = "naive", arrivals_per_s = 4, attention', "unknown key 'arrivals_per_s'"),
+    ],
+)
+def test_an_option_that_a_workload_cannot_follow_is_refused_before_anything_is_built(copy, old, new, message):
+    path = copy / "batch-generate.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(KitError, match=re.escape(message)):
+        articles.load_all(copy)
+
+
+def test_arrivals_of_all_cases_are_none_of_a_form_that_gets_all_texts_at_once(copy):
+    """Else its run would be refused once it has ended, for it tells no latencies."""
+    path = copy / "batch-generate.toml"
+    text = path.read_text().replace('order = "sorted"', 'order = "naive"')
+    path.write_text(text.replace("[options]", "[options]\narrivals_per_s = 4", 1))
+    with pytest.raises(KitError, match=r"cases\[workload-continuous\]\]: arrivals_per_s is 4, in this form all texts are there from the start; allowed with"):
+        articles.load_all(copy)
+
+
+@pytest.mark.parametrize(("named", "where"), [("serving-static", ""), ("workload-naive", 'tiny_items = 300, order = "naive", arrivals_per_s = 4')])
 def test_a_claim_may_not_compare_a_case_whose_items_arrive_over_time(copy, named, where):
     path = copy / "batch-generate.toml"
-    text = path.read_text().replace("[options]", where or "[options]", 1)
+    text = path.read_text().replace('tiny_items = 300, order = "naive"', where or 'tiny_items = 300, order = "naive"', 1)
     path.write_text(text)
     assert "batch-generate" in articles.load_all(copy), "its claims are on forms that read no such option"
     path.write_text(text.replace('{ single = "single", batched = "batch", size = 60 }', f'{{ single = "single", batched = "{named}" }}', 1))

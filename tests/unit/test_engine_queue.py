@@ -50,8 +50,8 @@ def test_an_engine_that_answers_something_else_than_was_asked_fails_the_run(tmp_
 
 
 def test_an_order_that_there_is_not_is_refused_before_anything_is_sorted() -> None:
-    job = SimpleNamespace(options={"order": "shuffled"})
-    with pytest.raises(ValueError, match="the order of a workload is 'shuffled', allowed are naive and sorted"):
+    job = SimpleNamespace(options={"items": 2, "order": "shuffled"})
+    with pytest.raises(ValueError, match="order is 'shuffled', allowed are naive and sorted"):
         workload.in_order(job, None, [])
     job.options["order"] = "naive"
     assert workload.in_order(job, None, [2, 1]) == [2, 1]
