@@ -1,5 +1,6 @@
 """Numbers of committed files that are no runs' means: what an instrument read, what an article published, what a job asked for."""
 
+import errno
 import functools
 import json
 import statistics
@@ -28,9 +29,7 @@ def at(file: str, path: str, root: Path = ROOT) -> float:
 
 def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
     """The numbers of the list at a path, or the one number there."""
-    place = (root / file).resolve()
-    if not place.is_relative_to(root.resolve()):  # a page of a bundle is not trusted
-        raise ValueError(f"{file} lies outside of the repository")
+    place = place_of(file, root)
     found = [_read(place, place.stat().st_mtime_ns)]
     steps = path.split("/")
     for taken, step in enumerate(steps):
@@ -38,8 +37,25 @@ def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
         found = [child for one in found for child in _taken(one, step, here)]
     numbers = found[0] if len(found) == 1 and isinstance(found[0], list) else found
     if not numbers or not all(_is_number(one) for one in numbers):
-        raise ValueError(f"{file} holds no number at {path}, but a {type(found[0]).__name__}; there are {_steps(found[0])}")
+        wrong = next((one for one in found if not _is_number(one)), found[0])
+        raise ValueError(f"{file} holds no number at {path}, but a {type(wrong).__name__}; there are {_steps(wrong)}")
     return [float(one) for one in numbers]
+
+
+def place_of(file: str, root: Path = ROOT) -> Path:
+    """Where a file below `root` lies; raises FileNotFoundError, and ValueError for what is no file there: a page of a bundle is not trusted."""
+    try:
+        place = (root / file).resolve()
+        there = place.exists()
+    except (OSError, RuntimeError) as error:  # too long, or a link to itself
+        raise ValueError(f"{file[:60]} names no file: {getattr(error, 'strerror', None) or 'its links lead to each other'}") from error
+    if not place.is_relative_to(root.resolve()):
+        raise ValueError(f"{file} lies outside of the repository")
+    if not there:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(place))
+    if not place.is_file():  # of a pipe reading would not end
+        raise ValueError(f"{file} is no file")
+    return place
 
 
 def _taken(found: Any, step: str, refusal: str) -> list[Any]:

@@ -106,8 +106,16 @@ def unfounded(root: Path, records: Sequence[Record]) -> int:
 def _lacks(root: Path, marker: "Marker", named: Mapping[str, Sequence[Record]]) -> bool:
     """Is a run or a file of a number not there?"""
     if marker.kind in FILE_KINDS:
-        return not all((root / file).is_file() for file in marker.names[::2])
+        return not all(_is_file(file, root) for file in marker.names[::2])
     return not all(_runs(name, named) for name in marker.names)
+
+
+def _is_file(file: str, root: Path) -> bool:
+    try:
+        file_numbers.place_of(file, root)
+    except (ValueError, FileNotFoundError):
+        return False
+    return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +127,11 @@ class Marker:
     options: Mapping[str, int]
 
     def digits(self, value: float) -> str:
-        """How a number is written."""
-        factor = self.options.get("times", 1) / self.options.get("per", 1)
-        return stats.number(value * factor, self.options["decimals"]) if "decimals" in self.options else stats.significant(value * factor)
+        """How a number is written; raises ValueError for one that is too large."""
+        scaled = value * (self.options.get("times", 1) / self.options.get("per", 1))
+        if not abs(scaled) < file_numbers.LARGEST:
+            raise ValueError(f"it is {scaled:g}, allowed is less than {file_numbers.LARGEST:g}; leave out times")
+        return stats.number(scaled, self.options["decimals"]) if "decimals" in self.options else stats.significant(scaled)
 
     @property
     def tokens(self) -> int | None:

@@ -1,11 +1,13 @@
 """scripts/report/file_numbers.py: a path leads to one number of a committed file, or says what is there in its place."""
 
+import os
+
 import pytest
 
 from scripts.report import file_numbers
 
 JSON = """
-{"gpu": "H200", "passed": true, "lost": NaN, "rounds": 30, "empty": [], "rows": [{"context_tokens": 64, "us": [39.0, 55.0, 40.0]}, {"context_tokens": 256, "us": [1]}]}
+{"gpu": "H200", "passed": true, "lost": NaN, "rounds": 30, "empty": [], "mixed": [{"us": 1}, {"us": "2"}], "rows": [{"context_tokens": 64, "us": [39.0, 55.0, 40.0]}, {"context_tokens": 256, "us": [1]}]}
 """
 TOML = """
 [[cases]]
@@ -22,6 +24,9 @@ def root(tmp_path):
     (tmp_path / "read.json").write_text(JSON)
     (tmp_path / "article.toml").write_text(TOML)
     (tmp_path / "page.md").write_text("1")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    os.mkfifo(tmp_path / "pipe.json")
     return tmp_path
 
 
@@ -58,6 +63,11 @@ def test_a_path_leads_to_a_number_by_keys_positions_names_and_ids(root, file, pa
         ("read.json", "empty", "holds no number at empty, but a list"),
         ("read.json", "rows", "holds no number at rows, but a list; there are 0, 1"),
         ("article.toml", "cases/batch", "holds no cases/batch, there are 0, single"),
+        ("read.json", "mixed/*/us", "holds no number at mixed/*/us, but a str; there are no more steps"),
+        ("folder.json", "1", "folder.json is no file"),
+        ("pipe.json", "1", "pipe.json is no file"),
+        ("loop.json", "1", "loop.json names no file"),
+        ("a" * 300 + ".json", "1", "a" * 60 + " names no file"),
         ("page.md", "1", "page.md is no file of numbers, allowed are .json and .toml"),
     ],
 )

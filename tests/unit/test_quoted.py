@@ -51,8 +51,8 @@ def test_numbers_of_runs_and_files_that_are_not_there_are_counted(tmp_path):
     (tmp_path / "read.json").write_text("[3]")
     page = tmp_path / quoted.PAGES[0].relative_to(ROOT)
     markers = [f"mean_ms {SLOWER}", f"mean_ms {SLOWER}-09", f"ratio {SLOWER}-04..06 {SLOWER}", f"spread {FASTER} tokens=1", "value read.json 0"]
-    page.write_text("".join(f"<!-- {marker} -->1<!-- end -->\n" for marker in [*markers, "value_ratio read.json 0 gone.json 0"]))
-    assert (quoted.unfounded(tmp_path, RUNS), quoted.unfounded(tmp_path, [])) == (3, 5)
+    page.write_text("".join(f"<!-- {marker} -->1<!-- end -->\n" for marker in [*markers, "value_ratio read.json 0 gone.json 0", f"value {'a' * 300}.json 0"]))
+    assert (quoted.unfounded(tmp_path, RUNS), quoted.unfounded(tmp_path, [])) == (4, 6)
 
 
 def test_the_kit_holds_the_runs_and_files_of_each_number_that_its_pages_quote():
@@ -163,6 +163,14 @@ def test_ratios_of_lists_are_of_their_medians_or_of_their_means():
     assert f"{medians:.5f}" != f"{means:.5f}"
     assert number(f"value_ratio {file} rows/1/us {file} rows/0/us decimals=5", []) == f"{medians:.5f}"
     assert number(f"mean_ratio {file} rows/1/us {file} rows/0/us decimals=5", []) == f"{means:.5f}"
+
+
+def test_a_number_that_is_too_large_to_be_written_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "read.json").write_text("[9e299, 1]")
+    monkeypatch.setattr(file_numbers.at, "__defaults__", (tmp_path,))
+    for marker in ("value read.json 0 times=2", "value read.json 0 times=999999999999999 decimals=1"):
+        with pytest.raises(KitError, match=r"it is (1.8e\+300|inf), allowed is less than 1e\+300; leave out times$"):
+            number(marker)
 
 
 def test_a_saved_share_is_of_the_medians_and_its_range_is_over_the_rounds(tmp_path, monkeypatch):
