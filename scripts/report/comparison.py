@@ -17,7 +17,7 @@ from scripts.errors import UsageError
 from scripts.report import cells, tables
 from scripts.report.text import Markdown, blocks, lines, plain
 from scripts.units import counted
-from scripts.verdicts import lookup, parts
+from scripts.verdicts import lookup, parts, rates
 from scripts.verdicts.parts import NotTested
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.row import Row
@@ -107,6 +107,8 @@ def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: boo
             return Difference(*name, NOT_COMPARABLE, reason=f"{side}: {row.unusable(count or None)}")
     if not count:
         return Difference(*name, NOT_COMPARABLE, reason="no call was timed")
+    if reason := _calls_of_no_length(before) or _calls_of_no_length(after):
+        return Difference(*name, NOT_COMPARABLE, reason=reason)
     try:
         pair = pairs.of_times(before, after, count, same_question)
     except NotTested as reason:
@@ -114,6 +116,15 @@ def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: boo
     means_ms = (statistics.fmean(before.run_means_ms(count)), statistics.fmean(after.run_means_ms(count)))
     words = {parts.HOLDS: SLOWER, parts.REFUTED: FASTER, parts.UNDECIDED: parts.UNDECIDED, parts.NOT_TESTED: NOT_COMPARABLE}
     return Difference(*name, words[pair.part(parts.ABOVE_ONE, "").word], pair.ratio, means_ms, _why_not(before, after, count))
+
+
+def _calls_of_no_length(row: Row) -> str:
+    """Why a row's calls are not as much work as those of another run of it; "" where they are."""
+    if rates.latency(row):
+        return "a call answers what has arrived, so its time is no speed; the report has latencies"
+    if row.record.job.form in rates.WRITING_FORMS:
+        return "a call lasts from one writing of answers to the next, so its time is no speed; the report has items/s"
+    return ""
 
 
 def _why_not(before: Row, after: Row, new_tokens: int) -> str:

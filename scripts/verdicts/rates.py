@@ -18,6 +18,8 @@ from scripts.verdicts.run_facts import series
 CALL_FORMS = ("transformers-pipeline", "batch")
 #: Their timed calls are the batches of a workload: as many as its texts give.
 WORKLOAD_FORMS = ("workload", "continuous", "engine-queue")
+#: Of these the forms that time from one writing of answers to the next (bench/forms/kept_answers.py).
+WRITING_FORMS = ("continuous", "engine-queue")
 #: The articles give the time of this number of items.
 ITEMS = 10_000
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts import articles, results, stats
-from scripts.report import document
+from scripts.report import comparison, document
 from scripts.report.plots import throughput
 from scripts.report.views import claims, fastest, overview, padding, same_work, workload
 from scripts.report.views import rate as rate_view
@@ -50,6 +50,9 @@ def a_run(case: str, mean_ms: float = 6400.0, batch_size: int = 1, *, figures: d
         one.guest.figures, one.guest.batch_size = figures or calls, batch_size
         last_as_the_figure_says(one.guest.measurements[0]["timed_ms"], one.guest.figures.get("workload"))
     return one
+
+
+FIGURES = {"workload": WORKLOAD}
 
 
 def last_as_the_figure_says(calls_ms: list[float], workload: dict | None) -> None:
@@ -405,6 +408,29 @@ def test_a_row_whose_items_arrived_over_time_wins_no_table_and_no_claim() -> Non
 
     assert rates.items_per_s(row_of(*ahead[:5])).value == 400
     assert told(beside) == told(without) and "batch" in told(without)[0] and "batch-vllm" in told(without)[1]
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("serving-static", "answers what has arrived"),
+        ("serving-vllm", "answers what has arrived"),
+        ("workload-continuous", "one writing of answers to the next"),
+    ],
+)
+def test_calls_of_no_fixed_work_are_not_compared(case: str, words: str) -> None:
+    """Twice as fast a system would answer smaller batches of the same arrivals, and write twice as much at once."""
+    of_case = (lambda number: fast(case, number)) if "serving" in case else (lambda number: a_run(case, 12_500.0, 256, figures=FIGURES, number=number))
+    before, after = ([of_case(number) for number in numbers] for numbers in (range(1, 6), range(6, 11)))
+    groups = [row_groups.build(side, {"batch-generate": ARTICLE}) for side in (before, after)]
+    (difference,) = comparison.compare(*groups)
+    assert (difference.word, words in difference.reason, difference.ratio) == ("not comparable", True, None), difference
+
+
+def test_static_batches_of_texts_that_are_all_there_are_compared() -> None:
+    sides = [[a_run("workload-naive", 12_500.0, 256, figures=FIGURES, number=number) for number in numbers] for numbers in (range(1, 6), range(6, 11))]
+    (difference,) = comparison.compare(*(row_groups.build(side, {"batch-generate": ARTICLE}) for side in sides))
+    assert difference.word != comparison.NOT_COMPARABLE and difference.ratio.value == pytest.approx(1.0)
 
 
 def fast(case: str, number: int) -> results.Record:
