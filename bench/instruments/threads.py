@@ -125,8 +125,8 @@ def done(way, library, operations):
         yield
 
 
-def examine(job):
-    """[{way, ms_a_call, rounds, devices}] of the ways."""
+def examine(job, keep):
+    """[{way, ms_a_call, rounds, devices}] of the ways, given to `keep` once they are timed, and again with what each profile tells as `devices`."""
     import transformers
 
     loaded = backends.find(job.backend).load(job)
@@ -148,11 +148,21 @@ def examine(job):
             kernels = profile.kernels(profile.trace(call), "kernel" if job.device == "cuda" else "cpu_op")
         return profile.summary(kernels)["devices"]
 
+    return timed_and_traced(take, traced, lambda ways: keep(input_ids.shape[1], ways))
+
+
+def timed_and_traced(take, traced, keep):
+    """The ways by rounds of `take`, each then `traced`; what was timed stays where a profiler fails."""
     taken = rounds.in_turn(WAYS, take)
-    return [{"way": way, "ms_a_call": statistics.median(of_rounds), "rounds": of_rounds, "devices": traced(way)} for way, of_rounds in taken.items()]
+    ways = [{"way": way, "ms_a_call": statistics.median(of_rounds), "rounds": of_rounds} for way, of_rounds in taken.items()]
+    keep(ways)
+    for way in ways:
+        way["devices"] = traced(way["way"])
+    keep(ways)
+    return ways
 
 
-def facts(job):
+def facts(job, prompt_tokens):
     import torch
 
     return {
@@ -161,7 +171,7 @@ def facts(job):
         "gpus": job.device_count,
         "gpu": torch.cuda.get_device_name(0) if job.device == "cuda" else "",
         "rows": job.prompt["batch_size"],
-        "prompt_tokens": job.prompt["tokens"],
+        "prompt_tokens": prompt_tokens,
         "torch": torch.__version__,
         "tensor_parallel": metadata.version("tensor_parallel"),
         "switch_interval_s": sys.getswitchinterval(),
@@ -172,9 +182,7 @@ def main(job_path, out):
     with open(job_path, encoding="utf-8") as source:
         job = parse_job(source.read())
     fitting.must_fit("threads", job)
-    ways = examine(job)
-    write_whole(out, to_json(dict(facts(job), ways=ways)))
-    for way in ways:
+    for way in examine(job, lambda prompt_tokens, ways: write_whole(out, to_json(dict(facts(job, prompt_tokens), ways=ways)))):
         print("{:10} {:7.2f} ms ({:.2f} to {:.2f}) a call".format(way["way"], way["ms_a_call"], min(way["rounds"]), max(way["rounds"])))
 
 

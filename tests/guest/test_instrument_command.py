@@ -50,7 +50,12 @@ def test_the_threads_of_tensor_parallel_are_timed_in_each_way_by_the_command(exa
     assert done.returncode == 0, done.stdout + done.stderr
     ((path,),) = [list((tmp_path / "instruments").iterdir())]
     found = json.loads(path.read_text())["found"]
-    assert (found["rows"], found["gpus"], [way["way"] for way in found["ways"]]) == (2, 2, ["library", "switching", "left-out", "one-thread", "alone"])
+    assert (found["rows"], found["gpus"], found["prompt_tokens"], [way["way"] for way in found["ways"]]) == (
+        2,
+        2,
+        128,
+        ["library", "switching", "left-out", "one-thread", "alone"],
+    )
     assert all(len(way["rounds"]) == 5 and way["ms_a_call"] == sorted(way["rounds"])[2] > 0 for way in found["ways"])
     assert all(way["devices"]["0"]["busy_ms"] > 0 for way in found["ways"])
     assert "one-thread" in done.stdout

@@ -85,6 +85,21 @@ def test_one_thread_drives_all_gpus_or_the_first_one(way, driven):
     assert applies[0](modules, [(1,)] * 3, None, [CPU] * 3)[0] == (0, 1)
 
 
+def test_what_was_timed_is_kept_before_a_profiler_may_fail():
+    kept = []
+
+    def failing(way):
+        assert len(kept) == 1
+        raise RuntimeError(way)
+
+    with pytest.raises(RuntimeError, match="library"):
+        threads.timed_and_traced(len, failing, lambda ways: kept.append([dict(way) for way in ways]))
+    assert kept == [[{"way": way, "ms_a_call": len(way), "rounds": [len(way)] * rounds.ROUNDS} for way in threads.WAYS]]
+    kept.clear()
+    ways = threads.timed_and_traced(len, str.upper, lambda ways: kept.append([dict(way) for way in ways]))
+    assert kept[-1] == ways and [way["devices"] for way in ways] == [way.upper() for way in threads.WAYS]
+
+
 def test_python_s_switch_interval_changes_in_one_way_and_is_put_back_after_an_error():
     kept = sys.getswitchinterval()
     with pytest.raises(RuntimeError), threads.done("switching", library(), OPERATIONS):
