@@ -141,7 +141,7 @@ def examine(job, keep):
 
     def take(way):
         with done(way, library, operations):
-            return statistics.median(measure.elapsed_ms(call, synchronize)[0] for _ in range(CALLS))
+            return median_ms(call, synchronize)
 
     def traced(way):
         with done(way, library, operations):
@@ -149,6 +149,11 @@ def examine(job, keep):
         return profile.summary(kernels)["devices"]
 
     return timed_and_traced(take, traced, lambda ways: keep(input_ids.shape[1], ways))
+
+
+def median_ms(call, synchronize):
+    """The median of CALLS calls: some of them wait for another program of the host."""
+    return statistics.median(measure.elapsed_ms(call, synchronize)[0] for _ in range(CALLS))
 
 
 def timed_and_traced(take, traced, keep):

@@ -121,6 +121,15 @@ def test_a_static_batch_holds_what_has_arrived_when_the_one_before_has_ended(clo
     assert told == {"arrivals_per_s": 4, "items": 6, "median_ms": 1375, "longest_ms": 2000, "offered_s": 20.0, "finished_s": 21.0}
 
 
+def test_a_sleep_that_ends_too_soon_is_followed_by_another(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a batch would have no item."""
+    monkeypatch.setattr(clock, "sleep", lambda seconds: Clock.sleep(clock, max(seconds / 2, 0.125)))
+    coming = arrivals.Arrivals({0: "a"}, {0: 1.0})
+    coming.start()
+    coming.wait()
+    assert coming.due() == ["a"] and clock.slept_s == [0.5, 0.25, 0.125, 0.125]
+
+
 def test_a_resumed_run_keeps_its_latencies_and_tells_none(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = at(monkeypatch, 1.0, 50.0, 50.25)
     before = Outputs(str(tmp_path), "a job")
@@ -210,6 +219,17 @@ def test_the_first_line_s_time_begins_with_the_clock_of_the_latencies(clock: Clo
     coming.answered([0])
     kept_answers.keep(iter([(0, [5])]), outputs, SimpleNamespace(decode=lambda tokens, skip_special_tokens: ""), {0: 1}, lambda count: None, coming)
     assert (outputs.batches[0]["ms"], outputs.batches[0]["latency_ms"]) == (2000.0, [2000.0])
+
+
+def test_each_answer_of_a_line_has_its_own_latency_in_whatever_order_they_come(clock: Clock, tmp_path: Path) -> None:
+    outputs, coming = Outputs(str(tmp_path), "a job"), arrivals.Arrivals({0: "a", 1: "b"}, {0: 0.0, 1: 1.0})
+    coming.start()
+    clock.now_s += 1.5
+    coming.answered([1, 0])
+    kept_answers.keep(
+        iter([(1, [5]), (0, [5])]), outputs, SimpleNamespace(decode=lambda tokens, skip_special_tokens: ""), {0: 1, 1: 1}, lambda count: None, coming
+    )
+    assert [item[0] for item in outputs.batches[0]["items"]] == [1, 0] and outputs.batches[0]["latency_ms"] == [500.0, 1500.0]
 
 
 def test_the_second_of_two_answers_of_a_step_does_not_wait_for_the_first_to_be_written(

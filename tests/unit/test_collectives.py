@@ -63,6 +63,11 @@ def test_a_further_token_has_the_all_reduces_and_the_time_that_a_longer_call_add
     assert told["ms_a_further_token"] > 0
 
 
+def test_a_further_token_s_time_is_the_difference_of_two_calls_over_their_tokens(monkeypatch):
+    monkeypatch.setattr(collectives.measure, "elapsed_ms", lambda call, synchronize: (10.0 + 3.0 * call.args[0], None))
+    assert collectives.decoded(len, None, [], lambda: None)["ms_a_further_token"] == pytest.approx(3.0)
+
+
 def test_a_model_that_is_not_split_has_no_all_reduce():
     told = collectives.decoded(lambda new_tokens: None, lambda: None, [collectives.Counted(len)], lambda: None)
     assert (told["all_reduces_a_token"], told["host_us_an_all_reduce"]) == (0, None)

@@ -85,6 +85,15 @@ def test_one_thread_drives_all_gpus_or_the_first_one(way, driven):
     assert applies[0](modules, [(1,)] * 3, None, [CPU] * 3)[0] == (0, 1)
 
 
+def test_a_way_s_time_is_the_median_of_its_calls_and_of_its_rounds(monkeypatch):
+    calls_ms = iter([9.0, 1.0, 2.0, 5.0, 3.0])
+    monkeypatch.setattr(threads.measure, "elapsed_ms", lambda call, synchronize: (next(calls_ms), None))
+    assert threads.median_ms(None, None) == 3.0 and next(calls_ms, None) is None
+    rounds_ms = {way: iter([100.0, 9.0, 1.0, 2.0, 5.0, 3.0]) for way in threads.WAYS}
+    ways = threads.timed_and_traced(lambda way: next(rounds_ms[way]), str.upper, lambda ways: None)
+    assert {(way["ms_a_call"], *way["rounds"]) for way in ways} == {(3.0, 9.0, 1.0, 2.0, 5.0, 3.0)}
+
+
 def test_what_was_timed_is_kept_before_a_profiler_may_fail():
     kept = []
 
