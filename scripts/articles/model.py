@@ -113,8 +113,9 @@ class Article:
         unknown = next((name for name in ids if name not in known), None)
         if unknown:
             owner = next((slug for slug, other in without_mistakes().items() if any(claim["id"] == unknown for claim in other.claims)), "")
-            try_this = f"; try make article-{owner} CLAIMS={unknown}" if owner else f"; try CLAIMS={nearest(unknown, known)}" if known else ""
-            raise UsageError(f"CLAIMS names {unknown!r}, {self.slug} has {', '.join(known) or 'none'}{try_this}")
+            own = f"try CLAIMS={nearest(unknown, known)}" if known else "leave CLAIMS out"
+            try_this = f"try make article-{owner} CLAIMS={unknown}" if owner else own
+            raise UsageError(f"CLAIMS names {unknown!r}, {self.slug} has {', '.join(known) or 'none'}; {try_this}")
         rows: dict[str, set[int | None]] = {}
         for relation in (relation for claim in self.claims if claim["id"] in ids for relation in claim["relations"]):
             for case, size in references.rows_of(relation):

@@ -34,7 +34,7 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
     of_case = article.variants_of(case)
     if typed:
         if typed not in article.variants:
-            raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}")
+            raise UsageError(f"VARIANT is {typed!r}, {article.slug} has {', '.join(article.variants)}; try VARIANT={nearest(typed, article.variants)}")
         return [typed] if typed in of_case else []
     if every or len(of_case) == 1:
         return of_case

@@ -58,7 +58,7 @@ def test_a_case_that_is_not_there_is_named():
 def test_a_backend_or_a_variant_that_is_not_there_is_named_with_what_there_is():
     with pytest.raises(UsageError, match="there is no backend 'int9', allowed are transformers, .*; try make bench-int8$"):
         plan.plan(["int9"], chosen(), every=False)
-    with pytest.raises(UsageError, match="VARIANT is 'publishd', batch-generate has published, controlled$"):
+    with pytest.raises(UsageError, match="VARIANT is 'publishd', batch-generate has published, controlled; try VARIANT=published$"):
         plan.variants_of(ARTICLE, CASES["single"], "publishd", every=True)
 
 
@@ -158,7 +158,7 @@ def test_claims_that_no_row_fits_are_refused(typed, told):
 
 
 def test_an_article_without_claims_says_so():
-    with pytest.raises(UsageError, match="CLAIMS names '0', demo has none$"):
+    with pytest.raises(UsageError, match="CLAIMS names '0', demo has none; leave CLAIMS out$"):
         articles.find("demo").rows_of_claims(["0"])
 
 
