@@ -220,6 +220,10 @@ def test_a_claim_may_name_any_batch_size_of_a_sweep_until_memory_runs_out(copy):
         model.load("inference-tools", copy)
 
 
+#: The end of a case of the form `engine-queue`.
+SERVING_VLLM = 'arrivals_per_s = 4 }\nbatch_sizes = [64]\nload = { dtype = "bfloat16", cache_tokens'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -235,6 +239,7 @@ def test_a_claim_may_name_any_batch_size_of_a_sweep_until_memory_runs_out(copy):
         ('order = "naive", arrivals_per_s', 'order = "sorted", arrivals_per_s', "order is 'sorted', items that arrive over time have the order 'naive'"),
         ('order = "naive", arrivals_per_s', 'order = "shuffled", arrivals_per_s', "order is 'shuffled', allowed are naive and sorted"),
         ("[options]", "[options]\narrivals_per_s = 4", "cases[workload-sorted]]: order is 'sorted', items that arrive over time have the order 'naive'"),
+        (SERVING_VLLM, SERVING_VLLM.replace("= 4", "= 0"), "cases[serving-vllm]]: arrivals_per_s is 0, allowed is a number from 0.001"),
         ('order = "naive", attention', 'order = "naive", arrivals_per_s = 4, attention', "unknown key 'arrivals_per_s'"),
     ],
 )
