@@ -1,5 +1,6 @@
 """Numbers of committed files that are no runs' means: what an instrument read, what an article published, what a job asked for."""
 
+import contextlib
 import errno
 import functools
 import json
@@ -46,12 +47,13 @@ def place_of(file: str, root: Path = ROOT) -> Path:
     """Where a file below `root` lies; raises FileNotFoundError, and ValueError for what is no file there: a page of a bundle is not trusted."""
     try:
         place = (root / file).resolve()
-        there = place.exists()
-    except (OSError, RuntimeError) as error:  # too long, or a link to itself
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            place.stat()
+    except (OSError, RuntimeError) as error:  # too long, or a link to itself, which `resolve` of Python 3.13 lets pass
         raise ValueError(f"{file[:60]} names no file: {getattr(error, 'strerror', None) or 'its links lead to each other'}") from error
     if not place.is_relative_to(root.resolve()):
         raise ValueError(f"{file} lies outside of the repository")
-    if not there:
+    if not place.exists():
         raise FileNotFoundError(errno.ENOENT, "there is no such file", str(place))
     if not place.is_file():  # of a pipe reading would not end
         raise ValueError(f"{file} is no file")
