@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from importlib import metadata
+from unittest import mock
 
 from bench import backends, compat, profile
 from bench.instruments import fitting, rounds
@@ -70,15 +71,12 @@ def replacement(way, original, direct):
 @contextlib.contextmanager
 def replaced(modules, way, direct):
     """Within the block the all-reduces of `modules` are those of a way; gives one count for all of them."""
-    kept = [(module, name, getattr(module, name)) for module in modules for name in NAMES if hasattr(module, name)]
-    counts = {original: Counted(replacement(way, original, direct)) for _, _, original in kept}
-    for module, name, original in kept:
-        setattr(module, name, counts[original])
-    try:
+    found = [(module, name, getattr(module, name)) for module in modules for name in NAMES if hasattr(module, name)]
+    counts = {original: Counted(replacement(way, original, direct)) for _, _, original in found}
+    with contextlib.ExitStack() as changed:
+        for module, name, original in found:
+            changed.enter_context(mock.patch.object(module, name, counts[original]))
         yield list(counts.values())
-    finally:
-        for module, name, original in kept:
-            setattr(module, name, original)
 
 
 def decoded(generate, synchronize, counts, meet):

@@ -20,6 +20,7 @@ import importlib
 import statistics
 import sys
 from importlib import metadata
+from unittest import mock
 
 from bench import backends, compat, profile
 from bench.instruments import fitting, rounds
@@ -68,22 +69,6 @@ UNMET = {
 
 
 @contextlib.contextmanager
-def replaced(owner, replacements):
-    """Within the block `owner` has these attributes; a class loses again what it had inherited."""
-    kept = {name: vars(owner)[name] for name in replacements if name in vars(owner)}
-    for name, value in replacements.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name in replacements:
-            if name in kept:
-                setattr(owner, name, kept[name])
-            else:
-                delattr(owner, name)
-
-
-@contextlib.contextmanager
 def switching_after(seconds):
     kept = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
@@ -118,10 +103,10 @@ def done(way, library, operations):
             changed.enter_context(switching_after(SWITCH_INTERVAL_S))
         if way in ("left-out", "one-thread", "alone"):
             for name, call in UNMET.items():
-                changed.enter_context(replaced(getattr(operations, name), {"__call__": call}))
+                changed.enter_context(mock.patch.object(getattr(operations, name), "__call__", call))
         if way in ("one-thread", "alone"):
             apply = functools.partial(one_after_another, count=1 if way == "alone" else None)
-            changed.enter_context(replaced(library, {"parallel_apply": apply, "parallel_apply_simple": apply}))
+            changed.enter_context(mock.patch.multiple(library, parallel_apply=apply, parallel_apply_simple=apply))
         yield
 
 

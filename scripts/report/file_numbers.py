@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import json
+import stat
 import statistics
 import tomllib
 from collections.abc import Callable
@@ -45,17 +46,18 @@ def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
 
 def place_of(file: str, root: Path = ROOT) -> Path:
     """Where a file below `root` lies; raises FileNotFoundError, and ValueError for what is no file there: a page of a bundle is not trusted."""
+    state = None
     try:
         place = (root / file).resolve()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            place.stat()
+            state = place.stat()
     except (OSError, RuntimeError) as error:  # too long, or a link to itself, which `resolve` of Python 3.13 lets pass
         raise ValueError(f"{file[:60]} names no file: {getattr(error, 'strerror', None) or 'its links lead to each other'}") from error
     if not place.is_relative_to(root.resolve()):
         raise ValueError(f"{file} lies outside of the repository")
-    if not place.exists():
+    if state is None:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", str(place))
-    if not place.is_file():  # of a pipe reading would not end
+    if not stat.S_ISREG(state.st_mode):  # of a pipe reading would not end
         raise ValueError(f"{file} is no file")
     return place
 
