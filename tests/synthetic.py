@@ -264,7 +264,7 @@ def probed(one: Record, *, read_us: float = 1000.0, step_ms: float = 4.0, betwee
     device = {"read_bytes": 4_000_000_000, "read_width": 4096, "read_us": [read_us] * 3, "matrix_flop": 1_100_000_000_000, "matrix_us": [1400.0] * 3}
     run.guest.figures |= {
         "roof": {"devices": [{**device, "device": f"cuda:{number}"} for number in range(run.job.device_count)]},
-        "products": {"rows": 1, "weight_bytes": 14_000_000_000, "step_us": [1000 * step_ms] * 3},
+        "products": {"rows": run.job.batch_size, "weight_bytes": 14_000_000_000, "step_us": [1000 * step_ms] * 3},
     }
     longest = run.job.runs[-1]["new_tokens"]
     run.guest.figures["token_times"] = {"new_tokens": longest, "first_ms": [20.0, 21.0, 30.0], "between_ms": [[between_ms] * (longest - 1)] * 3}

@@ -71,6 +71,7 @@ def contradiction(job: Job, result: Result) -> str:
     figures = result.figures
     faults = [
         _of_calls(job, result),
+        _of_pipeline(job, result),
         _of_cycles(job, figures.get("cycles")),
         _of_padding(figures.get("padding")),
         _of_workload_seconds(job, result),
@@ -93,6 +94,19 @@ def _of_calls(job: Job, result: Result) -> str:
     rows = job.options.get("rows") or job.batch_size
     much = next((call for call in figure if max(call["timed_tokens"], default=0) > rows * call["new_tokens"]), None)
     return f"a call of {rows} x {much['new_tokens']} tokens made {max(much['timed_tokens'])} by its count" if much else ""
+
+
+def _of_pipeline(job: Job, result: Result) -> str:
+    """The steps of each timed call of the last run, whose longest answer has no more tokens than were asked for."""
+    tokens = (result.figures.get("pipeline") or {}).get("tokens_by_call")
+    if tokens is None or not result.measurements:
+        return ""
+    last = result.measurements[-1]
+    if len(tokens) != len(last["timed_ms"]):
+        return f"it counts the tokens of {len(tokens)} pipeline calls, and timed {len(last['timed_ms'])}"
+    if max(tokens, default=0) > last["new_tokens"]:
+        return f"a pipeline call of {last['new_tokens']} new tokens made {max(tokens)} by its count"
+    return ""
 
 
 def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:

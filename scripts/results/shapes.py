@@ -463,9 +463,10 @@ class Kernel(Shape):
 
 
 class Pipeline(Shape):
-    """How many answers a call of the pipeline object makes to one text."""
+    """How many answers a call of the pipeline object makes to one text, and how many tokens the longest answer of each timed call of the last run has."""
 
     sequences: AtLeastOne | None = None
+    tokens_by_call: list[Count] | None = None
 
 
 class Figures(Shape):

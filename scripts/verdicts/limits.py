@@ -14,8 +14,8 @@ from scripts.machine import nominal_rates
 from scripts.verdicts import token_times
 from scripts.verdicts.row import Row, median
 
-#: Forms whose calls are N steps of one batch; others answer workloads, or several sequences a prompt.
-FORMS = ("generate", "batch", "transformers-pipeline", "padded-sentences")
+#: Forms whose calls make the steps of one batch; others answer workloads.
+FORMS = ("generate", "batch", "transformers-pipeline", "transformers-pipeline-sequences", "padded-sentences")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +57,9 @@ class Distance:
 
     @property
     def products_ms(self) -> float | None:
-        """The model's matrix products alone, a step; None where the run has not measured them."""
-        times = (self.run.figures.get("products") or {}).get("step_us")
+        """The model's matrix products alone, a step; None where the run has not measured them, or for another number of sequences."""
+        products = self.run.figures.get("products") or {}
+        times = products.get("step_us") if products.get("rows") == self.row.sequences else None
         return statistics.median(times) / 1000 if times else None
 
     @property
@@ -122,7 +123,7 @@ def _steps(row: Row) -> Distance | None:
     between_ms = _between_ms(row, long)
     further = bool(between_ms) or short == 1
     ms = between_ms or _of_calls_ms(row, short, long)
-    if ms <= 0:
+    if ms is None or ms <= 0:
         return None
     # The middle of the steps that the time is of: those after the first token, or all of a call.
     context = _prompt_tokens(row) + (1 + long if further else long) / 2
@@ -134,15 +135,37 @@ def _steps(row: Row) -> Distance | None:
         stamped=bool(between_ms),
         ms=ms,
         weight_bytes=work.weight_bytes(model, row.dtype),
-        cache_bytes=work.cache_bytes(model, row.dtype, row.batch_size, context),
-        flop=work.step_flop(model, row.batch_size, context),
+        cache_bytes=work.cache_bytes(model, row.dtype, row.sequences, context),
+        flop=work.step_flop(model, row.sequences, context),
     )
 
 
-def _of_calls_ms(row: Row, short: int, long: int) -> float:
-    """What each further token of a longer call takes, where the row has calls of one token; else a call over its tokens."""
-    whole_ms = statistics.fmean(row.timed_ms(long))
+def _of_calls_ms(row: Row, short: int, long: int) -> float | None:
+    """What each further token of a longer call takes, where the row has calls of one token; else a call over its tokens.
+
+    None where no call is known to have made all its steps.
+    """
+    whole = _whole_calls_ms(row, long)
+    if not whole:
+        return None
+    whole_ms = statistics.fmean(whole)
     return (whole_ms - statistics.fmean(row.timed_ms(short))) / (long - short) if short == 1 else whole_ms / long
+
+
+def _whole_calls_ms(row: Row, new_tokens: int) -> list[float]:
+    """The timed calls that are known to have made `new_tokens` steps.
+
+    A batch takes as many steps as its longest answer has tokens. Of answers that may end earlier the guest counts all tokens of a call, or those of
+    the longest; more tokens than all answers have one step earlier show that one answer made the last step.
+    """
+    times = row.timed_ms(new_tokens)
+    if longest := (row.figures.get("pipeline") or {}).get("tokens_by_call"):
+        return [ms for ms, tokens in zip(times, longest, strict=True) if tokens == new_tokens]
+    if not any(run.get("up_to") for run in row.record.job.runs):
+        return times
+    counted = [call["timed_tokens"] for call in row.figures.get("calls") or [] if call["new_tokens"] == new_tokens]
+    most = row.sequences * (new_tokens - 1)
+    return [ms for tokens in counted[:1] for ms, made in zip(times, tokens, strict=True) if made > most]
 
 
 def _between_ms(row: Row, new_tokens: int) -> float | None:
@@ -177,7 +200,7 @@ def _model_of(row: Row) -> work.Model | None:
     job = row.record.job
     usable = row.status == "ok" and row.new_tokens and job.device == "cuda" and job.model.get("scale") == "full" and job.form in FORMS
     shape = job.model.get("shape")
-    if not usable or any(run.get("up_to") for run in job.runs) or row.dtype not in work.VALUE_BYTES or shape not in weights.SHAPES:
+    if not usable or row.dtype not in work.VALUE_BYTES or shape not in weights.SHAPES:
         return None
     return work.model_of(weights.config_of(shape, "full"))
 

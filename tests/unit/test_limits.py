@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bench.measuring import work
+from bench.measuring import roof, work
 from bench.models import weights
 from scripts import articles
 from scripts.errors import UsageError
@@ -130,6 +130,60 @@ def test_the_cache_is_that_of_the_middle_of_the_steps_that_are_timed(new_tokens,
     step = distances.steps(group_of(run).rows[0])
     context = run.guest.prompt_tokens + answered
     assert (step.cache_bytes, step.flop) == (work.cache_bytes(BLOOM, "float16", 1, context), work.step_flop(BLOOM, 1, context))
+
+
+def ending_early(batch_size, timed_tokens, new_tokens=256, call_ms=2560.0):
+    """A row whose answers may end before `new_tokens`, with the tokens of each timed call; each call takes a tenth longer than the one before."""
+    prompt = {"text": "hey", "batch_size": batch_size}
+    asked = dataclasses.replace(job("single", article="batch-generate", new_tokens=(new_tokens,), timed_runs=len(timed_tokens)), form="batch", prompt=prompt)
+    run = float16(record(asked, (call_ms,), gpu_name="NVIDIA H200", spread=0))
+    run.job.runs[0]["up_to"] = True
+    run.guest.measurements[0]["timed_ms"] = [call_ms * (1 + 0.1 * number) for number in range(len(timed_tokens))]
+    run.guest.batch_size = batch_size
+    run.guest.figures = {"calls": [{"new_tokens": new_tokens, "timed_tokens": timed_tokens}]}
+    return distances.steps(group_of(run).rows[0])
+
+
+def test_answers_that_may_end_earlier_count_only_in_calls_whose_tokens_show_that_all_steps_were_made():
+    assert ending_early(1, [256, 256]).ms == pytest.approx(10.5)
+    assert ending_early(1, [255, 256]).ms == pytest.approx(11.0), "the first call ended one token early"
+    assert ending_early(1, [255, 17]) is None
+    assert ending_early(4, [4 * 255 + 1, 4 * 255]).ms == pytest.approx(10.0), "four answers of 255 tokens need no last step"
+    assert ending_early(4, [4 * 255, 900]) is None
+
+
+def answering_thrice(tokens_by_call, products_of_rows):
+    """A row of the pipeline object that answers a prompt with three sequences."""
+    asked = dataclasses.replace(
+        job("transformers", variant="controlled", new_tokens=(42,), timed_runs=len(tokens_by_call)), form="transformers-pipeline-sequences"
+    )
+    run = synthetic.probed(float16(record(asked, (420.0,), gpu_name="NVIDIA H200", spread=0)))
+    del run.guest.figures["token_times"]
+    run.guest.figures["products"]["rows"] = products_of_rows
+    run.guest.figures["pipeline"] = {"sequences": 3, "prompt_tokens": 8, "tokens_by_call": tokens_by_call}
+    run.guest.measurements[0]["timed_ms"] = [420.0 * (1 + 0.1 * number) for number in range(len(tokens_by_call))]
+    return run
+
+
+def test_a_step_of_several_answers_to_one_prompt_is_that_of_as_many_sequences():
+    run = answering_thrice([42, 42], products_of_rows=3)
+    step = distances.steps(group_of(run).rows[0])
+    context = run.guest.prompt_tokens + 21
+    assert (step.ms, step.products_ms) == (pytest.approx(10.5), 4.0)
+    assert (step.cache_bytes, step.flop) == (work.cache_bytes(BLOOM, "float16", 3, context), work.step_flop(BLOOM, 3, context))
+    assert distances.steps(group_of(answering_thrice([42, 30], 3)).rows[0]).ms == pytest.approx(10.0), "the second call ended early"
+    assert distances.steps(group_of(answering_thrice([30, 30], 3)).rows[0]) is None
+
+
+def test_products_of_another_number_of_sequences_stand_beside_no_row():
+    assert distances.steps(group_of(answering_thrice([42, 42], products_of_rows=1)).rows[0]).products_ms is None
+
+
+@pytest.mark.parametrize(("arguments", "sequences"), [({"num_return_sequences": 4}, 8), ({}, 2)])
+def test_the_guest_measures_the_products_of_as_many_sequences_as_a_step_has(arguments, sequences):
+    asked = job("transformers", variant="controlled", new_tokens=(42,))
+    asked = dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": 2}, runs=[{"new_tokens": 42, "arguments": arguments}])
+    assert roof.sequences_of(asked) == sequences
 
 
 def test_stamped_tokens_go_first_also_where_all_calls_have_one_length():
