@@ -339,7 +339,8 @@ def _cache(reports: Reports, page: Path, name: str, cells: Mapping[str, str]) ->
         prompt = padded // batch_size if padded else guest["prompt_tokens"]
         stamped = (figures.get("token_times") or {}).get("new_tokens") == longest
         middle = (1 + longest) / 2 if stamped or shortest == 1 else longest / 2
-        values = 2 * LAYERS_AND_KEYS[raw["job"]["model"]["shape"]] * batch_size * (prompt + middle)
+        sequences = (figures.get("pipeline") or {}).get("sequences") or batch_size
+        values = 2 * LAYERS_AND_KEYS[raw["job"]["model"]["shape"]] * sequences * (prompt + middle)
         value_bytes = 4 if line["dtype"] == "float32" else 2
         yield Compared(f"{page.name}, cache: {name} on {line['device_count']}", said[0], values * value_bytes / 1e9, said[1])
 
