@@ -68,17 +68,27 @@ def result(job, outputs):
 
 
 class Progress:
-    """Reports how many items are done, and the seconds left at the rate of this process."""
+    """Reports how many items are done, and the seconds left at the rate of this process.
+
+    The first batch of items that arrive over time holds one or a few, so the rate counts from its end on, and its own report has no seconds left.
+    """
 
     def __init__(self, say, job, waiting):
         self.say, self.total, self.new_tokens = say, job.options["items"], job.runs[0]["new_tokens"]
         self.before = self.done = self.total - len(waiting)
-        self.began = time.monotonic()
+        self.began = None if job.options.get("arrivals_per_s") else time.monotonic()
 
     def __call__(self, items):
         self.done += items
-        left_s = (self.total - self.done) * (time.monotonic() - self.began) / (self.done - self.before)
-        self.say(run="items", done=self.done, total=self.total, new_tokens=self.new_tokens, left_s=round(left_s, 1))
+        self.say(run="items", done=self.done, total=self.total, new_tokens=self.new_tokens, left_s=self._left_s())
+
+    def _left_s(self):
+        if self.done == self.total:
+            return 0.0
+        if self.began is None:
+            self.before, self.began = self.done, time.monotonic()
+            return None
+        return round((self.total - self.done) * (time.monotonic() - self.began) / (self.done - self.before), 1)
 
 
 def stop_each(width, targets):

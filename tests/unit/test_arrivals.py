@@ -246,3 +246,16 @@ def test_the_second_of_two_answers_of_a_step_does_not_wait_for_the_first_to_be_w
     monkeypatch.setattr(kept_answers, "_line", slow)
     _, outputs = through(engine, at(monkeypatch, 0.5, 0.5), tmp_path, monkeypatch, lengths=(1, 1))
     assert [line["latency_ms"] for line in outputs.batches] == [[1000.0], [1000.0]]
+
+
+@pytest.mark.parametrize(("options", "left_s"), [({"arrivals_per_s": 4}, [None, 9.7, 0.0]), ({}, [11970.0, 19.7, 0.0])])
+def test_time_left_counts_from_the_end_of_the_first_batch_where_items_arrive_over_time(monkeypatch, options, left_s):
+    """A first batch of one item that came after 30 s says nothing of the pace; then 299 items take 29 s, and 100 are left."""
+    now, told = [1000.0], []
+    monkeypatch.setattr(workload.time, "monotonic", lambda: now[0])
+    asked = SimpleNamespace(options={"items": 400, **options}, runs=[{"new_tokens": 256}])
+    progress = workload.Progress(lambda **event: told.append(event), asked, waiting=range(400))
+    for items, at in ((1, 1030.0), (299, 1059.0), (100, 1070.0)):
+        now[0] = at
+        progress(items)
+    assert [(event["done"], event["left_s"]) for event in told] == list(zip([1, 300, 400], left_s, strict=True))
