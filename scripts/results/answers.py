@@ -97,16 +97,27 @@ def _of_calls(job: Job, result: Result) -> str:
 
 
 def _of_pipeline(job: Job, result: Result) -> str:
-    """The steps of each timed call of the last run, whose longest answer has no more tokens than were asked for."""
-    tokens = (result.figures.get("pipeline") or {}).get("tokens_by_call")
+    """Joules, bytes and operations are of these sequences, so they follow from the job; the clock takes no call of fewer or more tokens."""
+    figure = result.figures.get("pipeline")
+    if figure is None and (job.form != "transformers-pipeline-sequences" or job.kind != "measure"):
+        return ""
+    sequences, tokens = (figure or {}).get("sequences"), (figure or {}).get("tokens_by_call")
+    asked = job.batch_size * _answers_to_a_prompt(job.runs[-1])
+    if sequences != asked:
+        return f"its pipeline calls make {sequences or 'an unknown number of'} sequences, its job asks for {asked}"
     if tokens is None or not result.measurements:
         return ""
     last = result.measurements[-1]
     if len(tokens) != len(last["timed_ms"]):
         return f"it counts the tokens of {len(tokens)} pipeline calls, and timed {len(last['timed_ms'])}"
-    if max(tokens, default=0) > last["new_tokens"]:
-        return f"a pipeline call of {last['new_tokens']} new tokens made {max(tokens)} by its count"
-    return ""
+    other = next((made for made in tokens if made != last["new_tokens"]), None)
+    return "" if other is None else f"a pipeline call of {last['new_tokens']} new tokens made {other} by its count"
+
+
+def _answers_to_a_prompt(run: dict[str, Any]) -> int:
+    """By the arguments of `generate`, which a stored job may write as anything; its default is one."""
+    asked = (run.get("arguments") or {}).get("num_return_sequences")
+    return asked if isinstance(asked, int) and asked > 0 else 1
 
 
 def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:

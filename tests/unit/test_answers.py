@@ -187,8 +187,11 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"figures": None}, "figures: Expected `object`, got `null`"),
         ({"figures": {"calls": [{"new_tokens": 1, "timed_tokens": [1] * 9}]}}, r"other calls, \[\(1, 9\)\], than it timed, \[\(1, 10\)\]"),
         ({"figures": {"calls": [{"new_tokens": 1, "timed_tokens": [1] * 9 + [3]}]}}, r"a call of 1 x 1 tokens made 3 by its count"),
-        ({"figures": {"pipeline": {"tokens_by_call": [1] * 9}}}, "it counts the tokens of 9 pipeline calls, and timed 10"),
-        ({"figures": {"pipeline": {"tokens_by_call": [1] * 9 + [3]}}}, "a pipeline call of 1 new tokens made 3 by its count"),
+        ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [1] * 9}}}, "it counts the tokens of 9 pipeline calls, and timed 10"),
+        ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [1] * 11}}}, "it counts the tokens of 11 pipeline calls, and timed 10"),
+        ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [1] * 9 + [3]}}}, "a pipeline call of 1 new tokens made 3 by its count"),
+        ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [0] + [1] * 9}}}, "a pipeline call of 1 new tokens made 0 by its count"),
+        ({"figures": {"pipeline": {"sequences": 4}}}, "its pipeline calls make 4 sequences, its job asks for 1"),
         ({"figures": {"pipeline": {"tokens_by_call": [-1] * 10}}}, "tokens_by_call"),
         ({"figures": {"padding": padding([0.1], [])}}, r"the counts of texts in a padded batch are \[1, 1, 1, 1, 0\]"),
         ({"figures": {"padding": padding([], [])}}, "the counts of texts in a padded batch"),
@@ -238,6 +241,34 @@ def test_the_tokens_that_times_are_divided_by_are_those_of_the_job(figure: dict 
     runs = [{"new_tokens": 4, "arguments": {}}]
     job = a_job(form="padded-sentences", prompt={"text": "a", "texts": ["a", "b"], "batch_size": 2}, runs=runs)
     assert answers.contradiction(job, a_result(measurements=[], figures={"cycles": figure} if figure else {})) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "figure", "said"),
+    [
+        ({"num_return_sequences": 4}, {"sequences": 8, "tokens_by_call": [42, 42]}, ""),
+        ({"num_return_sequences": 4}, {"sequences": 8}, ""),
+        ({"num_return_sequences": 4}, {"sequences": 4}, "its pipeline calls make 4 sequences, its job asks for 8"),
+        ({"num_return_sequences": 4}, {"sequences": None}, "its pipeline calls make an unknown number of sequences, its job asks for 8"),
+        ({"num_return_sequences": 4}, None, "its pipeline calls make an unknown number of sequences, its job asks for 8"),
+        ({"num_return_sequences": 4}, {"sequences": 8, "tokens_by_call": [1, 1]}, "a pipeline call of 42 new tokens made 1 by its count"),
+        ({"num_return_sequences": "four"}, {"sequences": 8}, "its pipeline calls make 8 sequences, its job asks for 2"),
+        ({"num_return_sequences": -4}, {"sequences": 2}, ""),
+        (None, {"sequences": 2}, ""),
+    ],
+)
+def test_a_pipeline_call_makes_the_sequences_and_tokens_that_its_last_run_asks_for(arguments: dict | None, figure: dict | None, said: str) -> None:
+    runs = [{"new_tokens": 1, "arguments": {}}, {"new_tokens": 42, "arguments": arguments}]
+    job = a_job(form="transformers-pipeline-sequences", prompt={"text": "a", "batch_size": 2}, runs=runs)
+    measurements = [{"new_tokens": run["new_tokens"], "timed_ms": [10.0] * 2} for run in runs]
+    assert answers.contradiction(job, a_result(measurements=measurements, figures={"pipeline": figure} if figure else {})) == said
+
+
+def test_only_timed_calls_of_the_pipeline_object_have_to_tell_their_sequences() -> None:
+    asked = a_job(form="transformers-pipeline-sequences")
+    assert answers.contradiction(dataclasses.replace(asked, kind="profile", options={"profiler": "torch"}), a_result(measurements=[])) == ""
+    figure = {"sequences": 1, "tokens_by_call": []}
+    assert answers.contradiction(asked, a_result(measurements=[], figures={"pipeline": figure})) == "", "a result without timed calls"
 
 
 def test_rows_of_a_call_are_its_texts_or_its_batch() -> None:
