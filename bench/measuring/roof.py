@@ -143,7 +143,7 @@ def _products(job, config, elsewhere_bytes):
 
 def sequences_of(job):
     """How many sequences a step of the job's longest calls has: its last run may ask for several answers to a prompt."""
-    return job.prompt["batch_size"] * job.runs[-1].get("arguments", {}).get("num_return_sequences", 1)
+    return job.batch_size * job.runs[-1]["arguments"].get("num_return_sequences", 1)
 
 
 def _layer_bytes(model):

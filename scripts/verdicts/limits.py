@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from bench.measuring import work
 from bench.models import weights
 from scripts.machine import nominal_rates
-from scripts.verdicts import token_times
+from scripts.verdicts import rates, token_times
 from scripts.verdicts.row import Row, median
 
 #: Forms whose calls make the steps of one batch; others answer workloads.
@@ -59,7 +59,7 @@ class Distance:
     def products_ms(self) -> float | None:
         """The model's matrix products alone, a step; None where the run has not measured them, or for another number of sequences."""
         products = self.run.figures.get("products") or {}
-        times = products.get("step_us") if products.get("rows") == self.row.sequences else None
+        times = products.get("step_us") if products.get("rows") == self.run.sequences else None
         return statistics.median(times) / 1000 if times else None
 
     @property
@@ -155,17 +155,15 @@ def _of_calls_ms(row: Row, short: int, long: int) -> float | None:
 def _whole_calls_ms(row: Row, new_tokens: int) -> list[float]:
     """The timed calls that are known to have made `new_tokens` steps.
 
-    A batch takes as many steps as its longest answer has tokens. Of answers that may end earlier the guest counts all tokens of a call, or those of
-    the longest; more tokens than all answers have one step earlier show that one answer made the last step.
+    A batch takes as many steps as its longest answer has tokens. Where answers may end earlier, the guest counts the tokens of all answers of a call:
+    more than all answers together have one step earlier show that one answer made the last step.
     """
     times = row.timed_ms(new_tokens)
-    if longest := (row.figures.get("pipeline") or {}).get("tokens_by_call"):
-        return [ms for ms, tokens in zip(times, longest, strict=True) if tokens == new_tokens]
     if not any(run.get("up_to") for run in row.record.job.runs):
         return times
-    counted = [call["timed_tokens"] for call in row.figures.get("calls") or [] if call["new_tokens"] == new_tokens]
-    most = row.sequences * (new_tokens - 1)
-    return [ms for tokens in counted[:1] for ms, made in zip(times, tokens, strict=True) if made > most]
+    most_before = row.sequences * (new_tokens - 1)
+    made = rates.made_tokens(row.record, new_tokens) or [0] * len(times)  # of calls that were not counted nothing is known
+    return [ms for ms, tokens in zip(times, made, strict=True) if tokens > most_before]
 
 
 def _between_ms(row: Row, new_tokens: int) -> float | None:
@@ -191,7 +189,7 @@ def _prompt(row: Row) -> Distance | None:
         ms=statistics.fmean(row.timed_ms(1)),
         weight_bytes=work.weight_bytes(model, row.dtype),
         cache_bytes=0.0,
-        flop=work.prompt_flop(model, row.batch_size, _prompt_tokens(row)),
+        flop=work.prompt_flop(model, row.sequences, _prompt_tokens(row)),
     )
 
 

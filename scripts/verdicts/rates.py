@@ -81,11 +81,11 @@ def tokens_per_s(row: Row) -> float | None:
         return None
     longest = row.new_tokens[-1]
     runs = row.runs_of(longest)
-    made = [_made_tokens(run, longest) for run in runs]
+    made = [made_tokens(run, longest) for run in runs]
     return 1000 * sum(map(sum, made)) / math.fsum(ms for run in runs for ms in series(run)[longest]) if all(made) else None
 
 
-def _made_tokens(run: Record, new_tokens: int) -> Sequence[int]:
+def made_tokens(run: Record, new_tokens: int) -> Sequence[int]:
     """The new tokens of each timed call of a run; [] where it did not count them."""
     calls: list[dict[str, Any]] = (run.guest.figures.get("calls") or []) if run.guest else []
     return next((call["timed_tokens"] for call in calls if call["new_tokens"] == new_tokens), [])

@@ -132,7 +132,7 @@ def test_the_cache_is_that_of_the_middle_of_the_steps_that_are_timed(new_tokens,
     assert (step.cache_bytes, step.flop) == (work.cache_bytes(BLOOM, "float16", 1, context), work.step_flop(BLOOM, 1, context))
 
 
-def ending_early(batch_size, timed_tokens, new_tokens=256, call_ms=2560.0):
+def ending_early(batch_size, timed_tokens, new_tokens=256, call_ms=2560.0, **figures):
     """A row whose answers may end before `new_tokens`, with the tokens of each timed call; each call takes a tenth longer than the one before."""
     prompt = {"text": "hey", "batch_size": batch_size}
     asked = dataclasses.replace(job("single", article="batch-generate", new_tokens=(new_tokens,), timed_runs=len(timed_tokens)), form="batch", prompt=prompt)
@@ -140,7 +140,7 @@ def ending_early(batch_size, timed_tokens, new_tokens=256, call_ms=2560.0):
     run.job.runs[0]["up_to"] = True
     run.guest.measurements[0]["timed_ms"] = [call_ms * (1 + 0.1 * number) for number in range(len(timed_tokens))]
     run.guest.batch_size = batch_size
-    run.guest.figures = {"calls": [{"new_tokens": new_tokens, "timed_tokens": timed_tokens}]}
+    run.guest.figures = {"calls": [{"new_tokens": new_tokens, "timed_tokens": timed_tokens}], **figures}
     return distances.steps(group_of(run).rows[0])
 
 
@@ -152,37 +152,63 @@ def test_answers_that_may_end_earlier_count_only_in_calls_whose_tokens_show_that
     assert ending_early(4, [4 * 255, 900]) is None
 
 
-def answering_thrice(tokens_by_call, products_of_rows):
-    """A row of the pipeline object that answers a prompt with three sequences."""
-    asked = dataclasses.replace(
-        job("transformers", variant="controlled", new_tokens=(42,), timed_runs=len(tokens_by_call)), form="transformers-pipeline-sequences"
-    )
-    run = synthetic.probed(float16(record(asked, (420.0,), gpu_name="NVIDIA H200", spread=0)))
+@pytest.mark.parametrize("calls", [None, [], [{"new_tokens": 128, "timed_tokens": [256, 256]}]])
+def test_answers_that_may_end_earlier_and_were_not_counted_tell_no_step(calls):
+    assert ending_early(1, [256, 256], calls=calls) is None
+
+
+def test_the_tokens_of_the_longest_calls_tell_which_of_them_made_all_steps():
+    calls = [{"new_tokens": 1, "timed_tokens": [1, 1]}, {"new_tokens": 256, "timed_tokens": [255, 256]}]
+    assert ending_early(1, [255, 256], calls=calls).ms == pytest.approx(11.0)
+
+
+def test_one_run_of_a_job_whose_answers_may_end_earlier_is_enough_to_count_them():
+    asked = dataclasses.replace(job("single", article="batch-generate", new_tokens=(1, 128), timed_runs=2), form="batch")
+    run = float16(record(asked, (10.0, 1280.0), gpu_name="NVIDIA H200", spread=0))
+    run.job.runs[1]["up_to"] = True
+    run.guest.measurements[1]["timed_ms"] = [1280.0, 1407.0]
+    run.guest.figures = {"calls": [{"new_tokens": 1, "timed_tokens": [1, 1]}, {"new_tokens": 128, "timed_tokens": [100, 128]}]}
+    assert distances.steps(group_of(run).rows[0]).ms == pytest.approx(11.0), "1397 ms for 127 further tokens"
+
+
+def test_longer_calls_that_took_no_longer_than_calls_of_one_token_tell_no_step():
+    assert distances.steps(group_of(float16(record(job("transformers", **CONTROLLED), (10.0, 10.0), gpu_name="NVIDIA H200", spread=0))).rows[0]) is None
+
+
+def answering_thrice(products_of_rows=3, new_tokens=(42,)):
+    """A row of the pipeline object that answers a prompt with three sequences, in 10 ms a token."""
+    asked = dataclasses.replace(job("transformers", variant="controlled", new_tokens=new_tokens), form="transformers-pipeline-sequences")
+    run = synthetic.probed(float16(record(asked, tuple(10.0 * tokens for tokens in new_tokens), gpu_name="NVIDIA H200", spread=0)))
     del run.guest.figures["token_times"]
     run.guest.figures["products"]["rows"] = products_of_rows
-    run.guest.figures["pipeline"] = {"sequences": 3, "prompt_tokens": 8, "tokens_by_call": tokens_by_call}
-    run.guest.measurements[0]["timed_ms"] = [420.0 * (1 + 0.1 * number) for number in range(len(tokens_by_call))]
+    run.guest.figures["pipeline"] = {"sequences": 3, "prompt_tokens": 8, "tokens_by_call": [42] * 10}
     return run
 
 
 def test_a_step_of_several_answers_to_one_prompt_is_that_of_as_many_sequences():
-    run = answering_thrice([42, 42], products_of_rows=3)
+    run = answering_thrice()
     step = distances.steps(group_of(run).rows[0])
     context = run.guest.prompt_tokens + 21
-    assert (step.ms, step.products_ms) == (pytest.approx(10.5), 4.0)
+    assert (step.ms, step.products_ms) == (pytest.approx(10.0), 4.0)
     assert (step.cache_bytes, step.flop) == (work.cache_bytes(BLOOM, "float16", 3, context), work.step_flop(BLOOM, 3, context))
-    assert distances.steps(group_of(answering_thrice([42, 30], 3)).rows[0]).ms == pytest.approx(10.0), "the second call ended early"
-    assert distances.steps(group_of(answering_thrice([30, 30], 3)).rows[0]) is None
 
 
-def test_products_of_another_number_of_sequences_stand_beside_no_row():
-    assert distances.steps(group_of(answering_thrice([42, 42], products_of_rows=1)).rows[0]).products_ms is None
+def test_a_prompt_of_several_answers_is_read_for_each_of_them():
+    """`generate` repeats the prompt before it reads it."""
+    run = answering_thrice(new_tokens=(1, 42))
+    assert distances.prompt(group_of(run).rows[0]).flop == work.prompt_flop(BLOOM, 3, run.guest.prompt_tokens)
+
+
+@pytest.mark.parametrize("rows", [1, None])
+def test_products_of_another_number_of_sequences_stand_beside_no_row(rows):
+    assert distances.steps(group_of(answering_thrice(products_of_rows=rows)).rows[0]).products_ms is None
 
 
 @pytest.mark.parametrize(("arguments", "sequences"), [({"num_return_sequences": 4}, 8), ({}, 2)])
 def test_the_guest_measures_the_products_of_as_many_sequences_as_a_step_has(arguments, sequences):
     asked = job("transformers", variant="controlled", new_tokens=(42,))
-    asked = dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": 2}, runs=[{"new_tokens": 42, "arguments": arguments}])
+    runs = [{"new_tokens": 1, "arguments": {"num_return_sequences": 9}}, {"new_tokens": 42, "arguments": arguments}]
+    asked = dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": 2}, runs=runs)
     assert roof.sequences_of(asked) == sequences
 
 
