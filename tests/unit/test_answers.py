@@ -191,6 +191,7 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [1] * 11}}}, "it counts the tokens of 11 pipeline calls, and timed 10"),
         ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [1] * 9 + [3]}}}, "a pipeline call of 1 new tokens made 3 by its count"),
         ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": [0] + [1] * 9}}}, "a pipeline call of 1 new tokens made 0 by its count"),
+        ({"figures": {"pipeline": {"sequences": 1, "tokens_by_call": []}}}, "it counts the tokens of 0 pipeline calls, and timed 10"),
         ({"figures": {"pipeline": {"sequences": 4}}}, "its pipeline calls make 4 sequences, its job asks for 1"),
         ({"figures": {"pipeline": {"tokens_by_call": [-1] * 10}}}, "tokens_by_call"),
         ({"figures": {"padding": padding([0.1], [])}}, r"the counts of texts in a padded batch are \[1, 1, 1, 1, 0\]"),

@@ -248,14 +248,30 @@ def test_the_second_of_two_answers_of_a_step_does_not_wait_for_the_first_to_be_w
     assert [line["latency_ms"] for line in outputs.batches] == [[1000.0], [1000.0]]
 
 
-@pytest.mark.parametrize(("options", "left_s"), [({"arrivals_per_s": 4}, [None, 9.7, 0.0]), ({}, [11970.0, 19.7, 0.0])])
-def test_time_left_counts_from_the_end_of_the_first_batch_where_items_arrive_over_time(monkeypatch, options, left_s):
-    """A first batch of one item that came after 30 s says nothing of the pace; then 299 items take 29 s, and 100 are left."""
+def times_left(monkeypatch, batches, options, waiting=400):
+    """[(items done, seconds left)] as a run of 400 items tells them, of which so many wait; `batches`: [(items, second in which they are done)]."""
     now, told = [1000.0], []
     monkeypatch.setattr(workload.time, "monotonic", lambda: now[0])
     asked = SimpleNamespace(options={"items": 400, **options}, runs=[{"new_tokens": 256}])
-    progress = workload.Progress(lambda **event: told.append(event), asked, waiting=range(400))
-    for items, at in ((1, 1030.0), (299, 1059.0), (100, 1070.0)):
-        now[0] = at
+    progress = workload.Progress(lambda **event: told.append(event), asked, waiting=range(waiting))
+    for items, at in batches:
+        now[0] = 1000.0 + at
         progress(items)
-    assert [(event["done"], event["left_s"]) for event in told] == list(zip([1, 300, 400], left_s, strict=True))
+    return [(event["done"], event["left_s"]) for event in told]
+
+
+@pytest.mark.parametrize(("options", "left_s"), [({"arrivals_per_s": 4}, [None, 40.0, 0.2, 0.0]), ({}, [120.0, 60.0, 0.3, 0.0])])
+def test_time_left_counts_from_the_end_of_the_first_batch_where_items_arrive_over_time(monkeypatch, options, left_s):
+    """The first batch ended after 40 s, in which the process waited for its items."""
+    told = times_left(monkeypatch, [(100, 40.0), (100, 60.0), (199, 99.8), (1, 100.0)], options)
+    assert told == list(zip([100, 200, 399, 400], left_s, strict=True))
+
+
+@pytest.mark.parametrize(("options", "left_s"), [({"arrivals_per_s": 4}, [None, 20.0]), ({}, [60.0, 30.0])])
+def test_time_left_of_a_run_that_goes_on_counts_its_own_items_alone(monkeypatch, options, left_s):
+    assert times_left(monkeypatch, [(50, 20.0), (50, 30.0)], options, waiting=200) == list(zip([250, 300], left_s, strict=True))
+
+
+@pytest.mark.parametrize("options", [{"arrivals_per_s": 4}, {}])
+def test_nothing_is_left_after_a_first_batch_of_all_items(monkeypatch, options):
+    assert times_left(monkeypatch, [(400, 20.0)], options) == [(400, 0.0)]

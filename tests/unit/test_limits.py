@@ -212,6 +212,14 @@ def test_the_guest_measures_the_products_of_as_many_sequences_as_a_step_has(argu
     assert roof.sequences_of(asked) == sequences
 
 
+def test_the_products_that_the_guest_times_are_those_of_all_answers_of_a_step(monkeypatch):
+    monkeypatch.setattr(roof, "_free_memory", lambda: None)
+    monkeypatch.setattr(roof, "room_bytes", lambda index, elsewhere_bytes: 10**12)
+    monkeypatch.setattr(roof, "products_alone", lambda model, rows, device: {"rows": rows})
+    asked = dataclasses.replace(job("transformers"), runs=[{"new_tokens": 42, "arguments": {"num_return_sequences": 4}}])
+    assert roof._products(asked, weights.config_of("bloom-7b1", "full"), 0) == {"rows": 4}
+
+
 def test_stamped_tokens_go_first_also_where_all_calls_have_one_length():
     run = float16(record(job("transformers", variant="controlled", new_tokens=(128,)), (1280.0,), gpu_name="NVIDIA H200", spread=0))
     step = distances.steps(group_of(synthetic.probed(run, between_ms=8.0)).rows[0])
