@@ -282,6 +282,18 @@ def test_committed_results_of_this_schema_can_still_be_read() -> None:
     assert len(skipped) == 1
 
 
+def plain_s(folder: Path, count: int) -> float:
+    """Processor seconds in which this machine reads so many results as JSON and does no more, by the best of three: what is allowed on a slow machine
+    is a multiple of it."""
+    of_results, taken_s = sorted(folder.glob("*/result.json"))[:count], []
+    for _ in range(3):
+        began = time.process_time()
+        for path in of_results:
+            json.loads(path.read_text())
+        taken_s.append(time.process_time() - began)
+    return min(taken_s)
+
+
 @pytest.mark.full
 def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
     """A twentieth of them, with the packages of a real environment, at best of three: reading may take as long as the whole report should."""
@@ -298,7 +310,7 @@ def test_ten_thousand_runs_load_in_time(tmp_path: Path) -> None:
         records, skipped = results.load_all(tmp_path)
         taken_s.append(time.process_time() - began)
         assert (len(records), len(skipped)) == (500, 0)
-    assert min(taken_s) < 5 / 20
+    assert min(taken_s) < max(5 / 20, 6 * plain_s(tmp_path, 500))
 
 
 REPORT = """
@@ -314,7 +326,8 @@ print(next(line for line in Path("/proc/self/status").read_text().splitlines() i
 def test_ten_thousand_of_the_newest_runs_are_reported_in_time_and_memory(tmp_path: Path) -> None:
     """All of them, with times of tokens, probes and energy, each run with times of its own. Below 500 MB at the peak.
 
-    The criterion is 10 s on a quiet core; 30 s of processor time are allowed, for a slow machine that does other things meanwhile. The
+    The criterion is 10 s on a quiet core; 30 s of processor time are allowed, for a machine that does other things meanwhile,
+    and on a slow one ten times what reading the JSON takes. The
     peak is VmHWM, which getrusage's ru_maxrss is too, but that begins with what the tests' own process holds.
     """
     controlled = {"variant": "controlled", "new_tokens": (1, 128)}
@@ -324,13 +337,14 @@ def test_ten_thousand_of_the_newest_runs_are_reported_in_time_and_memory(tmp_pat
         synthetic.write_many(tmp_path / "runs", [synthetic.told(synthetic.probed(one)) for one in timed], 10_000)
         command = [sys.executable, "-c", REPORT, str(tmp_path / "runs"), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=paths.ROOT, check=False)
+        parsed_s = 20 * plain_s(tmp_path / "runs", 500)
     finally:
         shutil.rmtree(tmp_path / "runs")  # hundreds of MB
     assert done.returncode == 0, done.stderr
     assert "10000 runs" in done.stderr and "skipped" not in done.stdout
     peak_kib, taken_s = done.stdout.split()[-2:]
     assert int(peak_kib) * 1024 < 500e6
-    assert float(taken_s) < 30
+    assert float(taken_s) < max(30, 10 * parsed_s)
 
 
 STRANGE = ["", ".hidden", "-dash", "../up", "a/b", "a b", "a\n", "<b>", "é", "a" * 65]
