@@ -326,9 +326,8 @@ print(next(line for line in Path("/proc/self/status").read_text().splitlines() i
 def test_ten_thousand_of_the_newest_runs_are_reported_in_time_and_memory(tmp_path: Path) -> None:
     """All of them, with times of tokens, probes and energy, each run with times of its own. Below 500 MB at the peak.
 
-    The criterion is 10 s on a quiet core; 30 s of processor time are allowed, for a machine that does other things meanwhile,
-    and on a slow one ten times what reading the JSON takes. The
-    peak is VmHWM, which getrusage's ru_maxrss is too, but that begins with what the tests' own process holds.
+    The criterion is 10 s on a quiet core; 30 s of processor time are allowed, for a machine that does other things meanwhile, and on a slow one ten
+    times what reading the JSON takes. The peak is VmHWM, which getrusage's ru_maxrss is too, but that begins with what the tests' own process holds.
     """
     controlled = {"variant": "controlled", "new_tokens": (1, 128)}
     cases = ("transformers", "layer-parallel", "tensor-parallel", "int8", "deepspeed", "compiled", "vllm")
