@@ -102,6 +102,12 @@ class Job:
         """The sequences of a call; an earlier document may name none, which is one."""
         return self.prompt.get("batch_size") or 1
 
+    @property
+    def answers(self) -> int:
+        """The sequences of a step of the last run: its arguments of `generate`, which a stored job may write as anything, may ask for several a prompt."""
+        asked = (self.runs[-1].get("arguments") or {}).get("num_return_sequences")
+        return self.batch_size * (asked if isinstance(asked, int) and asked > 0 else 1)
+
     def fingerprint(self) -> str:
         """12 hex digits over everything that decides what is measured; ids and paths do not.
 

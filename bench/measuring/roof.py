@@ -138,12 +138,7 @@ def _products(job, config, elsewhere_bytes):
     needed_bytes, room = held + BESIDE_BYTES, room_bytes(0, elsewhere_bytes)
     if needed_bytes > room:
         raise RuntimeError("{:.2f} GiB are below the run's peak and free, the products need {:.2f}".format(room / GIB, needed_bytes / GIB))
-    return products_alone(model, sequences_of(job), "cuda:0")
-
-
-def sequences_of(job):
-    """How many sequences a step of the job's longest calls has: its last run may ask for several answers to a prompt."""
-    return job.batch_size * job.runs[-1]["arguments"].get("num_return_sequences", 1)
+    return products_alone(model, job.answers, "cuda:0")
 
 
 def _layer_bytes(model):

@@ -102,9 +102,8 @@ def _of_pipeline(job: Job, result: Result) -> str:
     if figure is None and (job.form != "transformers-pipeline-sequences" or job.kind != "measure"):
         return ""
     sequences, tokens = (figure or {}).get("sequences"), (figure or {}).get("tokens_by_call")
-    asked = job.batch_size * _answers_to_a_prompt(job.runs[-1])
-    if sequences != asked:
-        return f"its pipeline calls make {sequences or 'an unknown number of'} sequences, its job asks for {asked}"
+    if sequences != job.answers:
+        return f"its pipeline calls make {sequences or 'an unknown number of'} sequences, its job asks for {job.answers}"
     if tokens is None or not result.measurements:
         return ""
     last = result.measurements[-1]
@@ -112,12 +111,6 @@ def _of_pipeline(job: Job, result: Result) -> str:
         return f"it counts the tokens of {len(tokens)} pipeline calls, and timed {len(last['timed_ms'])}"
     other = next((made for made in tokens if made != last["new_tokens"]), None)
     return "" if other is None else f"a pipeline call of {last['new_tokens']} new tokens made {other} by its count"
-
-
-def _answers_to_a_prompt(run: dict[str, Any]) -> int:
-    """By the arguments of `generate`, which a stored job may write as anything; its default is one."""
-    asked = (run.get("arguments") or {}).get("num_return_sequences")
-    return asked if isinstance(asked, int) and asked > 0 else 1
 
 
 def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:

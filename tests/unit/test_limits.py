@@ -209,7 +209,7 @@ def test_the_guest_measures_the_products_of_as_many_sequences_as_a_step_has(argu
     asked = job("transformers", variant="controlled", new_tokens=(42,))
     runs = [{"new_tokens": 1, "arguments": {"num_return_sequences": 9}}, {"new_tokens": 42, "arguments": arguments}]
     asked = dataclasses.replace(asked, prompt={**asked.prompt, "batch_size": 2}, runs=runs)
-    assert roof.sequences_of(asked) == sequences
+    assert asked.answers == sequences
 
 
 def test_the_products_that_the_guest_times_are_those_of_all_answers_of_a_step(monkeypatch):
