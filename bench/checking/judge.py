@@ -14,7 +14,7 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
 
 Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor
 (bench/tolerances.toml) and FACTORS times plain transformers' own value.
-A reading costs one forward pass, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens,
+A reading costs a forward pass or two, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens,
 regrets always, logits only where a row's own are compared with them (a megabyte a position):
 rows whose tokens were read before are judged without a model, and without importing torch, which takes seconds.
 
@@ -49,7 +49,7 @@ class Readings:
     def __init__(self, path, load):
         import numpy
 
-        self.path, self.load, self.model, self.new = path, load, None, {}
+        self.path, self.load, self.model, self.reader, self.new = path, load, None, None, {}
         self.kept = numpy.load(path) if os.path.exists(path) else {}  # an array is read from the disk when it is first asked for
 
     def get(self, name, make):
@@ -62,7 +62,9 @@ class Readings:
 
     def float32(self):
         """The float32 model, loaded when it is first needed."""
-        self.model = self.model or self.load("float32")
+        if not self.model:
+            self.model = self.load("float32")
+            self.reader = regret.Reader(self.model.model)
         return self.model
 
     def regrets(self, answers, prompt, tokens):
@@ -80,11 +82,11 @@ class Readings:
         return self.get("ends", lambda: numpy.array(self.float32().end_tokens(), dtype=numpy.int64)).tolist()
 
     def read(self, answers, prompt, tokens):
-        """(regrets, logits) as above, by a forward pass that is not kept."""
+        """(regrets, logits) as above, by forward passes that are not kept."""
         import torch
 
         loaded = self.float32()
-        logits = regret.read(loaded.model, torch.tensor([prompt], device=loaded.device), tokens)
+        logits = self.reader.read(torch.tensor([prompt], device=loaded.device), tokens)
         steps = [0, min(answers["late_step"], len(tokens) - 1)]
         return regret.regrets(logits, tokens, answers["forbidden_tokens"]).cpu().numpy(), logits[steps].cpu().numpy()
 

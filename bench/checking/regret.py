@@ -5,19 +5,33 @@ The reference reads the prompt and the answer itself, so the answer need not hav
 A token that the reference would choose has regret 0.
 """
 
+from bench.models import pretrained
 
-def read(model, prompt, tokens):
-    """The reference's logits [new tokens, vocabulary] in float32, one row for each of `tokens` [new tokens].
 
-    prompt: token ids [1, prompt tokens] on the model's first device. One forward pass reads the prompt and all tokens.
-    """
-    import torch
+class Reader:
+    """What a reference model says of answers. It keeps the cache of the last prompt, because reading a long prompt for each of many answers takes minutes."""
 
-    answer = torch.as_tensor(tokens, dtype=prompt.dtype, device=prompt.device).reshape(1, -1)
-    ids = torch.cat([prompt, answer[:, :-1]], dim=1)
-    with torch.no_grad():
-        logits = model(ids, attention_mask=torch.ones_like(ids)).logits
-    return logits[0, prompt.shape[1] - 1 :].float()
+    def __init__(self, model):
+        self.model, self.prompt = model, None
+
+    def read(self, prompt, tokens):
+        """The model's logits [new tokens, vocabulary] in float32, one row for each of `tokens` [new tokens].
+
+        prompt: token ids [1, prompt tokens] on the model's first device. One forward pass reads all tokens, and one before it a prompt that is new.
+        """
+        import torch
+
+        with torch.no_grad():
+            if self.prompt is None or not torch.equal(self.prompt, prompt):
+                output = self.model(prompt, attention_mask=torch.ones_like(prompt), use_cache=True)
+                self.prompt, self.cache, self.last = prompt, output.past_key_values, output.logits[0, -1:].float()
+            if len(tokens) < 2:
+                return self.last
+            answer = torch.as_tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(1, -1)
+            mask = torch.ones_like(torch.cat([prompt, answer], dim=1))
+            logits = self.model(answer, attention_mask=mask, past_key_values=self.cache, use_cache=True).logits[0].float()
+        pretrained.drop(self.cache, answer.shape[1])
+        return torch.cat([self.last.to(logits.device), logits])
 
 
 def regrets(logits, tokens, end_tokens=()):

@@ -1,12 +1,13 @@
-"""python -m bench.instruments.equal_calls JOB OUT: do equal calls of a model give equal numbers, and where does the first difference begin?
+"""python -m bench.instruments.equal_calls JOB OUT: do equal calls of plain transformers give equal numbers, and where does the first difference begin?
 
-The program loads the job's backend and calls it CALLS times with the job's prompt: a call that reads the whole prompt, then a call of one more token
-over a cache of the prompt. It compares each layer's output and the last logits with those of the first call, bit by bit, and does so with each of
-torch's attention kernels alone. It writes, for each kernel and each kind of call, how many calls differ from the first, and the first layer
-that differs, as JSON. For backends with one process whose model is a module of transformers.
+The program calls the model of the job CALLS times with the job's prompt, by two calls: one reads the whole prompt, the other makes one more token over
+a cache of the prompt. It compares each layer's output and the last logits with those of the first call, bit by bit. It does so with the attention kernel
+that torch chooses, and with each of torch's kernels alone. The rows of the batch have the same prompt, so it compares the rows of a call as well.
+It writes what `compare` answers for each kernel and call, as JSON.
 """
 
 import contextlib
+import functools
 import sys
 
 from bench import backends
@@ -16,19 +17,22 @@ from bench.models import pretrained, prompts
 
 CALLS = 10
 
-#: torch's attention kernels (torch.nn.attention.SDPBackend); "default" leaves the choice to torch.
-KERNELS = ("default", "FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
+#: torch's attention kernels (torch.nn.attention.SDPBackend), of which earlier versions lack some.
+KERNELS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
-def only(kernel):
-    """A context in which scaled_dot_product_attention takes this kernel and no other."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    return contextlib.nullcontext() if kernel == "default" else sdpa_kernel([getattr(SDPBackend, kernel)])
+def choices():
+    """{name: a function that makes a context in which torch takes this attention kernel and no other}; "chosen" leaves the choice to torch."""
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:  # before torch 2.3
+        return {"chosen": contextlib.nullcontext}
+    known = [name for name in KERNELS if hasattr(SDPBackend, name)]
+    return {"chosen": contextlib.nullcontext, **{name: functools.partial(sdpa_kernel, [getattr(SDPBackend, name)]) for name in known}}
 
 
 def outputs(model, call):
-    """[each layer's output…, the last logits] of `call(model)`, on the GPU."""
+    """[each layer's output [batch, tokens, hidden size]…, the last logits [batch, vocabulary]] of `call()`, on their GPU."""
     kept = []
 
     def keep(module, arguments, output):
@@ -36,59 +40,77 @@ def outputs(model, call):
 
     hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
     try:
-        kept.append(call().logits[:, -1].clone())
+        logits = call().logits[:, -1].clone()
     finally:
         for hook in hooks:
             hook.remove()
-    return kept
+    return [*kept, logits]
+
+
+def first_difference(ones, others):
+    """The number of the first layer whose two outputs differ in a bit; the number of layers where the logits alone do, None where nothing does."""
+    import torch
+
+    return next((index for index, (one, other) in enumerate(zip(ones, others)) if not torch.equal(one, other)), None)
 
 
 def compare(model, call):
-    """{differing calls, first differing layer (None where none differs, the number of layers for the logits alone)} of CALLS equal calls."""
-    import torch
+    """{calls, differing_calls, first_layer, differing_rows, first_layer_of_rows}: calls against the first one, rows of the first call against its first row.
 
-    first, layers = outputs(model, call), []
-    for _ in range(CALLS - 1):
-        differing = [index for index, (one, other) in enumerate(zip(first, outputs(model, call))) if not torch.equal(one, other)]
-        if differing:
-            layers.append(differing[0])
-    return {"calls": CALLS, "differing_calls": len(layers), "first_differing_layer": min(layers) if layers else None}
+    A first layer is the smallest that `first_difference` gives, None without a difference.
+    """
+    first = outputs(model, call)
+    of_calls = [first_difference(first, outputs(model, call)) for _ in range(CALLS - 1)]
+    of_rows = [first_difference([part[0] for part in first], [part[row] for part in first]) for row in range(1, len(first[-1]))]
+    calls, rows = ([layer for layer in layers if layer is not None] for layers in (of_calls, of_rows))
+    return {
+        "calls": CALLS,
+        "differing_calls": len(calls),
+        "first_layer": min(calls, default=None),
+        "differing_rows": len(rows),
+        "first_layer_of_rows": min(rows, default=None),
+    }
+
+
+def both_calls(model, input_ids):
+    """{"prompt" and "token": a function that makes the call}; the second reads a cache of the prompt, and takes its own token out again."""
+    cache = model(input_ids, use_cache=True).past_key_values
+    token = input_ids[:, -1:]
+
+    def one_token():
+        output = model(token, past_key_values=cache, use_cache=True)
+        pretrained.drop(cache, 1)
+        return output
+
+    return {"prompt": lambda: model(input_ids, use_cache=False), "token": one_token}
 
 
 def examine(model, input_ids):
-    """{kernel: {"prompt" | "token": what `compare` says, or {"reason"} where the kernel refuses}}"""
+    """{kernel: {"prompt" and "token": what `compare` answers}, or {"reason"} where the kernel cannot compute this attention}"""
     import torch
 
     answers = {}
-    for kernel in KERNELS:
-        answers[kernel] = {}
-        with torch.no_grad(), only(kernel):
-            try:
-                answers[kernel]["prompt"] = compare(model, lambda: model(input_ids, use_cache=False, logits_to_keep=1))
-                cache = model(input_ids, use_cache=True, logits_to_keep=1).past_key_values
-                length, token = input_ids.shape[1], input_ids[:, -1:]
-
-                def one_token():
-                    cache.crop(length)
-                    return model(token, past_key_values=cache, use_cache=True)
-
-                answers[kernel]["token"] = compare(model, one_token)
-            except RuntimeError as error:
-                answers[kernel]["reason"] = str(error)[:300]
+    for kernel, only in choices().items():
+        try:
+            with torch.no_grad(), only():
+                answers[kernel] = {name: compare(model, call) for name, call in both_calls(model, input_ids).items()}
+        except RuntimeError as error:
+            answers[kernel] = {"reason": str(error)[:300]}
         print(kernel, answers[kernel], flush=True)
     return answers
 
 
 def main(job_path, out):
     import torch
+    import transformers
 
     with open(job_path, encoding="utf-8") as source:
         job = parse_job(source.read())
     fitting.must_fit("equal_calls", job)
     loaded = backends.find(job.backend).load(job)
     input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
-    answers = examine(loaded.model, input_ids)
-    write_whole(out, to_json({"shape": list(input_ids.shape), "torch": torch.__version__, "kernels": answers}))
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    write_whole(out, to_json({"shape": list(input_ids.shape), **versions, "kernels": examine(loaded.model, input_ids)}))
 
 
 if __name__ == "__main__":

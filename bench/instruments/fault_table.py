@@ -72,7 +72,7 @@ def prompt_ids(config, text, count, device):
 
 def judged(name, pair, prompt, tokens, logits=None):
     """A row of the table; `logits` are the decoding's own, [vocabulary] for each step, or None."""
-    expected = regret.read(pair.reference, prompt, tokens)
+    expected = regret.Reader(pair.reference).read(prompt, tokens)
     row = {"decoding": name, "prompt_tokens": prompt.shape[1], "tokens": len(tokens), "distinct": len(set(tokens))}
     row["regret"] = regret.summary(regret.regrets(expected, tokens))
     if logits is not None:

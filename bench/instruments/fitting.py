@@ -38,6 +38,10 @@ def _is_timed_in_batches(job):
     return (job.form, job.backend) == ("batch", "transformers")
 
 
+def _is_plain(job):
+    return job.backend == "transformers"
+
+
 _ONE_PROCESS = (_is_in_one_process, "one GPU, which is one process")
 #: Of each instrument that does not examine every job: what a job must be, and the same in words.
 MUST = {
@@ -46,7 +50,7 @@ MUST = {
     "clocks_tokens": (_ONE_PROCESS, (_is_timed_in_tokens, "deepspeed-inference, case {}".format(" or ".join(TIMED_IN_TOKENS)))),
     "collectives": ((_has_several_deepspeed_ranks, "deepspeed on at least 2 GPUs"),),
     "device_map": ((_has_a_map_of_several_devices, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),),
-    "equal_calls": (_ONE_PROCESS,),
+    "equal_calls": (_ONE_PROCESS, (_is_plain, "plain transformers, such as long-prompts, case transformers")),
     "float32_rotary": ((_is_random_gptj, "GPT-J with random weights"),),
     "layers": (_ONE_PROCESS,),
     "threads": ((_has_several_threads, "tensor-parallel on at least 2 GPUs"),),

@@ -84,6 +84,12 @@ def devices_of(model):
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
+def drop(cache, tokens):
+    """Take the last `tokens` tokens, at least one, out of a model's cache. The tuples of earlier versions of transformers never come to hold them."""
+    if hasattr(cache, "crop"):
+        cache.crop(-tokens)
+
+
 def layers_of(model):
     """The list of a model's transformer layers: BLOOM and GPT-J keep it at transformer.h, Llama at model.layers."""
     # DeepSpeed's engine holds the model as its module.

@@ -154,7 +154,7 @@ def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, c
 LATE = """import json, types, torch
 from bench.checking import judge, regret
 logits = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 4.0]])
-regret.read = lambda model, prompt, tokens: logits[:len(tokens)]
+regret.Reader = lambda model: types.SimpleNamespace(read=lambda prompt, tokens: logits[:len(tokens)])
 readings = judge.Readings('', lambda dtype: types.SimpleNamespace(model=None, device='cpu'))
 said = {{'late_step': 2, 'forbidden_tokens': []}}
 print(json.dumps([readings.read(said, [5], [1] * count)[1].tolist() for count in {counts}]))"""
@@ -163,3 +163,29 @@ print(json.dumps([readings.read(said, [5], [1] * count)[1].tolist() for count in
 def test_the_late_step_of_a_shorter_answer_is_its_last(guest):
     first, second, third = [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]
     assert guest.code(LATE.format(counts=[4, 3, 2, 1])) == [[first, third], [first, third], [first, second], [first, first]]
+
+
+#: How far the reader's logits of answers to two prompts in turn are from those of one pass over prompt and answer.
+IN_TURN = """import json, torch, types
+from bench.checking import regret
+from bench.models import pretrained
+job = types.SimpleNamespace(model={{"path": {path!r}}}, load={{"dtype": "float32"}})
+model = pretrained.load_model(job).eval()
+reader, far, read = regret.Reader(model), [], []
+model.register_forward_hook(lambda module, arguments, output: read.append(arguments[0].shape[1]))
+prompts = [torch.tensor([[5, 6, 7, 8, 9, 10]]), torch.tensor([[11, 12, 13]])]
+for prompt, tokens in [(0, [3, 4, 5]), (0, [6, 7]), (0, [8]), (1, [3, 4, 5]), (0, [6, 7, 9, 10])]:
+    own = reader.read(prompts[prompt], tokens)
+    read_tokens, ids = list(read), torch.cat([prompts[prompt], torch.tensor([tokens[:-1]], dtype=torch.int64)], dim=1)
+    with torch.no_grad():
+        right = model(ids).logits[0, prompts[prompt].shape[1] - 1 :]
+    read[:] = read_tokens
+    far.append(list(own.shape) == list(right.shape) and float((own - right).norm() / right.norm()))
+print(json.dumps([far, read]))"""
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES))
+def test_a_prompt_is_read_once_for_all_answers_to_it_that_follow_each_other(either, checkpoints, architecture):
+    far, read = either.code(IN_TURN.format(path=str(checkpoints[architecture])))
+    assert all(error is not False and error < 1e-5 for error in far), far
+    assert read == [6, 2, 1, 3, 2, 6, 3]  # the tokens of each pass: a prompt, the answers to it without their last token
