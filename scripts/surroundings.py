@@ -6,7 +6,7 @@ chooses for a command (GPUS, MODELS, …) are options of the command line and no
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,14 @@ class Surroundings:
         """A variable's value; "" where it is not set."""
         return self.variables.get(name, "")
 
+    def only(self, names: Collection[str]) -> dict[str, str]:
+        """Those of the variables that have one of these names."""
+        return {name: text for name, text in self.variables.items() if name in names}
+
+    def without(self, names: Collection[str]) -> dict[str, str]:
+        """The variables that have none of these names."""
+        return {name: text for name, text in self.variables.items() if name not in names}
+
     @property
     def between_gpus(self) -> dict[str, str]:
         """How the machine says that its GPUs exchange data: every job on GPUs gets these variables, and its result names them."""
@@ -49,7 +57,7 @@ class Surroundings:
     @property
     def for_installers(self) -> dict[str, str]:
         """The variables for pip and uv, without those that would lead them into another environment."""
-        return {name: text for name, text in self.variables.items() if name not in LEADING_ASTRAY}
+        return self.without(LEADING_ASTRAY)
 
     @property
     def locks(self) -> Path:

@@ -44,7 +44,7 @@ def program() -> str:
 
 def environment() -> dict[str, str]:
     """The environment of Apptainer itself, of which nothing reaches a job."""
-    return {name: value for name, value in surroundings.current().variables.items() if name in PASSED}
+    return surroundings.current().only(PASSED)
 
 
 def run(

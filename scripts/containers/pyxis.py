@@ -65,7 +65,7 @@ def _job() -> tuple[str, str]:
 
 def environment(gpus: Sequence[Gpu] = ()) -> dict[str, str]:
     """The environment of srun, which enroot reads to bring GPUs and driver in; nothing of it reaches a job."""
-    own = {name: value for name, value in surroundings.current().variables.items() if name in PASSED}
+    own = surroundings.current().only(PASSED)
     if gpus:
         own |= {"NVIDIA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     return own

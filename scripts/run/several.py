@@ -153,8 +153,7 @@ def _started(waiting: list[Task], free: list[list[int]], asked: Options, running
 
 def _environment() -> dict[str, str]:
     """The variables of this process without the options of its command: a job gets its own as arguments, and would split itself again."""
-    of_options = options.variables() | {"KIT_TYPED", "KIT_NAME"}
-    return {name: text for name, text in surroundings.current().variables.items() if name not in of_options}
+    return surroundings.current().without(options.variables() | {"KIT_TYPED", "KIT_NAME"})
 
 
 def _die_with(parent: int) -> None:

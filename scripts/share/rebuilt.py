@@ -57,10 +57,11 @@ def report(folder: Path, work: Path) -> dict[str, bytes]:
     _copy(ROOT, CODE, work, bytecode=True)
     _copy(folder, DATA, work)
     (work / "reports" / "runs").mkdir(parents=True, exist_ok=True)
-    environment = {name: value for name, value in surroundings.current().variables.items() if name not in NOT_PASSED}
     command = [sys.executable, "-m", "scripts", "report", "--rows"]
     try:
-        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+        done = subprocess.run(
+            command, cwd=work, env=surroundings.current().without(NOT_PASSED), capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise KitError(f"it takes longer than {TIME_LIMIT_S} s") from error
     if done.returncode != 0:

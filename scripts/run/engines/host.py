@@ -88,7 +88,7 @@ class HostEngine:
 def environment(gpu_uuids: list[str]) -> dict[str, str]:
     """The environment of a job's process: offline, unbuffered, the chosen GPUs only."""
     of_machine = surroundings.current()
-    passed = {name: value for name, value in of_machine.variables.items() if name in PASSED} | (of_machine.between_gpus if gpu_uuids else {})
+    passed = of_machine.only(PASSED) | (of_machine.between_gpus if gpu_uuids else {})
     fixed = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
     del fixed["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
     return passed | fixed

@@ -115,6 +115,5 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def environment() -> dict[str, str]:
     """The variables that the commands of SLURM get, and the tasks with them: no tokens, no options of this command, no other job's."""
-    of_options = options.variables()
-    kept = {name: text for name, text in surroundings.current().variables.items() if name not in of_options and name not in DROPPED}
+    kept = surroundings.current().without({*options.variables(), *DROPPED})
     return {name: text for name, text in kept.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
