@@ -1,4 +1,7 @@
-"""Which names are allowed in an article's file and in a record: a name becomes a folder, a part of a run's id and a link in the report."""
+"""Which names are allowed in an article's file and in a record, and how errors quote other ones.
+
+A name becomes a folder, a part of a run's id and a link in the report.
+"""
 
 import difflib
 import re
@@ -22,6 +25,11 @@ WORDS_OF = {NAME: WORDS, SIZE: "batch sizes, whole numbers from 1"}
 def slug(text: str) -> str:
     """A text as a part of an id or of a file's name: "NVIDIA H200" is "nvidia-h200"."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def shortened(typed: str) -> str:
+    """A typed text as an error quotes it: its first 60 characters, and … where more follow."""
+    return typed if len(typed) <= 60 else typed[:60] + "…"
 
 
 def nearest(typed: str, known: Iterable[str]) -> str:

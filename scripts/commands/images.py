@@ -20,6 +20,7 @@ from scripts.images import rebuild as rebuilding
 from scripts.images import registry as through_registry
 from scripts.images import verify as checking
 from scripts.machine import permissions, signals
+from scripts.names import shortened
 from scripts.paths import ROOT
 from scripts.pins import Image
 
@@ -144,8 +145,7 @@ LONGEST_IN_REGISTRY = 200
 def checked_registry(typed: str) -> str:
     """A typed registry as it is; raises UsageError where it is no host with a name."""
     if not re.fullmatch(NAME_IN_REGISTRY, typed) or len(typed) > LONGEST_IN_REGISTRY:
-        shown = typed if len(typed) <= 60 else typed[:60] + "…"
-        raise UsageError(f"REGISTRY is {shown!r}, allowed is host/name of at most {LONGEST_IN_REGISTRY} characters; try REGISTRY=localhost:5000/kit")
+        raise UsageError(f"REGISTRY is {shortened(typed)!r}, allowed is host/name of at most {LONGEST_IN_REGISTRY} characters; try REGISTRY=localhost:5000/kit")
     return typed
 
 

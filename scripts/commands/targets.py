@@ -5,15 +5,15 @@ import re
 import sys
 from collections.abc import Iterable
 
+from scripts.names import shortened
 from scripts.paths import ROOT
 
 
 def advice(name: str, targets: Iterable[str]) -> str:
     """One line with the nearest target; in a target such as `bench-%` the sign stands for what was typed after the first hyphen."""
-    shown = name if len(name) <= 60 else name[:60] + "…"
     known = [target.replace("%", name.partition("-")[2] or "…") for target in targets if "/" not in name or "%" not in target]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return f"error: there is no target {shown!r}; " + (f"did you mean {near[0]}? " if near else "") + "Try: make help"
+    return f"error: there is no target {shortened(name)!r}; " + (f"did you mean {near[0]}? " if near else "") + "Try: make help"
 
 
 def of_makefile() -> list[str]:

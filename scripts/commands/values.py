@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from scripts.errors import UsageError
-from scripts.names import nearest
+from scripts.names import nearest, shortened
 from scripts.paths import ROOT
 
 #: A larger count is a typing error: no machine has so many GPUs, no day so many seconds.
@@ -39,8 +39,7 @@ class Value(click.ParamType[Any, Any]):
         try:
             return self.parse(value)
         except ValueError as error:
-            typed = value if len(value) <= 60 else value[:60] + "…"
-            raise UsageError(f"{name} is {typed!r}, {self.allowed.format(error)}; try {name}={self.example(value)}") from error
+            raise UsageError(f"{name} is {shortened(value)!r}, {self.allowed.format(error)}; try {name}={self.example(value)}") from error
 
 
 def choice(*words: str) -> Value:

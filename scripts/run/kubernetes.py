@@ -190,7 +190,7 @@ def _set_up_container(loaded: Pins, commit: str) -> dict[str, Any]:
 
 
 def _measuring_container(planned: Sequence[Planned], asked: Options, image: Image, reference: str, commit: str) -> dict[str, Any]:
-    gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in planned)
+    gpus = runner.most_gpus(planned, asked)
     command = [f"{KIT}/.venv/bin/python", "-m", "scripts", "bench", image.backend, *_arguments(planned[0].article, image, asked)]
     return {
         "name": "measure",

@@ -6,7 +6,7 @@ import functools
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ class Planned:
 def device_count(planned: Planned, options: Options) -> int:
     """How many devices the case runs on: as typed, else as the article did."""
     return len(options.gpu_ids) if options.gpu_ids else options.gpus or planned.case.gpus
+
+
+def most_gpus(cases: Sequence[Planned], options: Options) -> int:
+    """How many GPUs suffice for each of the cases, run one after another; 0 on a CPU."""
+    return 0 if options.device == "cpu" else max(device_count(case, options) for case in cases)
 
 
 def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:

@@ -102,8 +102,7 @@ def _task(cases: Sequence[Planned], asked: Options, repeat: int, repeats: int) -
     arguments = [*verb, *chosen, "--variant", first.variant, "--stack", first.stack, "--repeats", str(repeats), *folders, *options.arguments(asked, OWN)]
     which = f", run {repeat} of {asked.repeats}" if repeat and asked.repeats > 1 else ""
     title = f"{first.article.slug}/{','.join(case.case.name for case in cases)} ({first.variant}, {first.stack}){which}"
-    gpus = 0 if asked.device == "cpu" else max(runner.device_count(case, asked) for case in cases)
-    return Task(title, arguments, gpus, repeat, [_row(case, asked) for case in cases])
+    return Task(title, arguments, runner.most_gpus(cases, asked), repeat, [_row(case, asked) for case in cases])
 
 
 def _row(planned: Planned, asked: Options) -> str:
